@@ -1,0 +1,101 @@
+# Weir. `make help` lists what there is.
+
+GO      := scripts/with-go.sh go
+LINT    := scripts/with-go.sh bin/golangci-lint
+VERSION ?= $(or $(shell git -c safe.directory='*' describe --tags --always --dirty --match 'v*' 2>/dev/null),devel)
+
+PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+
+FUZZTIME ?= 5s
+COVER_MIN ?= 95
+# BENCH_ARGS and DEMO_ARGS are passed on, e.g. make bench BENCH_ARGS='shares'
+BENCH_ARGS ?=
+DEMO_ARGS ?=
+
+# The programs that control the kernel's network run as root.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+# Everything but the race detector is built without C.
+export CGO_ENABLED ?= 0
+export FUZZTIME COVER_MIN
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build generate check-generated lint lint-selfcheck fmt test test-unit \
+	test-netns test-docker cover fuzz demo bench clean install
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what is missing for everything below (Debian, Ubuntu)
+	@scripts/install-deps.sh
+
+build: ## build bin/weir
+	$(GO) build -trimpath \
+		-ldflags '-X github.com/weir-project/weir/internal/cli.version=$(VERSION)' \
+		-o bin/weir ./cmd/weir
+
+generate: ## compile bpf/*.c and generate everything else that is generated
+	$(GO) generate ./...
+	scripts/bpf-toolchain.sh >tools/bpf-toolchain
+
+check-generated: ## fail if a generated file is not what its sources generate
+	@scripts/check-generated.sh || { status=$$?; [ $$status -eq 77 ] || exit $$status; }
+
+# The linter is pinned, with all it is made of, by tools/lint/go.mod and go.sum.
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	cd tools/lint && ../../$(GO) build -trimpath -o ../../$@ \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+lint: bin/golangci-lint ## golangci-lint with the architecture rules, shellcheck
+	$(LINT) run ./...
+	@if command -v shellcheck >/dev/null; then \
+		shellcheck -x scripts/*.sh .ci/run; \
+	else \
+		echo "shellcheck is not installed: the scripts are not checked" >&2; exit 1; \
+	fi
+
+lint-selfcheck: bin/golangci-lint ## check that the lint rules catch planted violations
+	@scripts/lint-selfcheck.sh
+
+fmt: bin/golangci-lint ## format the Go code
+	$(LINT) fmt ./...
+
+test: ## install what is missing, then run every test and check
+	@scripts/install-deps.sh build bpf test lint
+	@scripts/test.sh
+
+test-unit: ## tests that need no root
+	@scripts/test.sh unit
+
+test-netns: ## tests in network namespaces (root)
+	@scripts/test.sh netns
+
+test-docker: ## tests with a container engine of their own (root)
+	@scripts/test.sh docker
+
+cover: ## coverage of the pure packages, at least COVER_MIN %
+	@scripts/cover.sh
+
+fuzz: ## run every fuzz target for FUZZTIME
+	@scripts/fuzz.sh
+
+demo: ## install what is missing, build, and show Weir at work (root)
+	@scripts/install-deps.sh build demo
+	@$(MAKE) --no-print-directory build
+	$(AS_ROOT) bin/weir demo $(DEMO_ARGS)
+
+bench: build ## measure against the ideal allocation and against peers (root)
+	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
+
+install: ## install bin/weir and its systemd unit under DESTDIR and PREFIX
+	@[ -x bin/weir ] || { echo "run 'make build' first" >&2; exit 1; }
+	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
+	install -d '$(DESTDIR)$(UNITDIR)'
+	sed 's|@BINDIR@|$(BINDIR)|' packaging/weir.service >'$(DESTDIR)$(UNITDIR)/weir.service'
+	chmod 644 '$(DESTDIR)$(UNITDIR)/weir.service'
+
+clean: ## remove what was built
+	rm -rf bin coverage dist

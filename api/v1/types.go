@@ -1,0 +1,130 @@
+// Package v1 holds the wire types of Weir's API: what `weir ps -o json`
+// prints and what the agent's socket speaks. It has no behaviour.
+//
+// Rates are bits per second, sizes are bytes, times carry their unit in the
+// field's name. The field names are a contract: they are only ever added to.
+package v1
+
+// Mode is how a container is attached to the network.
+type Mode string
+
+// The network modes.
+const (
+	ModeBridge  Mode = "bridge"
+	ModeHost    Mode = "host"
+	ModeMacvlan Mode = "macvlan"
+	ModeIPvlan  Mode = "ipvlan"
+	ModeOverlay Mode = "overlay"
+	ModeNone    Mode = "none"
+)
+
+// State says whether a container gets what its policy asks for.
+type State string
+
+// The states of a container.
+const (
+	// StateOK: the policy is in force as written.
+	StateOK State = "ok"
+	// StateDegraded: part of the policy is not in force; Reason says which
+	// part and why. The rest is.
+	StateDegraded State = "degraded"
+	// StateRejected: the policy asked for a guarantee that cannot be
+	// admitted; the container runs without it.
+	StateRejected State = "rejected"
+)
+
+// Class is a traffic class (SDN-LLQ, section 3).
+type Class string
+
+// The traffic classes. The empty class means none was asked for.
+const (
+	ClassNone Class = ""
+	ClassEF   Class = "ef"
+	ClassAF   Class = "af"
+	ClassBE   Class = "be"
+	ClassAuto Class = "auto"
+)
+
+// Policy is what a container asks for. Zero means "none" for MinBPS, MaxBPS
+// and LatencyMS.
+type Policy struct {
+	// Weight is the relative share when containers compete, 1 to 10000.
+	Weight uint32 `json:"weight"`
+	// MinBPS is the guaranteed egress rate, in bits per second.
+	MinBPS uint64 `json:"min_bps"`
+	// MaxBPS is the ceiling, in bits per second; 0 means no ceiling.
+	MaxBPS uint64 `json:"max_bps"`
+	// Priority says who is served first with what others leave idle,
+	// 0 to 1000, higher first.
+	Priority uint32 `json:"priority"`
+	// LatencyMS bounds the queueing delay of traffic within MinBPS, in
+	// milliseconds.
+	LatencyMS float64 `json:"latency_ms"`
+	// Class is the container's traffic class.
+	Class Class `json:"class"`
+}
+
+// Container is one row of `weir ps`: a container, or the host class that
+// holds everything that belongs to no known container.
+type Container struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Runtime string `json:"runtime"`
+	Mode    Mode   `json:"mode"`
+	Policy  Policy `json:"policy"`
+	// EntitledBPS is the share the container can always have (entitlement).
+	EntitledBPS uint64 `json:"entitled_bps"`
+	// AllocatedBPS is what it can have now, given who else is sending.
+	AllocatedBPS uint64 `json:"allocated_bps"`
+	// RateBPS is what it sent in the last second, in bits per second.
+	RateBPS        uint64 `json:"rate_bps"`
+	BacklogBytes   uint64 `json:"backlog_bytes"`
+	SentBytes      uint64 `json:"sent_bytes"`
+	DroppedPackets uint64 `json:"dropped_packets"`
+	State          State  `json:"state"`
+	// Reason explains a State other than ok; several reasons are joined
+	// with "; ".
+	Reason string `json:"reason"`
+}
+
+// PolicyChange is the body of a `weir set` request. A field that is nil is
+// left as it is. The values are spelled as in labels ("30mbit", "20ms").
+type PolicyChange struct {
+	Weight   *string `json:"weight,omitempty"`
+	Min      *string `json:"min,omitempty"`
+	Max      *string `json:"max,omitempty"`
+	Priority *string `json:"priority,omitempty"`
+	Latency  *string `json:"latency,omitempty"`
+	Class    *string `json:"class,omitempty"`
+}
+
+// Status describes the agent and its uplink.
+type Status struct {
+	Version string `json:"version"`
+	Uplink  string `json:"uplink"`
+	// RateBPS is the configured rate of the uplink, in bits per second.
+	RateBPS uint64 `json:"rate_bps"`
+	// ReserveBPS is the part of the rate that minimums may not claim.
+	ReserveBPS uint64 `json:"reserve_bps"`
+	// SentBPS is what the uplink sent in the last second.
+	SentBPS uint64 `json:"sent_bps"`
+	// Scheduler names the backend and the leaf queue, e.g. "htb+fq_codel".
+	Scheduler string `json:"scheduler"`
+	State     State  `json:"state"`
+	Reason    string `json:"reason"`
+	// Sources are the container engines and other sources of containers.
+	Sources []Source `json:"sources"`
+}
+
+// Source is where the agent learns of containers.
+type Source struct {
+	Name      string `json:"name"`
+	Connected bool   `json:"connected"`
+	// Reason says why a source is not connected.
+	Reason string `json:"reason"`
+}
+
+// Error is the body of every response that is not a success.
+type Error struct {
+	Message string `json:"error"`
+}

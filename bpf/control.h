@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Recognises the traffic that keeps a link alive and must never wait behind
+ * data: address resolution, neighbour and router discovery, group membership,
+ * address configuration, link-layer protocols, routing hellos.
+ */
+#ifndef WEIR_CONTROL_H
+#define WEIR_CONTROL_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define WEIR_ETH_P_LLDP 0x88cc
+
+#define WEIR_IPPROTO_OSPF 89
+#define WEIR_IPPROTO_VRRP 112
+
+static __always_inline int weir_is_dhcp_port(__u16 port)
+{
+	return port == 67 || port == 68 || port == 546 || port == 547;
+}
+
+/* Types 133 to 137: router and neighbour discovery, redirect (RFC 4861). */
+static __always_inline int weir_is_nd(__u8 icmp6_type)
+{
+	return icmp6_type >= 133 && icmp6_type <= 137;
+}
+
+/* Types 130 to 132 and 143: multicast listeners (RFC 2710, RFC 3810). */
+static __always_inline int weir_is_mld(__u8 icmp6_type)
+{
+	return (icmp6_type >= 130 && icmp6_type <= 132) || icmp6_type == 143;
+}
+
+/*
+ * weir_is_control says whether skb is control traffic. from_container narrows
+ * it to address resolution: a container must not move its data into this class
+ * by dressing it as DHCP or OSPF.
+ */
+static __always_inline int weir_is_control(struct __sk_buff *skb,
+					   int from_container)
+{
+	__u16 protocol = bpf_ntohs(skb->protocol);
+
+	if (protocol == ETH_P_ARP)
+		return 1;
+
+	if (protocol == ETH_P_IPV6) {
+		/* byte 6: next header; bytes 40..: what follows it */
+		__u8 next, type, after;
+
+		if (bpf_skb_load_bytes_relative(skb, 6, &next, sizeof(next),
+						BPF_HDR_START_NET))
+			return 0;
+		if (next == IPPROTO_ICMPV6) {
+			if (bpf_skb_load_bytes_relative(skb, 40, &type,
+							sizeof(type),
+							BPF_HDR_START_NET))
+				return 0;
+			return weir_is_nd(type) ||
+			       (!from_container && weir_is_mld(type));
+		}
+		if (from_container)
+			return 0;
+		if (next == IPPROTO_HOPOPTS) {
+			/* MLD carries a router alert of 8 bytes before it. */
+			if (bpf_skb_load_bytes_relative(skb, 40, &after,
+							sizeof(after),
+							BPF_HDR_START_NET) ||
+			    bpf_skb_load_bytes_relative(skb, 48, &type,
+							sizeof(type),
+							BPF_HDR_START_NET))
+				return 0;
+			return after == IPPROTO_ICMPV6 && weir_is_mld(type);
+		}
+		if (next == IPPROTO_UDP) {
+			__be16 dest;
+
+			if (bpf_skb_load_bytes_relative(skb, 42, &dest,
+							sizeof(dest),
+							BPF_HDR_START_NET))
+				return 0;
+			return weir_is_dhcp_port(bpf_ntohs(dest));
+		}
+		return next == WEIR_IPPROTO_OSPF || next == WEIR_IPPROTO_VRRP;
+	}
+
+	if (from_container)
+		return 0;
+
+	if (protocol == ETH_P_IP) {
+		/* byte 9: protocol; DHCP has no IP options, so its UDP
+		 * destination port is at byte 22
+		 */
+		__u8 proto;
+		__be16 dest;
+
+		if (bpf_skb_load_bytes_relative(skb, 9, &proto, sizeof(proto),
+						BPF_HDR_START_NET))
+			return 0;
+		if (proto == IPPROTO_UDP) {
+			if (bpf_skb_load_bytes_relative(skb, 22, &dest,
+							sizeof(dest),
+							BPF_HDR_START_NET))
+				return 0;
+			return weir_is_dhcp_port(bpf_ntohs(dest));
+		}
+		return proto == IPPROTO_IGMP || proto == WEIR_IPPROTO_OSPF ||
+		       proto == WEIR_IPPROTO_VRRP;
+	}
+
+	return protocol == ETH_P_PAE || protocol == WEIR_ETH_P_LLDP ||
+	       protocol == ETH_P_PPP_DISC || protocol == ETH_P_802_2;
+}
+
+#endif

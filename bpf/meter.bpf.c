@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Meter: exact bytes per container, counted by the neighbour.
+ *
+ * 1. Problem. A scheduler must be judged by what leaves the link, not by what
+ *    it says of itself, and by whom each byte was sent, though NAT hides the
+ *    sender's address. A user-space sampler is late exactly when the machine
+ *    is busy.
+ * 2. Method. The program runs on ingress of the neighbour's end of the link.
+ *    Each container sends to its own destination port, which NAT leaves alone:
+ *    slot = destination port - base_port; anything else goes to the last slot.
+ *    Bytes are L2 frame bytes without FCS, as tc counts them: for a GSO packet
+ *    the headers of every segment it will become are added
+ *    (qdisc_pkt_len_init() in net/core/dev.c does the same).
+ *    Next to totals there is a time series: while origin_ns is set, bytes are
+ *    also added to the bin of the packet's arrival time, so a series has no
+ *    missed and no late sample, whatever the load.
+ * 3. Limits. TCP and UDP over IPv4 and IPv6, no VLAN tags, no IPv6 extension
+ *    headers, no later fragments: those count as "other". The minimum frame
+ *    size of Ethernet (60 bytes) is not padded to; tc does not either.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <stddef.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define TCX_NEXT -1 /* = TC_ACT_UNSPEC: leave the packet to whoever is next */
+#define IP_OFFSET_MASK 0x1fff
+
+/* First port; set before loading. */
+const volatile __u16 base_port = 5200;
+/* Number of slots without "other"; set before loading. */
+const volatile __u32 slots = 1;
+/* Width of a bin of the series, in nanoseconds; set before loading. */
+const volatile __u64 bin_ns = 1000000;
+/* Bins per slot; 0 means no series; set before loading. */
+const volatile __u32 bins = 0;
+
+/* CLOCK_MONOTONIC time of the first bin's start; 0 means not recording. */
+__u64 origin_ns = 0;
+
+struct counter {
+	__u64 bytes;
+	__u64 packets;
+};
+
+/* Totals by slot; user space sets the size and maps it into memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counter);
+} totals SEC(".maps");
+
+/* Bytes by slot and bin, slot-major; user space sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} series SEC(".maps");
+
+struct packet {
+	__u32 slot;
+	__u32 header_bytes; /* L2 to L4, what every segment repeats */
+};
+
+static __always_inline void find_l4(struct __sk_buff *skb, struct packet *pkt, __u32 l4_offset,
+				    __u8 protocol)
+{
+	__be16 port;
+	__u32 slot;
+
+	if (protocol == IPPROTO_TCP) {
+		__u8 data_offset;
+
+		if (bpf_skb_load_bytes(skb, l4_offset + 12, &data_offset, 1) < 0)
+			return;
+		pkt->header_bytes = l4_offset + (data_offset >> 4) * 4;
+	} else if (protocol == IPPROTO_UDP) {
+		pkt->header_bytes = l4_offset + sizeof(struct udphdr);
+	} else {
+		return;
+	}
+	/* Source and destination port are at the same place in TCP and UDP. */
+	if (bpf_skb_load_bytes(skb, l4_offset + 2, &port, sizeof(port)) < 0)
+		return;
+	slot = (__u32)bpf_ntohs(port) - base_port;
+	if (slot < slots) /* a port below base_port wraps around to a huge slot */
+		pkt->slot = slot;
+}
+
+static __always_inline void parse(struct __sk_buff *skb, struct packet *pkt)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) < 0)
+			return;
+		if (ip.frag_off & bpf_htons(IP_OFFSET_MASK))
+			return;
+		find_l4(skb, pkt, ETH_HLEN + ip.ihl * 4, ip.protocol);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		__u8 next_header;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr),
+				       &next_header, 1) < 0)
+			return;
+		find_l4(skb, pkt, ETH_HLEN + sizeof(struct ipv6hdr), next_header);
+	}
+}
+
+SEC("tc")
+int meter(struct __sk_buff *skb)
+{
+	struct packet pkt = {.slot = slots};
+	__u64 bytes = skb->len, packets = 1, bin, origin;
+	struct counter *total;
+	__u64 *bin_bytes;
+	__u32 index;
+
+	parse(skb, &pkt);
+
+	if (skb->gso_size && skb->len > pkt.header_bytes) {
+		packets = (skb->len - pkt.header_bytes + skb->gso_size - 1) / skb->gso_size;
+		bytes += (packets - 1) * pkt.header_bytes;
+	}
+
+	total = bpf_map_lookup_elem(&totals, &pkt.slot);
+	if (!total)
+		return TCX_NEXT;
+	__sync_fetch_and_add(&total->bytes, bytes);
+	__sync_fetch_and_add(&total->packets, packets);
+
+	origin = origin_ns;
+	if (!origin)
+		return TCX_NEXT;
+	bin = (bpf_ktime_get_ns() - origin) / bin_ns;
+	if (bin >= bins) /* also before the origin: the difference wraps around */
+		return TCX_NEXT;
+	index = pkt.slot * bins + bin;
+	bin_bytes = bpf_map_lookup_elem(&series, &index);
+	if (bin_bytes)
+		__sync_fetch_and_add(bin_bytes, bytes);
+	return TCX_NEXT;
+}
+
+char __license[] SEC("license") = "Dual BSD/GPL";

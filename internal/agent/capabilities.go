@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// requireCapabilities makes the lack of a privilege a clear error instead of
+// a refusal in the middle of the work.
+func requireCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("ask for the process's capabilities: %w", err)
+	}
+	has := func(capability int) bool {
+		return data[capability/32].Effective&(1<<(capability%32)) != 0
+	}
+	var missing []string
+	for _, c := range []struct {
+		number int
+		name   string
+	}{
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN (queueing of the uplink)"},
+		{unix.CAP_BPF, "CAP_BPF (programs that tell containers apart)"},
+		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN (network namespaces of containers)"},
+	} {
+		if !has(c.number) {
+			missing = append(missing, c.name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return errors.New("not allowed to control the network: run as root (sudo), or add " + strings.Join(missing, ", "))
+}

@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// learn takes one event of a source in.
+func (a *Agent) learn(event discovery.Event) {
+	source := v1.Source{Name: event.Source, Connected: event.Disconnected == nil}
+	switch {
+	case event.Disconnected != nil:
+		source.Reason = event.Disconnected.Error()
+		if old := a.sources[event.Source]; old.Connected {
+			a.log.Warn("lost a source of containers; those that are known stay as they are",
+				"source", event.Source, "error", event.Disconnected)
+		}
+	case event.Snapshot != nil:
+		running := map[key]bool{}
+		for _, c := range event.Snapshot.Containers {
+			running[key{c.Runtime, c.ID}] = true
+			a.update(c)
+		}
+		for k, c := range a.registry.byKey {
+			if c.Runtime == event.Source && !running[k] {
+				a.forget(c)
+			}
+		}
+	case event.Updated != nil:
+		a.update(*event.Updated)
+	default:
+		if c := a.registry.byKey[key{event.Source, event.RemovedID}]; c != nil {
+			a.forget(c)
+		}
+	}
+	a.sources[event.Source] = source
+}
+
+// update takes in a container that started or changed.
+func (a *Agent) update(seen discovery.Container) {
+	k := key{seen.Runtime, seen.ID}
+	c := a.registry.byKey[k]
+	if c != nil && !c.StartedAt.Equal(seen.StartedAt) {
+		// It stopped and started while nobody looked: what was set for its
+		// last run ended with it.
+		a.forget(c)
+		c = nil
+	}
+	if c == nil {
+		c = &container{}
+		a.registry.byKey[k] = c
+		a.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
+	}
+	c.Container = seen
+	c.Labels = relevantLabels(seen.Labels)
+	c.labelPolicy, c.problems = policy.Parse(c.Labels)
+	for _, p := range c.problems {
+		a.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
+	}
+	a.inspect(c)
+}
+
+// relevantLabels keeps what the policy reads: containers may carry a lot of
+// labels, and there may be many containers.
+func relevantLabels(labels map[string]string) map[string]string {
+	labels = maps.Clone(labels)
+	maps.DeleteFunc(labels, func(name, _ string) bool {
+		return !strings.HasPrefix(name, policy.Prefix) && name != policy.LabelKubernetesMax
+	})
+	return labels
+}
+
+// short is an ID as people see it.
+func short(id string) string { return id[:min(len(id), 12)] }
+
+// forget drops a container that stopped. Its devices went with it; its class
+// goes with the next reconciliation.
+func (a *Agent) forget(c *container) {
+	a.log.Info("container stopped", "name", c.Name, "id", short(c.ID), "runtime", c.Runtime)
+	a.release(c)
+	delete(a.registry.byKey, c.key())
+}
+
+// release ends the control of a container and undoes what was done to its
+// devices, where they still are.
+func (a *Agent) release(c *container) {
+	if err := undo(c.NetNSPath, c.number, c.attachments); err != nil {
+		a.log.Warn("give a container's devices back", "name", c.Name, "error", err)
+	}
+	a.registry.release(c)
+	c.attachments = nil
+	c.entitledBPS, c.guaranteed, c.allocatedBPS = 0, 0, 0
+}
+
+// undo gives devices back as they were. Devices that are gone, or tied to
+// another container meanwhile, are left alone.
+func undo(netNSPath string, number uint16, attachments []attachment) error {
+	var errs []error
+	for _, at := range attachments {
+		if tied, err := classify.VethNumber(at.HostIfindex); err != nil || tied != number {
+			continue
+		}
+		errs = append(errs, classify.DetachVeth(at.HostIfindex))
+		if at.gsoBefore == 0 {
+			continue
+		}
+		ns, err := kernel.OpenNetNS(netNSPath)
+		if err != nil {
+			continue
+		}
+		if err := ns.SetGSOMaxBytes(at.Interface, at.gsoBefore); !errors.Is(err, kernel.ErrNoLink) {
+			errs = append(errs, err)
+		}
+		ns.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// inspect finds out how a container is attached, and whether it can be
+// controlled. Veths are tied later (tie), when the class is there.
+func (a *Agent) inspect(c *container) {
+	c.unattached, c.obstacle = false, ""
+	switch {
+	case c.HostNetwork:
+		c.mode, c.obstacle = v1.ModeHost, "it uses the host's network and is counted in the host class"
+		a.release(c)
+		return
+	case c.NoNetwork:
+		c.mode = v1.ModeNone
+		a.release(c)
+		return
+	}
+	netns, err := kernel.NetNSIdentity(c.NetNSPath)
+	if err != nil {
+		a.lostDevices(c, err)
+		return
+	}
+	c.netns = netns
+	if here, err := kernel.NetNSIdentity(kernel.CurrentNetNS); err == nil && here == netns {
+		c.mode, c.obstacle = v1.ModeHost, "it uses the host's network and is counted in the host class"
+		a.release(c)
+		return
+	}
+	if owner := a.registry.sharesNetNS(c); owner != nil {
+		c.mode = owner.mode
+		c.obstacle = fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
+		a.release(c)
+		return
+	}
+	found, err := classify.Inspect(c.NetNSPath, c.Interface)
+	if err != nil {
+		a.lostDevices(c, err)
+		return
+	}
+	var veths []attachment
+	var others []string
+	for _, at := range found {
+		if at.HostIfindex == 0 {
+			others = append(others, fmt.Sprintf("%s (%s)", at.Interface, at.Mode))
+			c.mode = at.Mode
+			continue
+		}
+		veths = append(veths, a.attachment(c, at))
+	}
+	if len(others) > 0 {
+		c.obstacle = fmt.Sprintf("traffic through %s is not controlled: this version controls bridge networks",
+			strings.Join(others, ", "))
+	}
+	if len(veths) == 0 {
+		if len(others) == 0 {
+			// No device yet, or none any more.
+			c.mode, c.unattached = v1.ModeNone, true
+		}
+		a.release(c)
+		return
+	}
+	c.mode = v1.ModeBridge
+	c.attachments = veths
+	if c.number == 0 {
+		// A veth that an earlier agent tied keeps its number, and the
+		// container its class.
+		preferred, err := classify.VethNumber(veths[0].HostIfindex)
+		if err != nil {
+			a.log.Debug("ask a veth for its number", "name", c.Name, "error", err)
+		}
+		if !a.registry.assign(c, preferred) {
+			c.obstacle = "all container numbers are in use; it is counted in the host class"
+			c.attachments, c.unattached = nil, true
+		}
+	}
+}
+
+// attachment carries over what was done to a device before.
+func (a *Agent) attachment(c *container, found classify.Attachment) attachment {
+	for _, old := range c.attachments {
+		if old.HostIfindex == found.HostIfindex {
+			old.Attachment = found
+			return old
+		}
+	}
+	return attachment{Attachment: found, gsoBefore: found.GSOMaxBytes}
+}
+
+// lostDevices notes that a container's devices cannot be looked at. It is on
+// its way out (its source will say so), or not there yet.
+func (a *Agent) lostDevices(c *container, err error) {
+	c.mode, c.unattached = v1.ModeNone, true
+	c.obstacle = "its network cannot be looked at: " + err.Error()
+	a.log.Debug("look at a container's network", "name", c.Name, "error", err)
+	a.release(c)
+}
+
+// inspectMissing looks again at containers without devices.
+func (a *Agent) inspectMissing() {
+	for _, c := range a.registry.all() {
+		if c.unattached {
+			a.inspect(c)
+		}
+	}
+}
+
+func (a *Agent) inspectAll() {
+	for _, c := range a.registry.all() {
+		a.inspect(c)
+	}
+}
+
+// tie makes the packets of every controlled container carry its number, and
+// limits their size to what the uplink's rate can take.
+func (a *Agent) tie() {
+	limit := sched.MaxPacketBytes(a.uplink.rateBPS)
+	for _, c := range a.registry.byNumber {
+		for i := range c.attachments {
+			at := &c.attachments[i]
+			if at.tied {
+				continue
+			}
+			if err := a.veths.Attach(at.HostIfindex, c.number); err != nil {
+				// Most often: the veth went between look-up and now.
+				c.unattached = true
+				c.obstacle = "its packets cannot be told apart: " + err.Error()
+				a.log.Debug("tie a veth", "name", c.Name, "error", err)
+				continue
+			}
+			at.tied = true
+			a.limitPackets(c, at, limit)
+		}
+	}
+}
+
+func (a *Agent) limitPackets(c *container, at *attachment, limit uint32) {
+	want := min(limit, at.gsoBefore)
+	if at.GSOMaxBytes == want {
+		return
+	}
+	ns, err := kernel.OpenNetNS(c.NetNSPath)
+	if err == nil {
+		err = ns.SetGSOMaxBytes(at.Interface, want)
+		ns.Close()
+	}
+	if err != nil {
+		// Not fatal: larger packets are cut up at the uplink.
+		a.log.Debug("limit a container's packets", "name", c.Name, "error", err)
+		return
+	}
+	at.GSOMaxBytes = want
+}

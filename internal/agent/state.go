@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// The state file holds what neither the kernel nor the container engines
+// know: changes made with `weir set`, which minimums are admitted, what was
+// on the uplink before, and how to undo what was done to a container's
+// devices. It lives on a file system that a reboot clears, as the kernel's
+// state does.
+
+const stateVersion = 1
+
+type stateFile struct {
+	Version int    `json:"version"`
+	Uplink  string `json:"uplink"`
+	// Replaced is the queueing that was there before Weir.
+	Replaced   []kernel.SavedObject `json:"replaced,omitempty"`
+	Containers []savedContainer     `json:"containers"`
+}
+
+type savedContainer struct {
+	ID            string            `json:"id"`
+	Name          string            `json:"name"`
+	Runtime       string            `json:"runtime"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	NetNSPath     string            `json:"netns_path"`
+	Interface     string            `json:"interface,omitempty"`
+	StartedAt     time.Time         `json:"started_at"`
+	Number        uint16            `json:"number"`
+	AdmittedBPS   uint64            `json:"admitted_bps,omitempty"`
+	Override      *v1.Policy        `json:"override,omitempty"`
+	Attached      []savedAttachment `json:"attached,omitempty"`
+	HostNetwork   bool              `json:"host_network,omitempty"`
+	SharesNetwork string            `json:"shares_network_of,omitempty"`
+}
+
+type savedAttachment struct {
+	Interface   string `json:"interface"`
+	HostIfindex int    `json:"host_ifindex"`
+	// GSOMaxBytes is what the container's device was handed at once before.
+	GSOMaxBytes uint32 `json:"gso_max_bytes"`
+}
+
+func (s savedContainer) attachments() []attachment {
+	var list []attachment
+	for _, at := range s.Attached {
+		list = append(list, attachment{
+			Attachment: classify.Attachment{Interface: at.Interface, HostIfindex: at.HostIfindex},
+			gsoBefore:  at.GSOMaxBytes,
+		})
+	}
+	return list
+}
+
+// store reads and writes the state file.
+type store struct {
+	path  string
+	state stateFile
+	last  []byte
+}
+
+const stateSuffix = ".state.json"
+
+func statePath(dir, uplink string) string {
+	return filepath.Join(dir, uplink+stateSuffix)
+}
+
+// openStore reads the state file, if there is one. A file that cannot be read
+// is an error with its line: to go on without it would undo what was set.
+func openStore(dir, uplink string) (*store, error) {
+	s := &store{path: statePath(dir, uplink), state: stateFile{Version: stateVersion, Uplink: uplink}}
+	data, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
+	}
+	state, err := parseState(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w; what is in the kernel goes on working. Mend the file, or remove it to start from the containers' labels (changes made with `weir set` are lost then)", s.path, err)
+	}
+	s.state, s.last = state, data
+	return s, nil
+}
+
+// parseState reads a state file. Errors start with the line's number.
+func parseState(data []byte) (stateFile, error) {
+	var state stateFile
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&state)
+	if err == nil && state.Version != stateVersion {
+		err = fmt.Errorf("version %d is not %d", state.Version, stateVersion)
+	}
+	if err == nil {
+		err = state.validate()
+	}
+	if err != nil {
+		offset := decoder.InputOffset()
+		var syntax *json.SyntaxError
+		var typ *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &syntax):
+			offset = syntax.Offset
+		case errors.As(err, &typ):
+			offset = typ.Offset
+		}
+		line := 1 + bytes.Count(data[:min(int(offset), len(data))], []byte("\n"))
+		return state, fmt.Errorf("%d: %w", line, err)
+	}
+	return state, nil
+}
+
+func (s stateFile) validate() error {
+	numbers := map[uint16]string{}
+	for _, c := range s.Containers {
+		if c.ID == "" {
+			return errors.New("a container has no id")
+		}
+		if other, taken := numbers[c.Number]; taken && c.Number != 0 {
+			return fmt.Errorf("containers %s and %s have the same number %d", other, c.ID, c.Number)
+		}
+		numbers[c.Number] = c.ID
+	}
+	return nil
+}
+
+// save writes the state file if it changed, so that a crash leaves the old
+// one or the new one.
+func (s *store) save() error {
+	data, err := json.MarshalIndent(s.state, "", " ")
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	data = append(data, '\n')
+	if bytes.Equal(data, s.last) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	temporary := s.path + ".new"
+	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	if err := os.Rename(temporary, s.path); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	s.last = data
+	return nil
+}
+
+func (s *store) remove() error {
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove state: %w", err)
+	}
+	return nil
+}

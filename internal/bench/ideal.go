@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/alloc"
+)
+
+// ideal is what each container should get at a time of a run, in bits per
+// second on the wire: the ideal allocation of the link's configured rate to
+// those that are sending. It is nil for a link without a rate.
+func (c Case) ideal(at time.Duration) []uint64 {
+	if c.LinkBPS == 0 {
+		return nil
+	}
+	containers := make([]alloc.Container, 0, len(c.Containers))
+	for _, one := range c.policiesAt(at) {
+		competitor := alloc.Container{Weight: one.Weight, FloorBPS: one.MinBPS, CeilingBPS: alloc.Unlimited}
+		if one.MaxBPS > 0 {
+			competitor.CeilingBPS = one.MaxBPS
+		}
+		switch {
+		case !one.Load.activeAt(at):
+		case one.Load.RateBPS > 0:
+			competitor.DemandBPS = one.Load.RateBPS
+		default:
+			competitor.DemandBPS = alloc.Unlimited
+		}
+		containers = append(containers, competitor)
+	}
+	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
+}
+
+// changeTimes are the times at which the ideal allocation changes, the start
+// of the run included, in order. What is left when the last sender stopped is
+// not a change: nobody sends.
+func (c Case) changeTimes() []time.Duration {
+	var times []time.Duration
+	for _, one := range c.Containers {
+		if one.Load.Protocol != "" && one.Load.Active == nil {
+			times = append(times, 0)
+		}
+		for _, interval := range one.Load.Active {
+			times = append(times, interval.From, interval.Until)
+		}
+	}
+	for _, change := range c.Changes {
+		times = append(times, change.At)
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	return slices.DeleteFunc(times, func(at time.Duration) bool {
+		return !slices.ContainsFunc(c.Containers, func(one Container) bool { return one.Load.activeAt(at) })
+	})
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The names of the peers.
+const (
+	PeerNone          = "none"
+	PeerHTB           = "htb"
+	PeerCNI           = "cni-bandwidth"
+	PeerCNIContainerd = "cni-bandwidth-containerd"
+	PeerWeir          = "weir"
+)
+
+// defaultPeers take part in cases that name no peers.
+var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
+
+// PeerNames lists all peers, in the order of reports.
+func PeerNames() []string {
+	return []string{PeerNone, PeerHTB, PeerCNI, PeerCNIContainerd, PeerWeir}
+}
+
+// peer is a way to share the link.
+type peer interface {
+	// apply puts the policies of the case in force and returns when they
+	// are.
+	apply(ctx context.Context, b *bed, c Case, containers []placed) error
+	// change puts a new policy in force while traffic runs.
+	change(ctx context.Context, containers []placed, change Change) error
+	// remove takes everything away again; also after apply failed.
+	remove(ctx context.Context, b *bed, containers []placed) error
+}
+
+// newPeer makes a peer by name.
+func newPeer(ctx context.Context, name string, options Options) (peer, error) {
+	switch name {
+	case PeerNone:
+		return fifo{}, nil
+	case PeerHTB:
+		return htb{}, nil
+	case PeerCNI, PeerCNIContainerd:
+		return newCNI(ctx, options, name == PeerCNIContainerd)
+	case PeerWeir:
+		return newWeir(options)
+	}
+	return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
+}
+
+// takesPart says whether a peer is to run a case.
+func (c Case) takesPart(name string) bool {
+	peers := c.Peers
+	if peers == nil {
+		peers = defaultPeers
+	}
+	return slices.Contains(peers, name)
+}
+
+// static is part of peers whose policies cannot change while traffic runs;
+// cases with changes do not name them.
+type static struct{}
+
+func (static) change(context.Context, []placed, Change) error {
+	return fmt.Errorf("the policies of this peer are static")
+}

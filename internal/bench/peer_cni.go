@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+const (
+	cniModule       = "github.com/containernetworking/plugins/plugins/meta/bandwidth"
+	cniVersion      = "v1.9.1"
+	cniSpecVersion  = "1.0.0"
+	cniInterface    = "eth0"
+	cniBuildTimeout = 5 * time.Minute
+)
+
+// cni is the bandwidth plugin of the CNI project, which Kubernetes uses for
+// kubernetes.io/egress-bandwidth: a token bucket per container, on an IFB
+// device to which the container's traffic is redirected. It knows ceilings
+// only.
+type cni struct {
+	static
+	path string
+	// containerdBurst gives the bucket the size that containerd asks for:
+	// math.MaxUint32 bits (toCNIBandWidth in its CRI plugin). Otherwise it
+	// holds a millisecond, as the buckets of the other peers do.
+	containerdBurst bool
+}
+
+// newCNI builds the plugin from its Go module, once per cache directory.
+func newCNI(ctx context.Context, options Options, containerdBurst bool) (*cni, error) {
+	dir := filepath.Join(options.CacheDir, "cni-bandwidth-"+cniVersion)
+	path := filepath.Join(dir, "bandwidth")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		ctx, cancel := context.WithTimeout(ctx, cniBuildTimeout)
+		defer cancel()
+		install := exec.CommandContext(ctx, "go", "install", cniModule+"@"+cniVersion)
+		install.Dir = os.TempDir()
+		install.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
+		if _, err := output(install); err != nil {
+			return nil, fmt.Errorf("build the CNI bandwidth plugin: %w", err)
+		}
+	}
+	return &cni{path: path, containerdBurst: containerdBurst}, nil
+}
+
+func (p *cni) apply(ctx context.Context, b *bed, c Case, containers []placed) error {
+	// The plugin caps containers; the link is still a link.
+	if err := (fifo{}).apply(ctx, b, c, containers); err != nil {
+		return err
+	}
+	for _, one := range containers {
+		if one.MaxBPS == 0 {
+			continue
+		}
+		if err := p.run(ctx, b, "ADD", one); err != nil {
+			return fmt.Errorf("cap container %s: %w", one.Name, err)
+		}
+	}
+	return nil
+}
+
+func (p *cni) remove(ctx context.Context, b *bed, containers []placed) error {
+	problems := []error{b.clearUplink(ctx)}
+	for _, one := range containers {
+		if one.MaxBPS == 0 {
+			continue
+		}
+		problems = append(problems, p.run(ctx, b, "DEL", one))
+		// The plugin leaves its ingress qdisc to the end of the interface;
+		// here the interface lives on.
+		hostInterface, err := b.hostInterface(ctx, one)
+		problems = append(problems, err)
+		if err == nil {
+			problems = append(problems, b.onHost(ctx, "tc", "qdisc", "del", "dev", hostInterface, "ingress"))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// cniConfig is what a runtime gives to a chained plugin on standard input.
+type cniConfig struct {
+	CNIVersion    string `json:"cniVersion"`
+	Name          string `json:"name"`
+	Type          string `json:"type"`
+	RuntimeConfig struct {
+		Bandwidth struct {
+			EgressRate  uint64 `json:"egressRate"`  // bits per second
+			EgressBurst uint64 `json:"egressBurst"` // bits
+		} `json:"bandwidth"`
+	} `json:"runtimeConfig"`
+	PrevResult struct {
+		CNIVersion string                `json:"cniVersion"`
+		Interfaces []cniInterfaceOfChain `json:"interfaces"`
+	} `json:"prevResult"`
+}
+
+type cniInterfaceOfChain struct {
+	Name    string `json:"name"`
+	Sandbox string `json:"sandbox,omitempty"`
+}
+
+func (p *cni) run(ctx context.Context, b *bed, command string, one placed) error {
+	hostInterface, err := b.hostInterface(ctx, one)
+	if err != nil {
+		return err
+	}
+	config := cniConfig{CNIVersion: cniSpecVersion, Name: "weir-bench", Type: "bandwidth"}
+	config.RuntimeConfig.Bandwidth.EgressRate = one.MaxBPS
+	config.RuntimeConfig.Bandwidth.EgressBurst = burstBytes(one.MaxBPS) * 8
+	if p.containerdBurst {
+		config.RuntimeConfig.Bandwidth.EgressBurst = math.MaxUint32
+	}
+	config.PrevResult.CNIVersion = cniSpecVersion
+	config.PrevResult.Interfaces = []cniInterfaceOfChain{
+		{Name: hostInterface},
+		{Name: cniInterface, Sandbox: one.NetNSPath},
+	}
+	stdin, err := json.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("write the CNI configuration: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	cmd := b.host.Command(ctx, p.path)
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Env = append(os.Environ(),
+		"CNI_COMMAND="+command,
+		"CNI_CONTAINERID="+one.Name,
+		"CNI_NETNS="+one.NetNSPath,
+		"CNI_IFNAME="+cniInterface,
+		"CNI_PATH="+filepath.Dir(p.path))
+	_, err = output(cmd)
+	return err
+}
+
+// hostInterface is the host's end of a container's veth pair.
+func (b *bed) hostInterface(ctx context.Context, one placed) (string, error) {
+	type link struct {
+		Index     int    `json:"ifindex"`
+		Name      string `json:"ifname"`
+		PeerIndex int    `json:"link_index"`
+	}
+	list := func(cmd *exec.Cmd) (links []link, err error) {
+		out, err := output(cmd)
+		if err != nil {
+			return nil, err
+		}
+		return links, json.Unmarshal(out, &links)
+	}
+	inside, err := list(exec.CommandContext(ctx, "nsenter", "--net="+one.NetNSPath, "--",
+		"ip", "-j", "link", "show", "dev", cniInterface))
+	if err != nil {
+		return "", fmt.Errorf("find the interface of container %s: %w", one.Name, err)
+	}
+	outside, err := list(b.host.Command(ctx, "ip", "-j", "link", "show"))
+	if err != nil {
+		return "", fmt.Errorf("find the interface of container %s: %w", one.Name, err)
+	}
+	for _, candidate := range outside {
+		if len(inside) == 1 && candidate.Index == inside[0].PeerIndex {
+			return candidate.Name, nil
+		}
+	}
+	return "", fmt.Errorf("find the interface of container %s: %s has no peer in the host", one.Name, cniInterface)
+}

@@ -1,0 +1,131 @@
+package bench
+
+import "time"
+
+// Report is everything a suite found: what `weir bench -o json` prints. Field
+// names are only ever added to. Rates are bits per second on the wire (L2
+// frames without FCS); errors and uses are fractions.
+type Report struct {
+	Suite       string       `json:"suite"`
+	Command     string       `json:"command"`
+	StartedAt   time.Time    `json:"started_at"`
+	TookSeconds float64      `json:"took_seconds"`
+	Environment Environment  `json:"environment"`
+	DurationS   float64      `json:"duration_s"` // counted per run
+	WarmupS     float64      `json:"warmup_s"`   // before it
+	Repeat      int          `json:"repeat"`     // interleaved rounds
+	Results     []CaseResult `json:"results"`
+	Verdicts    []Verdict    `json:"verdicts"`
+	// Skipped are peers that could not take part, and why.
+	Skipped map[string]string `json:"skipped,omitempty"`
+}
+
+// Environment is where a suite ran.
+type Environment struct {
+	Kernel     string `json:"kernel"`
+	CPUs       int    `json:"cpus"`
+	CPUModel   string `json:"cpu_model"`
+	Arch       string `json:"arch"`
+	Go         string `json:"go"`
+	Weir       string `json:"weir"`
+	Containers string `json:"containers"` // "docker VERSION" or "network namespaces"
+	TC         string `json:"tc"`
+}
+
+// CaseResult is what one peer made of one case.
+type CaseResult struct {
+	Group   string `json:"group"`
+	Case    string `json:"case"`
+	Peer    string `json:"peer"`
+	LinkBPS uint64 `json:"link_bps"` // 0: not limited
+	Runs    int    `json:"runs"`
+	// Failure is why runs are missing.
+	Failure string `json:"failure,omitempty"`
+
+	// Shares has one entry per container that sends; empty where the case is
+	// not about shares.
+	Shares []Share `json:"shares,omitempty"`
+	// LinkUse is what was sent, of what the ideal allocation sends.
+	LinkUse *Spread `json:"link_use,omitempty"`
+
+	Overshoot *Overshoot `json:"overshoot,omitempty"`
+	Reactions []Reaction `json:"reactions,omitempty"`
+	Cost      *Cost      `json:"cost,omitempty"`
+	Latency   *Latency   `json:"latency,omitempty"`
+	// Series are the rates over time of the last run, for cases with a script.
+	Series *RateSeries `json:"series,omitempty"`
+}
+
+// Share is what a container got.
+type Share struct {
+	Container string   `json:"container"`
+	Weight    uint32   `json:"weight"`
+	MinBPS    uint64   `json:"min_bps"`
+	MaxBPS    uint64   `json:"max_bps"`
+	PaperBPS  *float64 `json:"paper_bps"` // null where the paper gives no number
+	IdealBPS  uint64   `json:"ideal_bps"`
+	Measured  Spread   `json:"measured_bps"`
+	Error     float64  `json:"error"` // of the median, against the ideal
+}
+
+// Overshoot is by how much a ceiling was exceeded in the worst window.
+type Overshoot struct {
+	WindowMS float64 `json:"window_ms"`
+	CapBPS   uint64  `json:"cap_bps"`
+	Fraction Spread  `json:"fraction"`
+	// OneFrame is what a single frame is of the window: a smaller overshoot
+	// cannot be told from none.
+	OneFrame float64 `json:"one_frame"`
+}
+
+// Reaction is how a change was answered.
+type Reaction struct {
+	AtMS   float64 `json:"at_ms"`
+	Change string  `json:"change"`
+	// SettledRuns is in how many runs every container came to be within 5 %
+	// of its new ideal, over 50 ms, and stayed there for 100 ms more, before
+	// the next change.
+	SettledRuns int `json:"settled_runs"`
+	// SettleMS is the time that took, over the settled runs.
+	SettleMS Spread `json:"settle_ms"`
+	// Held is the fraction of 50 ms windows within 5 %, of those that begin
+	// 50 ms after the change or later.
+	Held Spread `json:"held"`
+}
+
+// Cost is what the traffic took of the CPU.
+type Cost struct {
+	// CPUUse is the fraction of all CPUs that was busy above the idle
+	// baseline.
+	CPUUse Spread `json:"cpu_use"`
+	// CPUSecondsPerGbit is the same time per gigabit that arrived.
+	CPUSecondsPerGbit Spread `json:"cpu_seconds_per_gbit"`
+	PacketsPerSecond  Spread `json:"packets_per_second"`
+	RateBPS           Spread `json:"rate_bps"`
+}
+
+// Latency is the round trip of 64-byte UDP datagrams, in milliseconds.
+type Latency struct {
+	PaperMS *float64 `json:"paper_ms"` // null where the paper gives no number
+	MeanMS  Spread   `json:"mean_ms"`
+	P50MS   Spread   `json:"p50_ms"`
+	P99MS   Spread   `json:"p99_ms"`
+	Sent    int      `json:"sent"`
+	Lost    int      `json:"lost"`
+}
+
+// RateSeries are rates over time, in equal steps.
+type RateSeries struct {
+	StepMS     float64     `json:"step_ms"`
+	Containers []string    `json:"containers"`
+	RateBPS    [][]float64 `json:"rate_bps"` // by container, then step
+}
+
+// Verdict is whether Weir met one of its targets in this run.
+type Verdict struct {
+	Target   string `json:"target"`
+	Limit    string `json:"limit"`
+	Measured string `json:"measured"`
+	Where    string `json:"where"` // the worst case
+	Met      bool   `json:"met"`
+}

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/traffic"
+)
+
+// accuracyRates are the links of the suite, in bits per second. UDP senders
+// are left out where this kind of machine cannot generate enough of it.
+var accuracyRates = []struct {
+	linkBPS uint64
+	udp     bool
+	many    bool
+}{
+	{linkBPS: 10e6, udp: true},
+	{linkBPS: 100e6, udp: true, many: true},
+	{linkBPS: 1e9, udp: true, many: true},
+	{linkBPS: 5e9},
+}
+
+const (
+	manyContainers = 100
+	maxManyWeight  = 10
+)
+
+// accuracySuite measures the error of shares where it is hard to keep small.
+func accuracySuite(options Options) []Case {
+	var cases []Case
+	for _, rate := range accuracyRates {
+		group := policy.FormatRate(rate.linkBPS)
+		add := func(name string, containers ...Container) {
+			cases = append(cases, Case{Group: group, Name: name, LinkBPS: rate.linkBPS, Containers: containers})
+		}
+		tcp := func(name string, weight uint32, connections int) Container {
+			return Container{Name: name, Weight: weight, Load: Load{Protocol: traffic.TCP, Connections: connections}}
+		}
+		add("weights 1:2:3", tcp("C1", 1, 1), tcp("C2", 2, 1), tcp("C3", 3, 1))
+		add("1 connection against 16", tcp("C1", 1, 1), tcp("C2", 1, 16))
+		if rate.udp {
+			udp := Container{Name: "C2", Weight: 1, Load: Load{Protocol: traffic.UDP}}
+			if rate.linkBPS >= 1e9 {
+				udp.Load.SegmentsPerSend = gsoSegments
+			}
+			add("TCP against UDP", tcp("C1", 1, 1), udp)
+		}
+		if rate.many {
+			add(fmt.Sprintf("%d containers, seed %d", manyContainers, options.Seed), randomContainers(options.Seed)...)
+		}
+	}
+	return cases
+}
+
+// gsoSegments lets one core send UDP beyond a gigabit per second.
+const gsoSegments = 16
+
+func randomContainers(seed uint64) []Container {
+	random := rand.New(rand.NewPCG(seed, seed))
+	var containers []Container
+	for i := range manyContainers {
+		containers = append(containers, Container{
+			Name:   fmt.Sprintf("C%d", i+1),
+			Weight: 1 + random.Uint32N(maxManyWeight),
+			Load:   Load{Protocol: traffic.TCP},
+		})
+	}
+	return containers
+}

@@ -1,0 +1,255 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/policy"
+)
+
+const (
+	// reactionWindow, reactionTolerance and reactionStay say when containers
+	// count as being at their new rates; reactionTarget is when they should.
+	reactionWindow    = 50 * time.Millisecond
+	reactionTolerance = 0.05
+	reactionTarget    = 50 * time.Millisecond
+	reactionStay      = 100 * time.Millisecond
+	// seriesStep is the resolution of rates over time in reports.
+	seriesStep = 20 * time.Millisecond
+)
+
+// summarise turns the runs of a case with one peer into its result.
+func summarise(c Case, peer string, seen []observation, idleCPU float64) CaseResult {
+	result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: len(seen)}
+	if len(seen) == 0 {
+		return result
+	}
+	if !c.Measures.has(MeasureReaction) {
+		result.Shares, result.LinkUse = shares(c, seen)
+	}
+	if c.Measures.has(MeasureOvershoot) {
+		result.Overshoot = overshootOf(c, seen)
+	}
+	if c.Measures.has(MeasureReaction) {
+		result.Reactions = reactions(c, seen)
+		result.Series = rateSeries(c, seen[len(seen)-1])
+	}
+	if c.Measures.has(MeasureCost) {
+		result.Cost = cost(seen, idleCPU)
+	}
+	if c.Measures.has(MeasureLatency) {
+		result.Latency = latency(c, peer, seen)
+	}
+	return result
+}
+
+// each computes one value per run.
+func each(seen []observation, value func(observation) float64) Spread {
+	values := make([]float64, 0, len(seen))
+	for _, one := range seen {
+		values = append(values, value(one))
+	}
+	return spreadOf(values)
+}
+
+// rate is what container i sent in the window, in bits per second.
+func (o observation) rate(i int) float64 {
+	return float64(o.arrived[i].Bytes) * 8 / o.window.Seconds()
+}
+
+func shares(c Case, seen []observation) (list []Share, use *Spread) {
+	ideal := c.ideal(0)
+	if ideal == nil {
+		return nil, nil
+	}
+	var allowed float64
+	for i, one := range c.Containers {
+		allowed += float64(ideal[i])
+		if ideal[i] == 0 {
+			continue
+		}
+		share := Share{
+			Container: one.Name, Weight: one.Weight, MinBPS: one.MinBPS, MaxBPS: one.MaxBPS,
+			IdealBPS: ideal[i],
+			Measured: each(seen, func(o observation) float64 { return o.rate(i) }),
+		}
+		if one.PaperMbps > 0 {
+			bps := one.PaperMbps * 1e6
+			share.PaperBPS = &bps
+		}
+		share.Error = share.Measured.Median/float64(ideal[i]) - 1
+		list = append(list, share)
+	}
+	if allowed == 0 {
+		return nil, nil
+	}
+	linkUse := each(seen, func(o observation) float64 {
+		var sum float64
+		for i := range o.arrived {
+			sum += o.rate(i)
+		}
+		return sum / allowed
+	})
+	return list, &linkUse
+}
+
+// overshootOf is that of the container that exceeds its ceiling most.
+func overshootOf(c Case, seen []observation) *Overshoot {
+	var worst *Overshoot
+	for i, one := range c.Containers {
+		if one.MaxBPS == 0 {
+			continue
+		}
+		found := &Overshoot{
+			WindowMS: milliseconds(overshootWindow),
+			CapBPS:   one.MaxBPS,
+			OneFrame: frameBytes * 8 / (float64(one.MaxBPS) * overshootWindow.Seconds()),
+			Fraction: each(seen, func(o observation) float64 {
+				return overshoot(o.series[i], o.binWidth, overshootWindow, one.MaxBPS)
+			}),
+		}
+		if worst == nil || found.Fraction.Median > worst.Fraction.Median {
+			worst = found
+		}
+	}
+	return worst
+}
+
+func reactions(c Case, seen []observation) []Reaction {
+	var list []Reaction
+	times := c.changeTimes()
+	for i, at := range times {
+		next := c.Length
+		if i+1 < len(times) {
+			next = times[i+1]
+		}
+		reaction := Reaction{AtMS: milliseconds(at), Change: c.describeChange(at)}
+		var settleMS, held []float64
+		for _, o := range seen {
+			s := settling{
+				series: o.series, binWidth: o.binWidth,
+				window: reactionWindow, tolerance: reactionTolerance, stay: reactionStay,
+			}
+			result := s.after(int(at/o.binWidth), int(next/o.binWidth), c.ideal(at), reactionTarget)
+			held = append(held, result.held)
+			if result.settled {
+				reaction.SettledRuns++
+				settleMS = append(settleMS, milliseconds(result.after))
+			}
+		}
+		reaction.SettleMS, reaction.Held = spreadOf(settleMS), spreadOf(held)
+		list = append(list, reaction)
+	}
+	return list
+}
+
+// describeChange says what happens at a time of a case.
+func (c Case) describeChange(at time.Duration) string {
+	var parts []string
+	for _, one := range c.Containers {
+		if one.Load.Active == nil && one.Load.Protocol != "" && at == 0 {
+			parts = append(parts, one.Name+" starts")
+		}
+		for _, interval := range one.Load.Active {
+			switch at {
+			case interval.From:
+				parts = append(parts, one.Name+" starts")
+			case interval.Until:
+				parts = append(parts, one.Name+" stops")
+			}
+		}
+	}
+	for _, change := range c.Changes {
+		if change.At != at {
+			continue
+		}
+		text := fmt.Sprintf("%s: weight %d", c.Containers[change.Container].Name, change.Weight)
+		if change.MinBPS > 0 {
+			text += ", min " + policy.FormatRateShort(change.MinBPS)
+		}
+		if change.MaxBPS > 0 {
+			text += ", max " + policy.FormatRateShort(change.MaxBPS)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func rateSeries(c Case, o observation) *RateSeries {
+	perStep := int(seriesStep / o.binWidth)
+	series := &RateSeries{StepMS: milliseconds(seriesStep)}
+	for i, one := range c.Containers {
+		var rates []float64
+		for chunk := range slices.Chunk(o.series[i], perStep) {
+			var sum uint64
+			for _, bytes := range chunk {
+				sum += bytes
+			}
+			if len(chunk) == perStep {
+				rates = append(rates, float64(sum)*8/seriesStep.Seconds())
+			}
+		}
+		series.Containers = append(series.Containers, one.Name)
+		series.RateBPS = append(series.RateBPS, rates)
+	}
+	return series
+}
+
+// cpuUse is the fraction of all CPUs that busy is of a time.
+func cpuUse(busy, window time.Duration) float64 {
+	return busy.Seconds() / window.Seconds() / float64(runtime.NumCPU())
+}
+
+func cost(seen []observation, idleCPU float64) *Cost {
+	used := func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) - idleCPU }
+	sum := func(o observation) (bits, packets float64) {
+		for _, counter := range o.arrived {
+			bits += float64(counter.Bytes) * 8
+			packets += float64(counter.Packets)
+		}
+		return bits, packets
+	}
+	return &Cost{
+		CPUUse: each(seen, used),
+		CPUSecondsPerGbit: each(seen, func(o observation) float64 {
+			bits, _ := sum(o)
+			return used(o) * float64(runtime.NumCPU()) * o.window.Seconds() / (bits / 1e9)
+		}),
+		PacketsPerSecond: each(seen, func(o observation) float64 {
+			_, packets := sum(o)
+			return packets / o.window.Seconds()
+		}),
+		RateBPS: each(seen, func(o observation) float64 {
+			bits, _ := sum(o)
+			return bits / o.window.Seconds()
+		}),
+	}
+}
+
+func latency(c Case, peer string, seen []observation) *Latency {
+	result := &Latency{}
+	if ms, ok := c.PaperLatencyMS[peer]; ok {
+		result.PaperMS = &ms
+	}
+	rtts := func(o observation) []float64 {
+		values := make([]float64, 0, len(o.ping.RTTs))
+		for _, rtt := range o.ping.RTTs {
+			values = append(values, milliseconds(rtt))
+		}
+		return values
+	}
+	answered := slices.DeleteFunc(slices.Clone(seen), func(o observation) bool { return len(o.ping.RTTs) == 0 })
+	result.MeanMS = each(answered, func(o observation) float64 { return mean(rtts(o)) })
+	result.P50MS = each(answered, func(o observation) float64 { return quantile(rtts(o), 0.5) })
+	result.P99MS = each(answered, func(o observation) float64 { return quantile(rtts(o), 0.99) })
+	for _, o := range seen {
+		result.Sent += o.ping.Sent
+		result.Lost += o.ping.Lost
+	}
+	return result
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,104 @@
+package bench
+
+import "time"
+
+// maxWindow is the largest sum of width neighbouring bins. A series shorter
+// than that is one window.
+func maxWindow(bins []uint64, width int) uint64 {
+	var sum, largest uint64
+	for i, bytes := range bins {
+		sum += bytes
+		if i >= width {
+			sum -= bins[i-width]
+		}
+		largest = max(largest, sum)
+	}
+	return largest
+}
+
+// overshoot is by which fraction a ceiling is exceeded in the worst window of
+// a series, from the first packet on; negative when it never is.
+func overshoot(bins []uint64, binWidth, window time.Duration, ceilingBPS uint64) float64 {
+	allowed := float64(ceilingBPS) * window.Seconds() / 8
+	return float64(maxWindow(bins, int(window/binWidth)))/allowed - 1
+}
+
+// settling looks at the rates after a change.
+type settling struct {
+	// series has one row of bins per container, in bytes.
+	series   [][]uint64
+	binWidth time.Duration
+	// window is the time over which a rate is taken, tolerance by which
+	// fraction of its ideal it may differ.
+	window    time.Duration
+	tolerance float64
+	// stay is for how long all windows must be within the tolerance before
+	// the new rates count as reached. What happens later shows in held: a
+	// single late packet should not pass for a slow scheduler.
+	stay time.Duration
+}
+
+// outcome is what became of a change.
+type outcome struct {
+	// settled says that from some time on every window that began within
+	// stay was within the tolerance for every container; after is that time,
+	// from the change.
+	settled bool
+	after   time.Duration
+	// held is the fraction of windows within the tolerance, of those that
+	// began at least grace after the change.
+	held float64
+}
+
+// after judges the time from a change until the next one, both as bins,
+// against the ideal rates (bits per second; 0 means the container sends
+// nothing and does not matter).
+func (s settling) after(change, next int, ideal []uint64, grace time.Duration) outcome {
+	width := int(s.window / s.binWidth)
+	last := next - width // the last bin a window can begin with
+	if last < change {
+		return outcome{}
+	}
+	good := make([]bool, last-change+1)
+	for i := range good {
+		good[i] = true
+	}
+	for container, bps := range ideal {
+		if bps == 0 {
+			continue
+		}
+		expected := float64(bps) * s.window.Seconds() / 8
+		bins := s.series[container]
+		var sum uint64
+		for i := change; i < min(next, len(bins)); i++ {
+			sum += bins[i]
+			if begin := i - width + 1; begin >= change {
+				if difference := float64(sum)/expected - 1; difference > s.tolerance || difference < -s.tolerance {
+					good[begin-change] = false
+				}
+				sum -= bins[begin]
+			}
+		}
+	}
+	result := outcome{}
+	needed, run := max(int(s.stay/s.binWidth), 1), 0
+	for i := 0; i < len(good) && !result.settled; i++ {
+		if run++; !good[i] {
+			run = 0
+		}
+		if run == needed {
+			result.settled, result.after = true, time.Duration(i-needed+1)*s.binWidth
+		}
+	}
+	counted, within := 0, 0
+	for i := int(grace / s.binWidth); i < len(good); i++ {
+		counted++
+		if good[i] {
+			within++
+		}
+	}
+	if counted > 0 {
+		result.held = float64(within) / float64(counted)
+	}
+	return result
+}

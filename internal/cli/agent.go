@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/docker"
+	"github.com/weir-project/weir/internal/discovery/static"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/server"
+)
+
+type agentFlags struct {
+	config   string
+	uplink   string
+	rate     string
+	stateDir string
+	docker   string
+	podman   string
+	replace  bool
+	verbose  bool
+}
+
+func newAgentCommand(g *global) *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:   "agent --uplink IF --rate RATE",
+		Short: "Share out an uplink (the daemon)",
+		Long: `Share out what leaves through an uplink. The agent watches the container engines
+on this host and gives every container what its labels ask for.
+
+What it puts into the kernel goes on working when the agent stops or dies; a new
+agent takes over where the old one left. 'weir down' removes everything.`,
+		Example: `  weir agent --uplink eth0 --rate 100mbit
+  weir agent --config /etc/weir/weir.yaml`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := f.settings(cmd, g)
+			if err != nil {
+				return err
+			}
+			return runAgent(cmd.Context(), settings, newLogger(cmd.ErrOrStderr(), f.verbose))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
+	flags.StringVar(&f.uplink, "uplink", "", "network device that is shared out")
+	flags.StringVar(&f.rate, "rate", "", "what the uplink may send, e.g. 100mbit (default: the speed it reports)")
+	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "folder of what must outlive the agent")
+	flags.StringVar(&f.docker, "docker", config.DefaultDockerSocket, "Docker's socket, or none")
+	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
+	flags.BoolVar(&f.replace, "replace", false, "put a qdisc aside that somebody configured on the uplink")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
+	return cmd
+}
+
+// settings joins the config file and the flags, which win.
+func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, error) {
+	settings, err := config.Load(f.config)
+	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") {
+		settings, err = config.Default(), nil
+	}
+	if err != nil {
+		return settings, &usageError{err}
+	}
+	if len(settings.Uplinks) == 0 {
+		settings.Uplinks = []config.Uplink{{}}
+	}
+	uplink := &settings.Uplinks[0]
+	changed := cmd.Flags().Changed
+	if changed("uplink") {
+		uplink.Interface = f.uplink
+	}
+	if uplink.Interface == "" {
+		return settings, usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
+	}
+	if changed("rate") {
+		if uplink.RateBPS, err = policy.ParseRate(f.rate); err != nil {
+			return settings, usagef("--rate: %w", err)
+		}
+	}
+	uplink.Replace = uplink.Replace || f.replace
+	if changed("socket") {
+		settings.Socket = g.socket
+	}
+	if changed("state-dir") {
+		settings.StateDir = f.stateDir
+	}
+	engineFlag(changed("docker"), f.docker, &settings.Docker)
+	engineFlag(changed("podman"), f.podman, &settings.Podman)
+	return settings, nil
+}
+
+func engineFlag(changed bool, value string, engine *config.Engine) {
+	switch {
+	case !changed:
+	case value == "none":
+		engine.Enabled = config.Off
+	default:
+		engine.Enabled, engine.Socket = config.On, value
+	}
+}
+
+func newLogger(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// sources are where the settings say that containers are.
+func sources(settings config.Config, log *slog.Logger) []discovery.Source {
+	var list []discovery.Source
+	for _, engine := range []struct {
+		name string
+		config.Engine
+	}{{"docker", settings.Docker}, {"podman", settings.Podman}} {
+		if engine.Enabled == config.Off {
+			continue
+		}
+		if _, err := os.Stat(engine.Socket); err != nil && engine.Enabled == config.Auto {
+			continue
+		}
+		list = append(list, docker.New(docker.Options{Name: engine.name, Socket: engine.Socket, Logger: log}))
+	}
+	if len(settings.Containers) > 0 {
+		var containers []discovery.Container
+		for _, c := range settings.Containers {
+			containers = append(containers, discovery.Container{
+				Name: c.Name, Runtime: static.Runtime, Labels: c.Labels,
+				NetNSPath: c.NetNSPath, Interface: c.Interface,
+			})
+		}
+		list = append(list, static.New(static.Runtime, containers, log))
+	}
+	return list
+}
+
+// memoryLimitBytes keeps the garbage collector from letting a small daemon
+// grow; it is a goal, not a bound.
+const memoryLimitBytes = 20 << 20
+
+func runAgent(ctx context.Context, settings config.Config, log *slog.Logger) error {
+	debug.SetMemoryLimit(memoryLimitBytes)
+	uplink := settings.Uplinks[0]
+	a, err := agent.New(agent.Config{
+		Uplink:             uplink.Interface,
+		RateBPS:            uplink.RateBPS,
+		Replace:            uplink.Replace,
+		ReserveBasisPoints: settings.ReserveBasisPoints,
+		Host:               settings.Host,
+		StateDir:           settings.StateDir,
+		Sources:            sources(settings, log),
+		Version:            version,
+		Logger:             log,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := server.Listen(settings.Socket, settings.SocketGroup)
+	if err != nil {
+		a.Close()
+		return err
+	}
+	api := &http.Server{Handler: server.New(a, log), ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := api.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serve the agent's socket", "error", err)
+		}
+	}()
+	err = a.Run(ctx)
+	// A request that ended Run (down) still gets its answer.
+	shutdown, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return errors.Join(err, api.Shutdown(shutdown))
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/bench"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// benchFlags are the flags of `weir bench` as written.
+type benchFlags struct {
+	rate, only, report string
+	noDocker           bool
+	options            bench.Options
+}
+
+func newBenchCommand() *cobra.Command {
+	var flags benchFlags
+	var format *output
+	cmd := &cobra.Command{
+		Use:   "bench SUITE",
+		Short: "Measure Weir against the ideal, the papers and other tools",
+		Long: `Measure how containers share an uplink, on a test bed of its own: a host, its
+neighbour and the link between them are network namespaces with addresses from
+198.18.0.0/15, containers run in a private Docker engine, and nothing of the
+machine's own network is touched.
+
+Suites:
+  qcon      figures 7 to 12 and table 1 of the qCon paper (Sensors 2018)
+  accuracy  error of shares from 10 Mbit/s to 5 Gbit/s, TCP against UDP,
+            100 containers
+  reaction  time to the new allocation after a start, a stop, a burst and
+            weir set
+  cap       by how much a ceiling is exceeded in any 100 ms
+  cost      CPU time and packets per second
+
+Peers: none (a FIFO), htb (tc by hand), cni-bandwidth (the CNI plugin with a
+small bucket), cni-bandwidth-containerd (with containerd's bucket), weir.
+
+Needs root. Exits with 0 when the suite ran, whatever the numbers say; with 1
+when it could not, or a run failed.`,
+		Example: `  weir bench qcon --report qcon.html
+  weir bench qcon --only 'figure 7' --duration 3s --peers htb,weir --no-docker
+  weir bench cap --rate 1gbit -o json`,
+		Args:      exactArgs("SUITE"),
+		ValidArgs: bench.SuiteNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.options.Suite = args[0]
+			return flags.run(cmd, *format)
+		},
+	}
+	options, set := &flags.options, cmd.Flags()
+	set.StringVar(&flags.rate, "rate", "100mbit", "rate of the link, for suites that do not set their own")
+	set.DurationVar(&options.Duration, "duration", 10*time.Second, "time counted in every run")
+	set.DurationVar(&options.Warmup, "warmup", time.Second, "time before that, not counted")
+	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.StringSliceVar(&options.Peers, "peers", nil, "peers to run: "+strings.Join(bench.PeerNames(), ",")+" (default all)")
+	set.StringVar(&flags.only, "only", "", "run the cases whose \"group: name\" matches a regular expression")
+	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
+	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")
+	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")
+	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
+	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
+	format = addOutputFlag(cmd)
+	return cmd
+}
+
+func (f *benchFlags) run(cmd *cobra.Command, format output) error {
+	if err := f.parse(); err != nil {
+		return err
+	}
+	f.options.Progress = cmd.ErrOrStderr()
+	report, err := bench.Run(cmd.Context(), f.options)
+	if err != nil {
+		return err
+	}
+	if f.report != "" {
+		if err := writeReport(f.report, report); err != nil {
+			return err
+		}
+	}
+	if format == outputJSON {
+		encoder := json.NewEncoder(cmd.OutOrStdout())
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	} else {
+		err = report.WriteTable(cmd.OutOrStdout())
+	}
+	if err != nil {
+		return fmt.Errorf("print the results: %w", err)
+	}
+	if failed := report.Failed(); failed > 0 {
+		return fmt.Errorf("runs failed in %d cases", failed)
+	}
+	return nil
+}
+
+// parse turns what was written into options and says what is wrong with it
+// before anything is started.
+func (f *benchFlags) parse() (err error) {
+	options := &f.options
+	if options.RateBPS, err = policy.ParseRate(f.rate); err != nil {
+		return usagef("--rate %s %w", f.rate, err)
+	}
+	if options.Repeat < 1 || options.Duration <= 0 || options.Warmup < 0 {
+		return usagef("--repeat and --duration must be positive, --warmup not negative")
+	}
+	if options.Overload <= 1 {
+		return usagef("--overload must be above 1, or UDP senders do not fill the link")
+	}
+	if f.only != "" {
+		if options.Only, err = regexp.Compile(f.only); err != nil {
+			return usagef("--only: %w", err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("the test bed needs root: run with sudo")
+	}
+	options.Docker = !f.noDocker
+	options.Command = strings.Join(os.Args, " ")
+	if options.WeirBinary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find the weir that is to be measured: %w", err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("find a place for peers: %w", err)
+	}
+	options.CacheDir = filepath.Join(cache, "weir-bench")
+	return nil
+}
+
+func writeReport(path string, report bench.Report) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return report.WriteHTML(file)
+}

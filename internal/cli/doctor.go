@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newDoctorCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what this kernel and host can do",
+		Long: `Check what this kernel and host can do. Nothing is changed: what has to be tried is
+tried in a network namespace made for that. The exit code is 1 if Weir cannot
+run here.`,
+		Args: exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		findings := examine(cmd.Context(), g.socket)
+		var err error
+		if *format == outputJSON {
+			err = printJSON(cmd.OutOrStdout(), findings)
+		} else {
+			err = printFindings(cmd.OutOrStdout(), findings)
+		}
+		if err != nil {
+			return err
+		}
+		for _, f := range findings {
+			if f.Result == resultMissing {
+				return errSilent
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// result is the outcome of one check.
+type result string
+
+const (
+	resultOK result = "ok"
+	// resultLess: Weir runs, with less.
+	resultLess result = "less"
+	// resultMissing: Weir cannot run.
+	resultMissing result = "missing"
+)
+
+type finding struct {
+	Check  string `json:"check"`
+	Result result `json:"result"`
+	Detail string `json:"detail"`
+}
+
+func examine(ctx context.Context, socket string) []finding {
+	var findings []finding
+	add := func(check string, err error, otherwise result, good, bad string) {
+		f := finding{Check: check, Result: resultOK, Detail: good}
+		if err != nil {
+			f.Result, f.Detail = otherwise, bad+": "+err.Error()
+		}
+		findings = append(findings, f)
+	}
+	release, err := kernel.Release()
+	add("kernel", err, resultLess, release, "unknown")
+	if os.Geteuid() != 0 {
+		add("privileges", errors.New("not root"), resultMissing, "", "the checks below and the agent need root")
+	} else {
+		add("privileges", nil, resultOK, "root", "")
+	}
+	add("bpf", kernel.ProbeBPF(), resultMissing,
+		"programs can tell containers apart", "no programs for traffic control (CONFIG_NET_CLS_BPF, CONFIG_BPF_SYSCALL)")
+	add("tcx", kernel.ProbeTCX(), resultLess,
+		"programs attach with tcx", "before Linux 6.6; clsact is used instead")
+	add("htb", kernel.ProbeQdisc(kernel.HTB{DefaultMinor: 1}), resultMissing,
+		"the scheduler is there", "no scheduler (CONFIG_NET_SCH_HTB; modprobe sch_htb)")
+	add("tbf", kernel.ProbeQdisc(kernel.TBF{RateBytesPerSec: 1e6, Burst: 1e6, LimitBytes: 1e6}), resultMissing,
+		"the link's bound is there", "no bound for the link (CONFIG_NET_SCH_TBF; modprobe sch_tbf)")
+	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
+		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
+		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
+	for _, engine := range []struct{ name, socket string }{
+		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
+	} {
+		add(engine.name, reachable(engine.socket), resultLess,
+			"answers on "+engine.socket, "no containers from there")
+	}
+	status, err := server.NewClient(socket).Status(ctx)
+	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), "not running")
+	return findings
+}
+
+func reachable(socket string) error {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func printFindings(w io.Writer, findings []finding) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Check, f.Result, f.Detail)
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

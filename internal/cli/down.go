@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newDownCommand(g *global) *cobra.Command {
+	var stateDir, uplink string
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove everything from the kernel and put back what was there",
+		Long: `Stop the agent, if one runs, remove everything that Weir put into the kernel, and
+put back the queueing that was on the uplink before.`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := server.NewClient(g.socket).Down(cmd.Context())
+			if !errors.Is(err, server.ErrNoAgent) {
+				return err
+			}
+			uplinks, err := agent.Remove(stateDir, uplink)
+			for _, uplink := range uplinks {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s given back\n", uplink)
+			}
+			if err == nil && len(uplinks) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing to remove")
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&uplink, "uplink", "", "device to give back even if no state of it is left")
+	cmd.Flags().StringVar(&stateDir, "state-dir", config.DefaultStateDir, "folder of what the agent left")
+	return cmd
+}

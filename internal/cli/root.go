@@ -1,0 +1,149 @@
+// Package cli holds weir's commands, one file each. Data goes to standard
+// output, everything else to standard error.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/config"
+)
+
+// version is set when a release is built.
+var version = "dev"
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a command that was called wrongly.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// errSilent ends a command with exit code 1 after it has said everything
+// itself.
+var errSilent = errors.New("failed")
+
+// Run runs one command line and returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errSilent):
+		return exitFailed
+	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
+		fmt.Fprintf(stderr, "weir: %v\n", err)
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "weir: %v\n", err)
+		return exitFailed
+	}
+}
+
+// global are the flags of all commands.
+type global struct {
+	socket string
+}
+
+func newRoot() *cobra.Command {
+	g := &global{}
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Share a host's network uplink between its containers",
+		Long: `Weir gives every container its weight, guaranteed minimum and maximum on the
+host's uplink, from labels, adjusted as containers start and stop.
+
+Start the agent once (weir agent --uplink eth0 --rate 100mbit), put labels on
+containers (docker run --label weir.weight=200 --label weir.min=10mbit ...),
+and watch (weir top).`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.PersistentFlags().StringVar(&g.socket, "socket", config.DefaultSocket, "Unix socket of the agent")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		newAgentCommand(g),
+		newPsCommand(g),
+		newTopCommand(g),
+		newSetCommand(g),
+		newResetCommand(g),
+		newDownCommand(g),
+		newDoctorCommand(g),
+		newDemoCommand(),
+		newBenchCommand(),
+		newTrafficCommand(),
+	)
+	return root
+}
+
+// exactArgs is cobra.ExactArgs with a usage error that names what is missing.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s is missing: %s", names[len(args)], cmd.UseLine())
+		case len(args) > len(names):
+			return usagef("%q is too much: %s", args[len(names)], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// output is the flag -o of commands that list.
+type output string
+
+const (
+	outputTable output = "table"
+	outputJSON  output = "json"
+)
+
+func (o *output) String() string { return string(*o) }
+
+// Set implements pflag.Value.
+func (o *output) Set(s string) error {
+	switch output(s) {
+	case outputTable, outputJSON:
+		*o = output(s)
+		return nil
+	}
+	return fmt.Errorf("%q is neither table nor json", s)
+}
+
+// Type implements pflag.Value.
+func (o *output) Type() string { return "table|json" }
+
+func addOutputFlag(cmd *cobra.Command) *output {
+	o := outputTable
+	cmd.Flags().VarP(&o, "output", "o", "how to print: table or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]string{string(outputTable), string(outputJSON)}, cobra.ShellCompDirectiveNoFileComp))
+	return &o
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newSetCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C]",
+		Short: "Change a running container's policy until it stops",
+		Long: `Change a running container's policy. What is not given stays as it is; "none"
+takes a value away. The change outlives restarts of the agent and ends with the
+container. A change that cannot be honoured is refused as a whole.`,
+		Example: `  weir set web --weight 300 --min 20mbit
+  weir set backup --max none`,
+		Args:              exactArgs("NAME"),
+		ValidArgsFunction: completeNames(g),
+	}
+	var (
+		change v1.PolicyChange
+		flags  = cmd.Flags()
+		fields = []struct {
+			field       **string
+			name, usage string
+		}{
+			{&change.Weight, "weight", "relative share, 1 to 10000"},
+			{&change.Min, "min", "guaranteed rate, e.g. 20mbit, or none"},
+			{&change.Max, "max", "rate never exceeded, e.g. 50mbit, or none"},
+			{&change.Priority, "priority", "who is first with what is idle, 0 to 1000"},
+			{&change.Latency, "latency", "bound on queueing delay, e.g. 20ms, or none"},
+			{&change.Class, "class", "ef, af, be, auto or none"},
+		}
+	)
+	for _, f := range fields {
+		flags.String(f.name, "", f.usage)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		any := false
+		for _, f := range fields {
+			if flags.Changed(f.name) {
+				value, err := flags.GetString(f.name)
+				if err != nil {
+					return err
+				}
+				*f.field, any = &value, true
+			}
+		}
+		if !any {
+			return usagef("nothing to set: %s", cmd.UseLine())
+		}
+		container, err := server.NewClient(g.socket).Set(cmd.Context(), args[0], change)
+		if err != nil {
+			return err
+		}
+		return printContainers(cmd.OutOrStdout(), []v1.Container{container})
+	}
+	return cmd
+}
+
+func newResetCommand(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:               "reset NAME",
+		Short:             "Go back to the policy of a container's labels",
+		Args:              exactArgs("NAME"),
+		ValidArgsFunction: completeNames(g),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			container, err := server.NewClient(g.socket).Reset(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return printContainers(cmd.OutOrStdout(), []v1.Container{container})
+		},
+	}
+}
+
+// completeNames offers the names of running containers to the shell.
+func completeNames(g *global) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []cobra.Completion
+		for _, c := range containers {
+			names = append(names, cobra.CompletionWithDesc(c.Name, fmt.Sprintf("%s, %s", c.Runtime, c.Mode)))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

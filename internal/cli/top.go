@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newTopCommand(g *global) *cobra.Command {
+	var (
+		once     bool
+		interval time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show live who sends how much",
+		Long: `Show live who sends how much. The bar is what a container sends, as a part of the
+uplink; the mark | is what it is entitled to.`,
+		Args: exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop")
+	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if interval < 50*time.Millisecond {
+			return usagef("--interval %s is too short: give 50ms or more", interval)
+		}
+		client := server.NewClient(g.socket)
+		sample, err := sampleTop(cmd.Context(), client)
+		if err != nil {
+			return err
+		}
+		switch {
+		case *format == outputJSON:
+			return printJSON(cmd.OutOrStdout(), sample)
+		case once:
+			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(computeTop(sample), defaultWidth))
+			return err
+		}
+		model := &topModel{client: client, interval: interval, picture: computeTop(sample), width: defaultWidth}
+		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(),
+			tea.WithOutput(cmd.OutOrStdout()))
+		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
+			return fmt.Errorf("show: %w", err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// topSample is what the agent says at one moment.
+type topSample struct {
+	Status     v1.Status      `json:"status"`
+	Containers []v1.Container `json:"containers"`
+}
+
+func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
+	status, err := client.Status(ctx)
+	if err != nil {
+		return topSample{}, err
+	}
+	containers, err := client.Containers(ctx)
+	return topSample{Status: status, Containers: containers}, err
+}
+
+// topPicture is a sample as it is shown: text, and bars as parts of the
+// uplink.
+type topPicture struct {
+	title, notice string
+	rows          []topRow
+}
+
+type topRow struct {
+	name, weight, min, max, entitled, rate, backlog, dropped, state string
+	// sent and entitledPart are parts of the uplink, 0 to 1.
+	sent, entitledPart float64
+}
+
+func computeTop(sample topSample) topPicture {
+	status := sample.Status
+	linkBPS := float64(max(status.RateBPS, 1))
+	picture := topPicture{
+		title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", status.Uplink,
+			policy.FormatRateShort(status.SentBPS), policy.FormatRate(status.RateBPS),
+			100*float64(status.SentBPS)/linkBPS, status.Scheduler),
+		notice: status.Reason,
+	}
+	for _, source := range status.Sources {
+		if !source.Connected {
+			picture.notice = strings.TrimPrefix(picture.notice+"; "+source.Name+": "+source.Reason, "; ")
+		}
+	}
+	for _, c := range sample.Containers {
+		state := string(c.State)
+		if c.Reason != "" {
+			state += ": " + c.Reason
+		}
+		picture.rows = append(picture.rows, topRow{
+			name:         c.Name,
+			weight:       fmt.Sprint(c.Policy.Weight),
+			min:          rateOrDash(c.Policy.MinBPS),
+			max:          rateOrDash(c.Policy.MaxBPS),
+			entitled:     rateOrDash(c.EntitledBPS),
+			rate:         rateOrDash(c.RateBPS),
+			backlog:      bytesOrDash(c.BacklogBytes),
+			dropped:      fmt.Sprint(c.DroppedPackets),
+			state:        state,
+			sent:         min(float64(c.RateBPS)/linkBPS, 1),
+			entitledPart: min(float64(c.EntitledBPS)/linkBPS, 1),
+		})
+	}
+	return picture
+}
+
+func bytesOrDash(bytes uint64) string {
+	switch {
+	case bytes == 0:
+		return "-"
+	case bytes < 10_000:
+		return fmt.Sprintf("%dB", bytes)
+	case bytes < 10_000_000:
+		return fmt.Sprintf("%dkB", bytes/1000)
+	default:
+		return fmt.Sprintf("%dMB", bytes/1_000_000)
+	}
+}
+
+const (
+	defaultWidth = 120
+	minBarWidth  = 10
+	maxBarWidth  = 50
+	maxNameWidth = 24
+)
+
+// renderTop draws a picture for a terminal that is width characters wide.
+func renderTop(picture topPicture, width int) string {
+	header := []string{"NAME", "WEIGHT", "MIN", "MAX", "ENTITLED", "RATE", "QUEUED", "DROPPED"}
+	table := [][]string{header}
+	for _, r := range picture.rows {
+		table = append(table, []string{
+			cut(r.name, maxNameWidth), r.weight, r.min, r.max, r.entitled, r.rate, r.backlog, r.dropped})
+	}
+	columns := make([]int, len(header))
+	used := 0
+	for i := range header {
+		for _, row := range table {
+			columns[i] = max(columns[i], utf8.RuneCountInString(row[i]))
+		}
+		used += columns[i] + 2
+	}
+	barWidth := min(max(width-used-10, minBarWidth), maxBarWidth)
+
+	var b strings.Builder
+	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, width), " ") + "\n") }
+	line(picture.title)
+	if picture.notice != "" {
+		line(picture.notice)
+	}
+	line("")
+	for i, row := range table {
+		var text strings.Builder
+		for j, cell := range row {
+			pad := strings.Repeat(" ", columns[j]-utf8.RuneCountInString(cell))
+			if j == 0 {
+				text.WriteString(cell + pad + "  ")
+			} else {
+				text.WriteString(pad + cell + "  ")
+			}
+		}
+		if i > 0 {
+			r := picture.rows[i-1]
+			text.WriteString(bar(r.sent, r.entitledPart, barWidth) + "  " + r.state)
+		}
+		line(text.String())
+	}
+	return b.String()
+}
+
+// bar draws a part of the uplink, in eighths of a character, with a mark at
+// another.
+func bar(part, mark float64, width int) string {
+	const eighths = " ▏▎▍▌▋▊▉"
+	filled := int(part*float64(width)*8 + 0.5)
+	at := int(mark * float64(width))
+	var b strings.Builder
+	for i := range width {
+		switch rest := filled - i*8; {
+		case i == at && mark > 0 && rest < 8:
+			b.WriteRune('|')
+		case rest >= 8:
+			b.WriteRune('█')
+		case rest > 0:
+			b.WriteRune([]rune(eighths)[rest])
+		default:
+			b.WriteRune('·')
+		}
+	}
+	return b.String()
+}
+
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:max(width-1, 0)]) + "…"
+}
+
+// topModel is the live picture.
+type topModel struct {
+	client   *server.Client
+	interval time.Duration
+	picture  topPicture
+	err      error
+	width    int
+}
+
+type (
+	topTick   struct{}
+	topResult struct {
+		sample topSample
+		err    error
+	}
+)
+
+// Init implements tea.Model.
+func (m *topModel) Init() tea.Cmd { return m.wait() }
+
+func (m *topModel) wait() tea.Cmd {
+	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topTick{} })
+}
+
+// Update implements tea.Model.
+func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch message := message.(type) {
+	case tea.KeyMsg:
+		switch message.String() {
+		case "q", "esc", "ctrl+c":
+			return m, tea.Quit
+		}
+	case tea.WindowSizeMsg:
+		m.width = message.Width
+	case topTick:
+		return m, func() tea.Msg {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			sample, err := sampleTop(ctx, m.client)
+			return topResult{sample, err}
+		}
+	case topResult:
+		// An agent that restarts is not the end of the picture.
+		if m.err = message.err; m.err == nil {
+			m.picture = computeTop(message.sample)
+		}
+		return m, m.wait()
+	}
+	return m, nil
+}
+
+// View implements tea.Model.
+func (m *topModel) View() string {
+	text := renderTop(m.picture, m.width)
+	if m.err != nil {
+		text += "\n" + cut(m.err.Error(), m.width) + "\n"
+	}
+	return text + "\nq to quit\n"
+}

@@ -1,0 +1,336 @@
+// Package config reads the agent's configuration file, /etc/weir/weir.yaml.
+//
+// # Problem
+//
+// The file is written by hand and read by a daemon that starts at boot, when
+// nobody watches. A mistake must not pass: a misspelt key that is ignored is a
+// guarantee that is not given.
+//
+// # Method
+//
+// The YAML is parsed to a tree, which is read key by key (reader.go). Every error
+// has the file's name, the line and the place in the tree, also those that have
+// nothing to do with YAML, such as a minimum above a maximum; and all errors are
+// reported at once. Policies go through [policy.Parse], as labels do, so that both
+// mean the same; but here a problem is an error.
+//
+// # Limits
+//
+// One uplink. Anchors, aliases, merge keys, tags and several documents are refused.
+// Whether an interface, a group or a socket exists is not looked at.
+package config
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// The defaults of what the file does not say.
+const (
+	DefaultPath         = "/etc/weir/weir.yaml"
+	DefaultSocket       = "/run/weir/weir.sock"
+	DefaultStateDir     = "/var/lib/weir"
+	DefaultDockerSocket = "/var/run/docker.sock"
+	DefaultPodmanSocket = "/run/podman/podman.sock"
+
+	// DefaultReserveBasisPoints is 5 %.
+	DefaultReserveBasisPoints = 500
+	// MaxReserveBasisPoints is 50 %.
+	MaxReserveBasisPoints = 5000
+)
+
+// NetNSDir is where network namespaces that are given by name are found (as `ip
+// netns` names them).
+const NetNSDir = "/run/netns"
+
+// Example is a commented file with every key.
+//
+//go:embed example.yaml
+var Example string
+
+// Config is what a file says, with defaults for what it does not.
+type Config struct {
+	// Uplinks are the interfaces to control, at most one for now. Empty if the
+	// file names neither an uplink nor anything about it.
+	Uplinks []Uplink
+	// Socket is where the agent's API listens.
+	Socket string
+	// SocketGroup may use the API besides root: a group's name or number,
+	// empty for none.
+	SocketGroup string
+	// StateDir keeps what must outlive the agent.
+	StateDir string
+	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
+	// claim, in hundredths of a percent; see [Config.ReserveBPS].
+	ReserveBasisPoints uint32
+	// Host is the policy of all traffic that belongs to no known container.
+	Host v1.Policy
+	// Docker is on, and Podman auto, unless the file says otherwise.
+	Docker, Podman Engine
+	// Containers are those that no engine knows.
+	Containers []Container
+}
+
+// Uplink is an interface to control.
+type Uplink struct {
+	// Interface is its name; empty if the file leaves that to the command line.
+	Interface string
+	// RateBPS is the rate to share, in bits per second; 0 if the file leaves
+	// that to the command line.
+	RateBPS uint64
+	// Replace allows to replace a qdisc that somebody configured there.
+	Replace bool
+}
+
+// Toggle says whether to use something.
+type Toggle string
+
+// The values of a Toggle.
+const (
+	On   Toggle = "true"
+	Off  Toggle = "false"
+	Auto Toggle = "auto" // if its socket exists
+)
+
+// Engine is a container engine to watch.
+type Engine struct {
+	Enabled Toggle
+	Socket  string // path of its API socket
+}
+
+// Container is a network namespace to treat as a container.
+type Container struct {
+	Name string
+	// NetNSPath is the absolute path that opens its network namespace.
+	NetNSPath string
+	// Interface restricts control to one interface in the namespace; empty
+	// for all.
+	Interface string
+	// Labels are what the file has under labels, or under policy with
+	// [policy.Prefix] before each name. [policy.Parse] has no problem with them.
+	Labels map[string]string
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Socket:             DefaultSocket,
+		StateDir:           DefaultStateDir,
+		ReserveBasisPoints: DefaultReserveBasisPoints,
+		Host:               policy.Default(),
+		Docker:             Engine{Enabled: On, Socket: DefaultDockerSocket},
+		Podman:             Engine{Enabled: Auto, Socket: DefaultPodmanSocket},
+	}
+}
+
+// ReserveBPS is the part of a capacity, in bits per second, that minimums may not
+// claim, rounded down.
+func (c Config) ReserveBPS(capacityBPS uint64) uint64 {
+	hi, lo := bits.Mul64(capacityBPS, uint64(min(c.ReserveBasisPoints, MaxReserveBasisPoints)))
+	reserve, _ := bits.Div64(hi, lo, 10_000)
+	return reserve
+}
+
+// Load reads the file at path. The error for a missing file is fs.ErrNotExist.
+func Load(path string) (Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads the contents of a file. The name is for errors only. On any error
+// the Config is zero and the error joins one *[Error] per mistake, in the order of
+// the lines.
+func Parse(name string, data []byte) (Config, error) {
+	r := reader{file: name}
+	c := Default()
+	if root, ok := r.parse(data); ok {
+		readRoot(&c, root)
+	}
+	if err := r.err(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func readRoot(c *Config, root value) {
+	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group",
+		"state_dir", "reserve", "host", "docker", "podman", "containers")
+
+	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"]}, func(v value) bool { return !v.given() })
+	list := f["uplinks"]
+	switch {
+	case list.given() && len(shorthand) > 0:
+		list.fail("cannot be combined with %s (line %d); put it into the list", shorthand[0].path, shorthand[0].line)
+	case list.given():
+		for i, item := range list.items() {
+			if i > 0 {
+				item.fail("more than one uplink is not supported yet; remove all but one")
+				break
+			}
+			u := item.fields("interface", "rate", "replace")
+			item.require(u, "interface")
+			c.Uplinks = append(c.Uplinks, readUplink(u["interface"], u["rate"], u["replace"]))
+		}
+	case len(shorthand) > 0:
+		c.Uplinks = []Uplink{readUplink(f["uplink"], f["rate"], f["replace"])}
+	}
+
+	read(f["socket"], &c.Socket, parsePath)
+	read(f["socket_group"], &c.SocketGroup, parseName)
+	read(f["state_dir"], &c.StateDir, parsePath)
+	read(f["reserve"], &c.ReserveBasisPoints, parsePercent)
+	readPolicy(f["host"], policy.Prefix, &c.Host)
+	readEngine(f["docker"], &c.Docker)
+	readEngine(f["podman"], &c.Podman)
+	c.Containers = readContainers(f["containers"])
+}
+
+func readUplink(name, rate, replace value) Uplink {
+	var u Uplink
+	read(name, &u.Interface, parseInterface)
+	read(rate, &u.RateBPS, policy.ParseRate)
+	read(replace, &u.Replace, parseBool)
+	return u
+}
+
+func readEngine(v value, e *Engine) {
+	f := v.fields("enabled", "socket")
+	read(f["enabled"], &e.Enabled, parseToggle)
+	read(f["socket"], &e.Socket, parsePath)
+}
+
+func readContainers(v value) []Container {
+	var containers []Container
+	lines := map[string]int{}
+	for _, item := range v.items() {
+		f := item.fields("name", "netns", "interface", "policy", "labels")
+		var c Container
+		item.require(f, "name", "netns")
+		read(f["name"], &c.Name, parseName)
+		read(f["netns"], &c.NetNSPath, parseNetNS)
+		read(f["interface"], &c.Interface, parseInterface)
+		if first, taken := lines[c.Name]; taken && c.Name != "" {
+			f["name"].fail("%q is already used on line %d; give each container its own name", c.Name, first)
+		} else {
+			lines[c.Name] = f["name"].line
+		}
+		var ignored v1.Policy
+		switch {
+		case f["policy"].given() && f["labels"].given():
+			f["labels"].fail("cannot be combined with %s (line %d); use one of them", f["policy"].path, f["policy"].line)
+		case f["policy"].given():
+			c.Labels = readPolicy(f["policy"], policy.Prefix, &ignored)
+		default:
+			c.Labels = readPolicy(f["labels"], "", &ignored)
+		}
+		containers = append(containers, c)
+	}
+	return containers
+}
+
+// readPolicy reads a map of policy values into p and returns them as labels: each
+// key with prefix before it.
+func readPolicy(v value, prefix string, p *v1.Policy) map[string]string {
+	var known []string // with the whole label as the key, any key may be
+	if prefix != "" {
+		known = policy.Names()
+	}
+	fields := v.fields(known...)
+	if len(fields) == 0 {
+		return nil
+	}
+	labels := map[string]string{}
+	for key, field := range fields {
+		if text, ok := field.text(); ok {
+			labels[prefix+key] = text
+		}
+	}
+	parsed, problems := policy.Parse(labels)
+	for _, problem := range problems {
+		fields[strings.TrimPrefix(problem.Name, prefix)].fail("%q: %s", problem.Value, problem.Message)
+	}
+	*p = parsed
+	return labels
+}
+
+func parseBool(text string) (bool, error) {
+	switch strings.ToLower(text) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, errors.New("write true or false")
+}
+
+func parseToggle(text string) (Toggle, error) {
+	switch t := Toggle(strings.ToLower(text)); t {
+	case On, Off, Auto:
+		return t, nil
+	}
+	return "", errors.New("write true, false or auto")
+}
+
+func parsePath(text string) (string, error) {
+	if !path.IsAbs(text) {
+		return "", errors.New("is not an absolute path; write one that begins with /")
+	}
+	return path.Clean(text), nil
+}
+
+// parseNetNS reads a path, or a name in NetNSDir.
+func parseNetNS(text string) (string, error) {
+	switch {
+	case path.IsAbs(text):
+		return path.Clean(text), nil
+	case text == "" || text == "." || text == ".." || strings.Contains(text, "/"):
+		return "", fmt.Errorf("write an absolute path, or a name in %s", NetNSDir)
+	}
+	return path.Join(NetNSDir, text), nil
+}
+
+func parseName(text string) (string, error) {
+	if text == "" || strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return "", errors.New("write a name without spaces")
+	}
+	return text, nil
+}
+
+// parseInterface holds a name to what Linux accepts (dev_valid_name in
+// net/core/dev.c).
+func parseInterface(text string) (string, error) {
+	if text == "" || len(text) > 15 || text == "." || text == ".." ||
+		strings.ContainsFunc(text, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || r == 0 }) {
+		return "", errors.New("is not the name of an interface; write for example eth0 (1 to 15 characters, no spaces, slashes or colons)")
+	}
+	return text, nil
+}
+
+// parsePercent reads a percentage with up to two decimals as basis points.
+func parsePercent(text string) (uint32, error) {
+	err := fmt.Errorf("write a percentage from 0%% to %d%%, for example 5%%", MaxReserveBasisPoints/100)
+	number, percent := strings.CutSuffix(text, "%")
+	whole, fraction, point := strings.Cut(number, ".")
+	if !percent || len(fraction) > 2 || point && fraction == "" {
+		return 0, err
+	}
+	n, bad := strconv.ParseUint(whole+(fraction + "00")[:2], 10, 32)
+	if bad != nil || whole == "" || n > MaxReserveBasisPoints {
+		return 0, err
+	}
+	return uint32(n), nil
+}

@@ -1,0 +1,371 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// edit returns the default configuration, changed.
+func edit(change func(*config.Config)) config.Config {
+	c := config.Default()
+	change(&c)
+	return c
+}
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		name, file string
+		want       config.Config
+	}{
+		{"nothing", "", config.Default()},
+		{"comments only", "# nothing\n\n# here\n", config.Default()},
+		{"an empty document", "---\n", config.Default()},
+		{"null", "null\n", config.Default()},
+		{"keys without values", "uplinks:\nhost:\ndocker:\ncontainers:\n", config.Default()},
+		{
+			"uplink", "uplink: eth0\nrate: 1.5gbit\nreplace: true\n",
+			edit(func(c *config.Config) {
+				c.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 1_500_000_000, Replace: true}}
+			}),
+		},
+		{
+			"rate alone, the interface being on the command line", "rate: 100000000\n",
+			edit(func(c *config.Config) { c.Uplinks = []config.Uplink{{RateBPS: 100_000_000}} }),
+		},
+		{
+			"list of uplinks", "uplinks:\n- interface: wan0\n  rate: 30M\n",
+			edit(func(c *config.Config) { c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}} }),
+		},
+		{
+			"paths and groups", "socket: /tmp//w.sock\nsocket_group: 998\nstate_dir: /srv/weir/\n",
+			edit(func(c *config.Config) { c.Socket, c.SocketGroup, c.StateDir = "/tmp/w.sock", "998", "/srv/weir" }),
+		},
+		{
+			"byte order mark and line ends of Windows", "\ufeffrate: 1M\r\nreserve: 7%\r\n",
+			edit(func(c *config.Config) {
+				c.Uplinks = []config.Uplink{{RateBPS: 1_000_000}}
+				c.ReserveBasisPoints = 700
+			}),
+		},
+		{"reserve", "reserve: 2.5%", edit(func(c *config.Config) { c.ReserveBasisPoints = 250 })},
+		{"no reserve", "reserve: 0%", edit(func(c *config.Config) { c.ReserveBasisPoints = 0 })},
+		{"largest reserve", "reserve: '50.00%'", edit(func(c *config.Config) { c.ReserveBasisPoints = 5000 })},
+		{
+			"host", "host: {weight: 50, min: 1mbit, latency: 20ms, class: EF, priority: 3, max: \"2mbit\"}",
+			edit(func(c *config.Config) {
+				c.Host = v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 2e6, LatencyMS: 20, Class: v1.ClassEF, Priority: 3}
+			}),
+		},
+		{
+			"engines", "docker: {enabled: False}\npodman:\n  enabled: AUTO\n  socket: /p.sock\n",
+			edit(func(c *config.Config) {
+				c.Docker.Enabled = config.Off
+				c.Podman = config.Engine{Enabled: config.Auto, Socket: "/p.sock"}
+			}),
+		},
+		{
+			"containers",
+			"containers:\n" +
+				"- {name: a, netns: blue}\n" +
+				"- {name: b, netns: /proc/7/../8/ns/net, interface: eth1, policy: {weight: 7, min: 1mbit}}\n" +
+				"- {name: c, netns: green, labels: {weir.max: 20M, other: 1.50, kubernetes.io/egress-bandwidth: 5M}}\n",
+			edit(func(c *config.Config) {
+				c.Containers = []config.Container{
+					{Name: "a", NetNSPath: "/run/netns/blue"},
+					{
+						Name: "b", NetNSPath: "/proc/8/ns/net", Interface: "eth1",
+						Labels: map[string]string{"weir.weight": "7", "weir.min": "1mbit"},
+					},
+					{
+						Name: "c", NetNSPath: "/run/netns/green",
+						Labels: map[string]string{"weir.max": "20M", "other": "1.50", "kubernetes.io/egress-bandwidth": "5M"},
+					},
+				}
+			}),
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := config.Parse("weir.yaml", []byte(tc.file))
+			if err != nil || !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("Parse = %+v, %v\nwant    %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tc := range []struct {
+		name, file string
+		want       []string // each line of the error, or its beginning
+	}{
+		{"no YAML", "a: [\n", []string{"weir.yaml:1: not valid YAML: "}},
+		{"no YAML further down", "uplink: eth0\nhost:\n  min: 'x\n", []string{"weir.yaml:3: not valid YAML: "}},
+		{"two documents", "uplink: eth0\n---\nrate: 1M\n", []string{"weir.yaml:3: more than one document; remove the line with ---"}},
+		{"not a map", "- eth0\n", []string{"weir.yaml:1: is a list; write keys and values"}},
+		{"not a map either", "eth0\n", []string{"weir.yaml:1: is a single value; write keys and values"}},
+		{"alias", "host: &h {weight: 1}\nsocket: *h\n", []string{
+			"weir.yaml:1: host: anchors, aliases, merge keys and tags are not supported; write keys and values",
+			"weir.yaml:2: socket: anchors, aliases, merge keys and tags are not supported; write a single value",
+		}},
+		{"merge key", "host:\n  <<: {weight: 1}\n", []string{"weir.yaml:2: host: has a key that is not a plain name (merge keys are not supported)"}},
+		{"tag", "socket: !!str /a\n", []string{"weir.yaml:1: socket: anchors, aliases,"}},
+		{"unknown keys", "\nuplnk: eth0\nfoo: 1\nhost: {wieght: 3}\n", []string{
+			"weir.yaml:2: uplnk: unknown key; did you mean uplink?",
+			"weir.yaml:3: foo: unknown key; known here are uplinks, uplink, rate,",
+			"weir.yaml:4: host.wieght: unknown key; did you mean weight?",
+		}},
+		{"duplicate key", "rate: 1M\n\nrate: 2M\n", []string{"weir.yaml:3: rate: is already given on line 1; remove one of them"}},
+		{"empty value", "rate:\n", []string{"weir.yaml:1: rate: is empty; write a value or remove the key"}},
+		{"bad rate", "uplink: eth0\nrate: 100MB\n", []string{
+			`weir.yaml:2: rate: "100MB": unit "MB": bytes are not accepted; for 100 megabit write 100mbit`,
+		}},
+		{"bad interfaces", "uplinks:\n- interface: sixteen-letters.\n- interface: b\n", []string{
+			`weir.yaml:2: uplinks[0].interface: "sixteen-letters.": is not the name of an interface`,
+			"weir.yaml:3: uplinks[1]: more than one uplink is not supported yet; remove all but one",
+		}},
+		{"interface missing", "uplinks:\n- rate: 1M\n", []string{"weir.yaml:2: uplinks[0]: interface is missing"}},
+		{"uplink is no map", "uplinks:\n- eth0\n", []string{"weir.yaml:2: uplinks[0]: is a single value; write keys and values"}},
+		{"uplinks is no list", "uplinks: eth0\n", []string{"weir.yaml:1: uplinks: is a single value; write a list, each item after a dash"}},
+		{"both ways at once", "rate: 1M\nuplinks:\n- interface: eth0\n", []string{
+			"weir.yaml:2: uplinks: cannot be combined with rate (line 1); put it into the list",
+		}},
+		{"bad booleans", "replace: yes\ndocker: {enabled: maybe}\n", []string{
+			`weir.yaml:1: replace: "yes": write true or false`,
+			`weir.yaml:2: docker.enabled: "maybe": write true, false or auto`,
+		}},
+		{"bad paths", "socket: weir.sock\nstate_dir: ''\npodman:\n  socket: unix:///p\n", []string{
+			`weir.yaml:1: socket: "weir.sock": is not an absolute path; write one that begins with /`,
+			`weir.yaml:2: state_dir: "": is not an absolute path`,
+			`weir.yaml:4: podman.socket: "unix:///p": is not an absolute path`,
+		}},
+		{"bad group", "socket_group: my group\n", []string{`weir.yaml:1: socket_group: "my group": write a name without spaces`}},
+		{"bad host policy", "host:\n  weight: 0\n  min: 30M\n  max: 20M\n  latency: .inf\n", []string{
+			`weir.yaml:2: host.weight: "0": write a whole number from 1 to 10000`,
+			`weir.yaml:3: host.min: "30M": the minimum 30mbit is above the maximum 20mbit; lower the minimum or raise the maximum`,
+			`weir.yaml:5: host.latency: ".inf": is not a duration; write for example 20ms`,
+		}},
+		{"bad container policy, with its line", "uplink: eth0\ncontainers:\n- name: a\n  netns: a\n  policy:\n    weight: 1\n    min: 30mbps\n", []string{
+			`weir.yaml:7: containers[0].policy.min: "30mbps": unit "mbps": bytes are not accepted; for 30 megabit write 30mbit`,
+		}},
+		{"bad labels", "containers:\n- name: a\n  netns: a\n  labels:\n    weir.latency: 5ms\n    weir.wieght: 5\n    x:\n", []string{
+			`weir.yaml:5: containers[0].labels.weir.latency: "5ms": a latency bound needs a minimum rate; set one or remove the bound`,
+			`weir.yaml:6: containers[0].labels.weir.wieght: "5": unknown name; did you mean weir.weight?`,
+			`weir.yaml:7: containers[0].labels.x: is empty; write a value or remove the key`,
+		}},
+		{"a label that is no text", "containers:\n- name: a\n  netns: a\n  labels: {other: []}\n", []string{
+			"weir.yaml:4: containers[0].labels.other: is a list; write a single value",
+		}},
+		{"policy and labels", "containers:\n- name: a\n  netns: a\n  policy: {weight: 1}\n  labels: {weir.weight: 1}\n", []string{
+			"weir.yaml:5: containers[0].labels: cannot be combined with containers[0].policy (line 4); use one of them",
+		}},
+		{"empty items", "containers:\n  -\nuplinks:\n  -\n", []string{
+			"weir.yaml:2: containers[0]: name is missing",
+			"weir.yaml:2: containers[0]: netns is missing",
+			"weir.yaml:4: uplinks[0]: interface is missing",
+		}},
+		{"a list for a map, a map for a list", "host: []\nuplinks: {}\n", []string{
+			"weir.yaml:1: host: is a list; write keys and values",
+			"weir.yaml:2: uplinks: is a map; write a list, each item after a dash",
+		}},
+		{"incomplete containers", "containers:\n- netns: a\n- name: b\n- c\n", []string{
+			"weir.yaml:2: containers[0]: name is missing",
+			"weir.yaml:3: containers[1]: netns is missing",
+			"weir.yaml:4: containers[2]: is a single value; write keys and values",
+		}},
+		{"bad namespaces and names", "containers:\n- {name: a b, netns: netns/a}\n- {name: b, netns: ..}\n- {name: '', netns: c}\n- {name: c, netns: d, interface: 'a:1'}\n", []string{
+			`weir.yaml:2: containers[0].name: "a b": write a name without spaces`,
+			`weir.yaml:2: containers[0].netns: "netns/a": write an absolute path, or a name in /run/netns`,
+			`weir.yaml:3: containers[1].netns: "..": write an absolute path`,
+			`weir.yaml:4: containers[2].name: "": write a name without spaces`,
+			`weir.yaml:5: containers[3].interface: "a:1": is not the name of an interface`,
+		}},
+		{"two of a name", "containers:\n- {name: a, netns: a}\n- {name: b, netns: b}\n- netns: c\n  name: a\n", []string{
+			`weir.yaml:5: containers[2].name: "a" is already used on line 2; give each container its own name`,
+		}},
+		{"text in several lines", "rate: |\n  1M\n", []string{`weir.yaml:1: rate: "1M\n": contains white space`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := config.Parse("weir.yaml", []byte(tc.file))
+			if err == nil || !reflect.DeepEqual(got, config.Config{}) {
+				t.Fatalf("Parse = %+v, %v; want nothing and an error", got, err)
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(tc.want) {
+				t.Fatalf("errors:\n%v\nwant:\n%s", err, strings.Join(tc.want, "\n"))
+			}
+			for i, line := range lines {
+				if !strings.HasPrefix(line, tc.want[i]) {
+					t.Errorf("error %d: %s\nwant begins: %s", i, line, tc.want[i])
+				}
+			}
+			if _, ok := errors.AsType[*config.Error](err); !ok {
+				t.Errorf("error is %T", err)
+			}
+		})
+	}
+}
+
+func TestReserve(t *testing.T) {
+	for _, text := range []string{"5", "", "%", "50.01%", "51%", "-1%", "+1%", "5.%", ".5%", "5.001%", "1e1%", "five%", "5 %", "99999999999%"} {
+		if _, err := config.Parse("weir.yaml", []byte("reserve: '"+text+"'")); err == nil ||
+			!strings.Contains(err.Error(), "write a percentage from 0% to 50%, for example 5%") {
+			t.Errorf("reserve %q: error %v", text, err)
+		}
+	}
+	for _, tc := range []struct {
+		basisPoints    uint32
+		capacity, want uint64
+	}{
+		{500, 100_000_000, 5_000_000},
+		{0, 100_000_000, 0},
+		{1, 99_999, 9},
+		{5000, math.MaxUint64, math.MaxUint64 / 2},
+		{70_000, 100, 50}, // more than a file can say
+	} {
+		if got := (config.Config{ReserveBasisPoints: tc.basisPoints}).ReserveBPS(tc.capacity); got != tc.want {
+			t.Errorf("%d basis points of %d = %d; want %d", tc.basisPoints, tc.capacity, got, tc.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if _, err := config.Load(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("rate: 1M\nrat: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(path); err == nil || err.Error() != path+":2: rat: unknown key; did you mean rate?" {
+		t.Errorf("error %v", err)
+	}
+	if err := os.WriteFile(path, []byte("rate: 1M\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := config.Load(path); err != nil || len(c.Uplinks) != 1 || c.Uplinks[0].RateBPS != 1_000_000 {
+		t.Errorf("Load = %+v, %v", c, err)
+	}
+}
+
+// TestExample: the example says what it shows, names every key, and states the
+// defaults truly.
+func TestExample(t *testing.T) {
+	got, err := config.Parse("example.yaml", []byte(config.Example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000}}
+	want.SocketGroup = "docker"
+	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto}
+	want.Containers = []config.Container{
+		{Name: "camera", NetNSPath: "/run/netns/camera", Interface: "eth0", Labels: map[string]string{"weir.min": "10mbit", "weir.latency": "20ms"}},
+		{Name: "backup", NetNSPath: "/run/netns/backup", Labels: map[string]string{"weir.weight": "10", "weir.max": "20mbit"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("example = %+v\nwant      %+v", got, want)
+	}
+
+	// What is commented out must be right, too.
+	_, list, found := strings.Cut(config.Example, "# uplinks:\n")
+	if !found {
+		t.Fatal("the example does not show uplinks")
+	}
+	list, _, _ = strings.Cut(list, "\n\n")
+	list = strings.ReplaceAll("uplinks:\n"+list, "\n# ", "\n")
+	if c, err := config.Parse("list", []byte(list)); err != nil || !reflect.DeepEqual(c.Uplinks, got.Uplinks) {
+		t.Errorf("the list of uplinks in the example: %+v, %v", c.Uplinks, err)
+	}
+
+	// Every key that is known is shown. What is known, an unknown key tells.
+	_, err = config.Parse("weir.yaml", []byte(
+		"zzz: 0\nhost: {zzz: 0}\ndocker: {zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
+	for _, line := range strings.Split(err.Error(), "\n") {
+		_, keys, ok := strings.Cut(line, "known here are ")
+		if !ok {
+			t.Fatalf("error %s", line)
+		}
+		for _, key := range strings.Split(keys, ", ") {
+			if !strings.Contains(config.Example, key+":") {
+				t.Errorf("the example does not show %s", key)
+			}
+		}
+	}
+}
+
+// TestPolicyMeansLabels: a policy, here or there, means what the same labels mean.
+func TestPolicyMeansLabels(t *testing.T) {
+	values := rapid.SampledFrom([]string{"1", "0", "500", "10M", "20mbit", "30MB", "20ms", "ef", "auto", "x"})
+	rapid.Check(t, func(t *rapid.T) {
+		labels := map[string]string{}
+		keys := strings.Builder{}
+		for _, name := range policy.Names() {
+			if rapid.Bool().Draw(t, name) {
+				value := values.Draw(t, name)
+				labels[policy.Prefix+name] = value
+				keys.WriteString("\n    " + name + ": " + value)
+			}
+		}
+		want, problems := policy.Parse(labels)
+		host, hostErr := config.Parse("host", []byte("host:"+keys.String()))
+		listed, err := config.Parse("container", []byte("containers:\n- name: a\n  netns: a\n  policy:"+keys.String()))
+		if (err == nil) != (problems == nil) || (hostErr == nil) != (problems == nil) {
+			t.Fatalf("labels: %v\nhost: %v\ncontainer: %v", problems, hostErr, err)
+		}
+		if problems != nil {
+			return
+		}
+		if host.Host != want {
+			t.Fatalf("host %+v; want %+v", host.Host, want)
+		}
+		if got, problems := policy.Parse(listed.Containers[0].Labels); got != want || problems != nil {
+			t.Fatalf("container %+v, %v; want %+v", got, problems, want)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(config.Example))
+	for _, seed := range []string{
+		"", "a: [", "- x", "uplinks:\n- {interface: a}\n- b", "host: {<<: *x}", "? a\n: b", "rate: 1\nrate: 2",
+		"containers:\n- {name: a, netns: b, labels: {weir.min: 1M}}", "--- \n...\n---\nx: 1", "host: !!map {}", "reserve: 5%",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse("weir.yaml", data)
+		if err != nil {
+			at, ok := errors.AsType[*config.Error](err)
+			if !ok || at.Line < 1 || at.Line > strings.Count(string(data), "\n")+strings.Count(string(data), "\r")+1 || at.Message == "" {
+				t.Errorf("error %#v", err)
+			}
+			return
+		}
+		if len(c.Uplinks) > 1 || c.ReserveBasisPoints > config.MaxReserveBasisPoints ||
+			!filepath.IsAbs(c.Socket) || !filepath.IsAbs(c.StateDir) {
+			t.Errorf("Parse = %+v", c)
+		}
+		names := map[string]bool{}
+		for _, container := range c.Containers {
+			if container.Name == "" || names[container.Name] || !filepath.IsAbs(container.NetNSPath) {
+				t.Errorf("container %+v", container)
+			}
+			names[container.Name] = true
+			if _, problems := policy.Parse(container.Labels); problems != nil {
+				t.Errorf("labels %v: %v", container.Labels, problems)
+			}
+		}
+	})
+}

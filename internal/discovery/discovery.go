@@ -1,0 +1,69 @@
+// Package discovery defines the one stream of container events that every
+// source (a container engine, the config file) feeds.
+package discovery
+
+import (
+	"context"
+	"time"
+)
+
+// Container is what a source knows of a running container. It carries no
+// policy values, only the text the user wrote: internal/policy reads it.
+type Container struct {
+	// ID is unique per host and stays the same while the container runs.
+	ID string
+	// Name is what the user calls the container; not necessarily unique.
+	Name string
+	// Runtime names the source: "docker", "podman" or "static".
+	Runtime string
+	// Labels are the container's labels, weir.* and all others.
+	Labels map[string]string
+	// NetNSPath opens the container's network namespace, e.g.
+	// /proc/PID/ns/net or /run/netns/NAME.
+	NetNSPath string
+	// Interface restricts control to one interface inside the namespace;
+	// empty means all of them.
+	Interface string
+	// HostNetwork: the container shares the host's network namespace.
+	HostNetwork bool
+	// NoNetwork: the container has no network of its own ("none").
+	NoNetwork bool
+	// SharesNetworkOf is the ID of the container whose network namespace
+	// this one joined, or empty.
+	SharesNetworkOf string
+	// NetworkDrivers are the drivers of the networks it is attached to, as
+	// the source names them; empty where the source does not know.
+	NetworkDrivers []string
+	// StartedAt tells one run of a container from the next.
+	StartedAt time.Time
+}
+
+// Event is one change at a source. Exactly one of Snapshot, Updated,
+// RemovedID and Disconnected is set.
+type Event struct {
+	// Source is the name of the source the event comes from.
+	Source string
+	// Snapshot, when not nil, is everything that is running at the source;
+	// whatever is not in it is gone. Sent on every (re)connection.
+	Snapshot *Snapshot
+	// Updated is a container that started or whose networks changed.
+	Updated *Container
+	// RemovedID is a container that stopped.
+	RemovedID string
+	// Disconnected is why the source cannot be reached. Containers known
+	// from it stay as they are until the next Snapshot.
+	Disconnected error
+}
+
+// Snapshot is everything that runs at a source.
+type Snapshot struct{ Containers []Container }
+
+// Source watches one container engine or file.
+type Source interface {
+	// Name is the source's name, e.g. "docker".
+	Name() string
+	// Run sends events until ctx ends, reconnecting by itself for as long as
+	// that takes. The first event is a Snapshot or a Disconnected. It returns
+	// nil when ctx ends, and an error only for what retrying cannot mend.
+	Run(ctx context.Context, events chan<- Event) error
+}

@@ -1,0 +1,170 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-project/weir/internal/discovery"
+)
+
+// errGone means that a container does not run (any more).
+var errGone = errors.New("the container does not run")
+
+// describe inspects a container and returns what others need to know of it,
+// or errGone.
+func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, error) {
+	info, err := w.api.inspect(ctx, id)
+	if isNotFound(err) {
+		return nil, errGone
+	} else if err != nil {
+		return nil, err
+	}
+	// A container that waits to be restarted is "running" with process 0.
+	if !info.State.Running || info.State.Pid <= 0 {
+		return nil, errGone
+	}
+	if err := ownsProcess(w.source.procDir, info.ID, info.State.Pid); err != nil {
+		return nil, err
+	}
+	c := convert(info)
+	c.Runtime = w.source.name
+	if peer := c.SharesNetworkOf; peer != "" && !isID(peer) {
+		// Written by name at its creation, and stored so.
+		if joined, err := w.api.inspect(ctx, peer); err == nil {
+			c.SharesNetworkOf = joined.ID
+		} else if !isNotFound(err) {
+			return nil, err
+		}
+	}
+	if c.NetworkDrivers, err = w.drivers(ctx, info); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// convert fills in all that the inspection alone tells.
+func convert(info *inspection) *discovery.Container {
+	c := &discovery.Container{
+		ID:        info.ID,
+		Name:      strings.TrimPrefix(info.Name, "/"),
+		Labels:    info.Config.Labels,
+		NetNSPath: fmt.Sprintf("/proc/%d/ns/net", info.State.Pid),
+	}
+	// An engine that does not say when leaves the zero time.
+	c.StartedAt, _ = time.Parse(time.RFC3339Nano, info.State.StartedAt)
+	switch mode, peer, _ := strings.Cut(info.HostConfig.NetworkMode, ":"); mode {
+	case "host":
+		c.HostNetwork = true
+	case "container":
+		c.SharesNetworkOf = peer
+	case "none":
+		// A container created without a network can be connected to one.
+		c.NoNetwork = true
+		for name := range info.NetworkSettings.Networks {
+			if name != "none" {
+				c.NoNetwork = false
+			}
+		}
+	}
+	return c
+}
+
+// drivers are the drivers of the container's networks, in the order of the
+// networks' names.
+func (w *watch) drivers(ctx context.Context, info *inspection) ([]string, error) {
+	networks := info.NetworkSettings.Networks
+	if len(networks) == 0 {
+		return nil, nil
+	}
+	names := make([]string, 0, len(networks))
+	for name := range networks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	drivers := make([]string, 0, len(names))
+	for _, name := range names {
+		id := networks[name].NetworkID
+		if id == "" {
+			id = name // Podman before 4 does not tell
+		}
+		driver, err := w.driver(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if driver != "" {
+			drivers = append(drivers, driver)
+		}
+	}
+	return drivers, nil
+}
+
+// driver is a network's driver, or empty if there is no such network. A
+// network's driver never changes and its ID is never used again.
+func (w *watch) driver(ctx context.Context, id string) (string, error) {
+	w.mu.Lock()
+	driver, ok := w.networkDrivers[id]
+	w.mu.Unlock()
+	if ok {
+		return driver, nil
+	}
+	info, err := w.api.network(ctx, id)
+	if isNotFound(err) {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	w.mu.Lock()
+	w.networkDrivers[id] = info.Driver
+	w.mu.Unlock()
+	return info.Driver, nil
+}
+
+// ownsProcess returns errGone if a process is not the container's: the
+// container has ended since it was inspected, and another process may have
+// its number.
+func ownsProcess(procDir, id string, pid int) error {
+	process := filepath.Join(procDir, strconv.Itoa(pid))
+	cgroups, err := os.ReadFile(filepath.Join(process, "cgroup"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return errGone
+	} else if err != nil {
+		return fmt.Errorf("find the cgroup of process %d: %w", pid, err)
+	}
+	if !cgroupsAllow(string(cgroups), id) {
+		return errGone
+	}
+	// A zombie has a cgroup but no namespaces.
+	if _, err := os.Stat(filepath.Join(process, "ns", "net")); errors.Is(err, fs.ErrNotExist) {
+		return errGone
+	}
+	return nil
+}
+
+// cgroupsAllow says whether a process with these cgroups, the text of
+// /proc/PID/cgroup, may belong to a container. Engines name the cgroup after
+// the container, unless configured otherwise; so a name that is another
+// container's means no, and no container's name means maybe.
+func cgroupsAllow(cgroups, id string) bool {
+	if strings.Contains(cgroups, id) {
+		return true
+	}
+	others := strings.FieldsFunc(cgroups, func(r rune) bool { return !isHex(r) })
+	return !slices.ContainsFunc(others, isID)
+}
+
+// isID says whether a text is a container's full ID.
+func isID(text string) bool {
+	const idLength = 64
+	return len(text) == idLength && strings.IndexFunc(text, func(r rune) bool { return !isHex(r) }) < 0
+}
+
+func isHex(r rune) bool { return '0' <= r && r <= '9' || 'a' <= r && r <= 'f' }

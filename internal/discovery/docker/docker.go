@@ -1,0 +1,491 @@
+// Package docker learns of containers from a Docker engine, or from Podman's
+// socket that speaks the same language.
+//
+// The engine's events say that something happened to a container, but not
+// what is true now, and come late, twice, or for a container that is gone. So
+// an event only marks a container as changed, and what is reported is what an
+// inspection after that finds; a start and an end are looked at at once, a
+// burst of other changes once. An end is believed without an inspection,
+// because Docker answers one only after it has taken the container's network
+// down, which takes some 100 ms.
+//
+// The stream of events is opened first, then the running containers are
+// listed and inspected: what changes in between is marked meanwhile and looked
+// at afterwards. When anything breaks, all of this starts over.
+//
+// Limits: the engine must run on this machine, in a process ID namespace that
+// is ours or below.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/weir-project/weir/internal/discovery"
+)
+
+const (
+	// inspectors is how many containers are inspected at the same time.
+	inspectors = 8
+	// debounce is how long changes of a container other than its start and its
+	// end are collected.
+	debounce = 20 * time.Millisecond
+	// Between attempts to reach the engine, doubled each time.
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
+	// Between attempts to inspect a container that the engine has and gives a
+	// wrong answer for, doubled each time.
+	minRetry = 100 * time.Millisecond
+	maxRetry = 30 * time.Second
+	// maxSocketPath is the longest path of a unix socket (unix(7)).
+	maxSocketPath = 107
+)
+
+// Options say which engine to watch.
+type Options struct {
+	// Name is the source's name and its containers' Runtime: "docker" or
+	// "podman".
+	Name string
+	// Socket is the path of the engine's socket; empty means the one where
+	// Docker or Podman, as Name says, has it by default.
+	Socket string
+	// Logger is for what is no event: slow, odd or failed answers. Nil means
+	// no log.
+	Logger *slog.Logger
+}
+
+// Source watches one engine. It implements discovery.Source.
+type Source struct {
+	name   string
+	socket string
+	log    *slog.Logger
+	// procDir is /proc, except in tests.
+	procDir string
+}
+
+// New makes a source. It does not touch the engine; Run does.
+func New(opts Options) *Source {
+	if opts.Name == "" {
+		opts.Name = "docker"
+	}
+	if opts.Socket == "" {
+		opts.Socket = "/var/run/docker.sock"
+		if opts.Name == "podman" {
+			opts.Socket = "/run/podman/podman.sock"
+		}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Source{
+		name:    opts.Name,
+		socket:  opts.Socket,
+		log:     opts.Logger.With("source", opts.Name),
+		procDir: "/proc",
+	}
+}
+
+// Name is the source's name.
+func (s *Source) Name() string { return s.name }
+
+// Run implements discovery.Source. It returns an error only for a socket that
+// cannot exist.
+func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
+	if len(s.socket) > maxSocketPath {
+		return fmt.Errorf("the path of the engine's socket %s is longer than %d bytes", s.socket, maxSocketPath)
+	}
+	down := false
+	backoff := minBackoff
+	for {
+		err := s.watch(ctx, events, func() { down, backoff = false, minBackoff })
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.log.Debug("not connected", "socket", s.socket, "error", err, "retry_in", backoff)
+		if !down {
+			down = true
+			if !s.send(ctx, events, discovery.Event{Disconnected: fmt.Errorf("connect to %s at %s: %w", s.name, s.socket, err)}) {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+			return nil
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// send reports false when ctx ended first.
+func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e discovery.Event) bool {
+	e.Source = s.name
+	select {
+	case events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// watch is one connection to the engine: it returns when that is lost, and
+// why. It calls connected once the snapshot is sent.
+func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, connected func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	transport := newTransport(s.socket)
+	defer transport.CloseIdleConnections()
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel(nil)
+
+	api, err := connect(ctx, transport)
+	if err != nil {
+		return err
+	}
+	w := &watch{
+		source:         s,
+		api:            api,
+		events:         events,
+		fail:           cancel,
+		background:     &background,
+		slots:          make(chan struct{}, inspectors),
+		pending:        make(map[string]*change),
+		known:          make(map[string]*discovery.Container),
+		networkDrivers: make(map[string]string),
+	}
+	stream, err := api.events(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	background.Go(func() {
+		cancel(readMessages(stream, func(m message) { w.handle(ctx, m) }))
+	})
+
+	if err := w.snapshot(ctx); err != nil {
+		// If the stream broke as well, its reason comes first.
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	connected()
+	w.begin(ctx)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// watch is the state of one connection.
+type watch struct {
+	source     *Source
+	api        *api
+	events     chan<- discovery.Event
+	fail       func(error) // ends the connection
+	background *sync.WaitGroup
+	slots      chan struct{} // held while inspecting
+
+	mu sync.Mutex
+	// began is false until the snapshot is sent. Changes are only collected
+	// until then.
+	began bool
+	// pending has the containers that changed: since the snapshot was begun,
+	// or in the last moments.
+	pending map[string]*change
+	// known has the containers the receiver of our events believes to run.
+	known          map[string]*discovery.Container
+	networkDrivers map[string]string // by network ID
+}
+
+// change is what is to be done about one container. While it is in
+// watch.pending (and the watch has begun) one goroutine does it; that keeps
+// the reports on one container in order.
+type change struct {
+	todo task
+	// quiet changes are reported only if the inspection shows any.
+	quiet bool
+	// looking is set during the inspection.
+	looking bool
+	// wake ends the debouncing; it has room for one.
+	wake chan struct{}
+}
+
+type task int
+
+const (
+	nothing task = iota
+	look         // inspect the container and report what is found
+	forget       // report its end
+)
+
+// kind is what an event says of a container.
+type kind int
+
+const (
+	unimportant kind = iota
+	started
+	stopped
+	altered // its networks or its name
+	updated // perhaps something that matters
+)
+
+// kindOf reads an event: which container it is about, and what it says.
+func kindOf(m message) (id string, k kind) {
+	switch m.Type {
+	case "container":
+		switch m.Action {
+		case "start":
+			k = started
+		case "die", "died", "destroy", "remove":
+			k = stopped
+		case "rename":
+			k = altered
+		case "update":
+			k = updated
+		}
+		return m.Actor.ID, k
+	case "network":
+		if m.Action == "connect" || m.Action == "disconnect" {
+			k = altered
+		}
+		if id = m.Actor.Attributes.Container; id == "" {
+			id = m.Actor.ID // Podman: the container, not the network
+		}
+		return id, k
+	}
+	return "", unimportant
+}
+
+// handle takes note of an event. It must not wait for anything: Docker drops
+// events for those who are slow to read them.
+func (w *watch) handle(ctx context.Context, m message) {
+	if m.Type == "network" && (m.Action == "destroy" || m.Action == "remove") {
+		w.mu.Lock()
+		delete(w.networkDrivers, m.Actor.ID)
+		w.mu.Unlock()
+		return
+	}
+	id, k := kindOf(m)
+	if id == "" || k == unimportant {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(ctx, id, k)
+}
+
+// note is handle for one container, with w.mu held.
+func (w *watch) note(ctx context.Context, id string, k kind) {
+	c := w.pending[id]
+	// Docker connects a container's networks before it starts it and
+	// disconnects them after its end; neither is worth an inspection.
+	inSight := !w.began || w.known[id] != nil || c != nil && (c.looking || c.todo == look)
+	if k != started && !inSight {
+		return
+	}
+	if c == nil {
+		c = &change{wake: make(chan struct{}, 1)}
+		w.pending[id] = c
+		if w.began {
+			w.background.Go(func() { w.settle(ctx, id, c) })
+		}
+	}
+	switch k {
+	case started:
+		c.todo, c.quiet = look, false
+	case stopped:
+		c.todo = forget
+	case altered:
+		if c.todo != forget {
+			c.todo, c.quiet = look, false
+		}
+	case updated:
+		if c.todo == nothing {
+			c.todo, c.quiet = look, true
+		}
+	}
+	if k == started || k == stopped {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// snapshot reports everything that runs.
+func (w *watch) snapshot(ctx context.Context) error {
+	drivers, err := w.api.networks(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	maps.Copy(w.networkDrivers, drivers)
+	w.mu.Unlock()
+	ids, err := w.api.running(ctx)
+	if err != nil {
+		return err
+	}
+
+	found := make([]*discovery.Container, len(ids))
+	errs := make([]error, len(ids))
+	next := make(chan int)
+	var inspecting sync.WaitGroup
+	for range min(inspectors, len(ids)) {
+		inspecting.Go(func() {
+			for i := range next {
+				found[i], errs[i] = w.describe(ctx, ids[i])
+			}
+		})
+	}
+	for i := range ids {
+		next <- i
+	}
+	close(next)
+	inspecting.Wait()
+
+	snapshot := &discovery.Snapshot{Containers: make([]discovery.Container, 0, len(ids))}
+	var unclear []string
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			snapshot.Containers = append(snapshot.Containers, *found[i])
+		case errors.Is(err, errGone):
+			w.source.log.Debug("container ended before it was inspected", "id", ids[i])
+		case isAnswer(err):
+			// One container that cannot be read must not hide the others.
+			unclear = append(unclear, ids[i])
+		default:
+			return err
+		}
+	}
+	if !w.source.send(ctx, w.events, discovery.Event{Snapshot: snapshot}) {
+		return ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range found {
+		if c != nil {
+			w.known[c.ID] = c // the snapshot has copies
+		}
+	}
+	for _, id := range unclear {
+		if w.pending[id] == nil {
+			w.note(ctx, id, started)
+		}
+	}
+	return nil
+}
+
+// begin looks at the changes that were collected during the snapshot, and at
+// those to come as they come.
+func (w *watch) begin(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began = true
+	for id, c := range w.pending {
+		w.background.Go(func() { w.settle(ctx, id, c) })
+	}
+}
+
+// settle does what is to be done about a container, until there is nothing
+// for a moment.
+func (w *watch) settle(ctx context.Context, id string, c *change) {
+	retry := minRetry
+	for {
+		w.mu.Lock()
+		todo, quiet := c.todo, c.quiet
+		c.todo = nothing
+		select {
+		case <-c.wake: // it woke us for what we do now
+		default:
+		}
+		if todo == nothing {
+			delete(w.pending, id)
+			w.mu.Unlock()
+			return
+		}
+		c.looking = todo == look
+		w.mu.Unlock()
+
+		pause := debounce
+		switch todo {
+		case forget:
+			w.remove(ctx, id)
+		case look:
+			if err := w.update(ctx, id, quiet); err == nil {
+				retry = minRetry
+			} else if !isAnswer(err) {
+				w.fail(err)
+				return
+			} else {
+				w.source.log.Warn("cannot read a container; trying again", "id", id, "error", err, "retry_in", retry)
+				pause = retry
+				retry = min(2*retry, maxRetry)
+				w.mu.Lock()
+				if c.todo == nothing {
+					c.todo, c.quiet = look, quiet
+				}
+				w.mu.Unlock()
+			}
+		}
+		w.mu.Lock()
+		c.looking = false
+		w.mu.Unlock()
+
+		select {
+		case <-time.After(pause):
+		case <-c.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// update inspects a container and reports what is found. An error is one of
+// the engine's; that the container is gone is none.
+func (w *watch) update(ctx context.Context, id string, quiet bool) error {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	c, err := w.describe(ctx, id)
+	<-w.slots
+	if errors.Is(err, errGone) {
+		w.source.log.Debug("container ended before it was inspected", "id", id)
+		w.remove(ctx, id)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	old := w.known[id]
+	w.mu.Unlock()
+	if quiet && old != nil && reflect.DeepEqual(old, c) {
+		return nil
+	}
+	sent := *c // the receiver's to change
+	if w.source.send(ctx, w.events, discovery.Event{Updated: &sent}) {
+		w.mu.Lock()
+		w.known[id] = c
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// remove reports the end of a container unless that is known.
+func (w *watch) remove(ctx context.Context, id string) {
+	w.mu.Lock()
+	old := w.known[id]
+	w.mu.Unlock()
+	if old != nil && w.source.send(ctx, w.events, discovery.Event{RemovedID: id}) {
+		w.mu.Lock()
+		delete(w.known, id)
+		w.mu.Unlock()
+	}
+}

@@ -1,0 +1,651 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/discovery"
+)
+
+// fakeEngine answers as an engine does, so that it can answer wrongly. How a
+// real engine behaves is tested with a real engine, in test/docker.
+type fakeEngine struct {
+	t      *testing.T
+	dir    string
+	server *httptest.Server
+
+	inspections atomic.Int64
+
+	mu         sync.Mutex
+	version    string
+	containers map[string]*fakeContainer
+	streams    []chan string // one for each request for events
+	listed     func()        // called after a list was made, before it is sent
+	list       string        // sent instead of the true list
+}
+
+type fakeContainer struct {
+	answer string // of an inspection; empty means 404
+	delay  time.Duration
+	fails  int // so many inspections answer 500 first
+	listed bool
+}
+
+func newFakeEngine(t *testing.T) *fakeEngine {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "weir-fake-") // t.TempDir is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &fakeEngine{t: t, dir: dir, version: "1.41", containers: make(map[string]*fakeContainer)}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return e
+}
+
+func (e *fakeEngine) socket() string { return filepath.Join(e.dir, "engine.sock") }
+
+func (e *fakeEngine) start() {
+	e.t.Helper()
+	listener, err := net.Listen("unix", e.socket())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /_ping", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Api-Version", e.version)
+	})
+	mux.HandleFunc("GET /v1.41/events", e.serveEvents)
+	mux.HandleFunc("GET /v1.41/networks", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `[{"Id":"net1","Driver":"bridge"},{"Id":"net2","Driver":"macvlan"}]`)
+	})
+	mux.HandleFunc("GET /v1.41/networks/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != "net3" {
+			http.Error(w, `{"message":"no such network"}`, http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(w, `{"Id":"net3","Driver":"overlay"}`)
+	})
+	mux.HandleFunc("GET /v1.41/containers/json", e.serveList)
+	mux.HandleFunc("GET /v1.41/containers/{id}/json", e.serveInspect)
+	e.server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
+	e.server.Start()
+	e.t.Cleanup(e.stop)
+}
+
+func (e *fakeEngine) stop() {
+	e.mu.Lock()
+	for _, stream := range e.streams {
+		close(stream)
+	}
+	e.streams = nil
+	e.mu.Unlock()
+	if e.server != nil {
+		e.server.CloseClientConnections()
+		e.server.Close()
+		e.server = nil
+	}
+}
+
+func (e *fakeEngine) serveEvents(w http.ResponseWriter, r *http.Request) {
+	stream := make(chan string, 100)
+	e.mu.Lock()
+	e.streams = append(e.streams, stream)
+	e.mu.Unlock()
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case text, ok := <-stream:
+			if !ok {
+				return
+			}
+			fmt.Fprint(w, text)
+			w.(http.Flusher).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// emit sends raw text to those who watch events.
+func (e *fakeEngine) emit(text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, stream := range e.streams {
+		stream <- text
+	}
+}
+
+// breakStreams ends the streams of events.
+func (e *fakeEngine) breakStreams() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, stream := range e.streams {
+		close(stream)
+	}
+	e.streams = nil
+}
+
+func (e *fakeEngine) serveList(w http.ResponseWriter, _ *http.Request) {
+	e.mu.Lock()
+	list := []map[string]string{}
+	for id, c := range e.containers {
+		if c.listed {
+			list = append(list, map[string]string{"Id": id})
+		}
+	}
+	listed, text := e.listed, e.list
+	e.mu.Unlock()
+	if text != "" {
+		fmt.Fprint(w, text)
+		return
+	}
+	if listed != nil {
+		listed()
+	}
+	json.NewEncoder(w).Encode(list)
+}
+
+func (e *fakeEngine) serveInspect(w http.ResponseWriter, r *http.Request) {
+	e.inspections.Add(1)
+	e.mu.Lock()
+	var c fakeContainer
+	if found := e.containers[r.PathValue("id")]; found != nil {
+		c = *found
+		if found.fails > 0 {
+			found.fails--
+		}
+	}
+	e.mu.Unlock()
+	time.Sleep(c.delay)
+	switch {
+	case c.fails > 0:
+		http.Error(w, `{"message":"out of sorts"}`, http.StatusInternalServerError)
+	case c.answer == "":
+		http.Error(w, `{"message":"no such container"}`, http.StatusNotFound)
+	default:
+		fmt.Fprint(w, c.answer)
+	}
+}
+
+// id makes a container's ID from a short name.
+func id(name string) string { return fmt.Sprintf("%064x", name) }
+
+// set makes a container that runs, listed and with a process of its own.
+func (e *fakeEngine) set(name string, pid int, c fakeContainer) {
+	e.t.Helper()
+	if c.answer == "" {
+		c.answer = fmt.Sprintf(`{
+			"Id": %q, "Name": "/%s",
+			"State": {"Running": true, "Pid": %d, "StartedAt": "2024-05-06T07:08:09.123456789Z"},
+			"Config": {"Labels": {"weir.weight": "5"}},
+			"HostConfig": {"NetworkMode": "default"},
+			"NetworkSettings": {"Networks": {"bridge": {"NetworkID": "net1"}}}
+		}`, id(name), name, pid)
+	}
+	e.process(pid, "0::/docker/"+id(name)+"\n")
+	e.mu.Lock()
+	e.containers[id(name)] = &c
+	e.mu.Unlock()
+}
+
+// process makes a process in the engine's own /proc.
+func (e *fakeEngine) process(pid int, cgroup string) {
+	e.t.Helper()
+	dir := filepath.Join(e.dir, "proc", fmt.Sprint(pid))
+	if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
+		e.t.Fatal(err)
+	}
+	for file, text := range map[string]string{"cgroup": cgroup, "ns/net": ""} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+func (e *fakeEngine) containerEvent(action, name string) {
+	e.emit(fmt.Sprintf(`{"Type":"container","Action":%q,"Actor":{"ID":%q}}`+"\n", action, id(name)))
+}
+
+func (e *fakeEngine) networkEvent(action, name string) {
+	e.emit(fmt.Sprintf(`{"Type":"network","Action":%q,"Actor":{"ID":"net1","Attributes":{"container":%q}}}`+"\n", action, id(name)))
+}
+
+// watchFake runs a source on the engine until the test ends.
+func (e *fakeEngine) watchFake() chan discovery.Event {
+	e.t.Helper()
+	source := New(Options{Name: "docker", Socket: e.socket()})
+	source.procDir = filepath.Join(e.dir, "proc")
+	events := make(chan discovery.Event, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, events) }()
+	e.t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				e.t.Errorf("Run: %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			e.t.Error("Run does not return after its context ended")
+		}
+	})
+	return events
+}
+
+// text writes an event down for comparison.
+func text(e discovery.Event) string {
+	switch {
+	case e.Snapshot != nil:
+		names := []string{}
+		for _, c := range e.Snapshot.Containers {
+			names = append(names, c.Name)
+		}
+		return "snapshot " + strings.Join(names, ",")
+	case e.Updated != nil:
+		return "updated " + e.Updated.Name
+	case e.RemovedID != "":
+		return "removed " + e.RemovedID
+	case e.Disconnected != nil:
+		return "disconnected"
+	}
+	return "empty"
+}
+
+func expect(t *testing.T, events <-chan discovery.Event, want string) discovery.Event {
+	t.Helper()
+	select {
+	case e := <-events:
+		if e.Source != "docker" {
+			t.Errorf("event of source %q", e.Source)
+		}
+		if got := text(e); got != want {
+			t.Fatalf("got %q (%+v), want %q", got, e, want)
+		}
+		return e
+	case <-time.After(5 * time.Second):
+		t.Fatalf("no event, want %q", want)
+	}
+	return discovery.Event{}
+}
+
+func expectNone(t *testing.T, events <-chan discovery.Event, within time.Duration) {
+	t.Helper()
+	select {
+	case e := <-events:
+		t.Fatalf("got %q, want nothing", text(e))
+	case <-time.After(within):
+	}
+}
+
+func TestStreamBrokenInTheMiddle(t *testing.T) {
+	for name, garbage := range map[string]string{
+		"mid-JSON":  `{"Type":"container","Action":"sta`,
+		"malformed": "{]\n",
+		"wrong":     `{"Type":7}` + "\n",
+		"closed":    "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newFakeEngine(t)
+			e.start()
+			events := e.watchFake()
+			expect(t, events, "snapshot ")
+			e.set("late", 10, fakeContainer{listed: true})
+			e.emit(garbage)
+			e.breakStreams()
+			if got := expect(t, events, "disconnected"); got.Disconnected.Error() == "" {
+				t.Error("no reason")
+			}
+			expect(t, events, "snapshot late")
+		})
+	}
+}
+
+func TestGoneBetweenEventAndInspection(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("stays", 10, fakeContainer{listed: true})
+	e.mu.Lock()
+	e.containers[id("phantom")] = &fakeContainer{listed: true} // listed, then 404
+	e.mu.Unlock()
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot stays")
+
+	e.containerEvent("start", "never-was")
+	stopped := `{"Id":"` + id("stopped") + `","State":{"Running":false,"Pid":0}}`
+	e.set("stopped", 11, fakeContainer{answer: stopped})
+	e.containerEvent("start", "stopped")
+	restarting := `{"Id":"` + id("restarting") + `","State":{"Running":true,"Pid":0}}`
+	e.set("restarting", 12, fakeContainer{answer: restarting})
+	e.containerEvent("start", "restarting")
+	e.set("no-process", 13, fakeContainer{})
+	os.RemoveAll(filepath.Join(e.dir, "proc", "13"))
+	e.containerEvent("start", "no-process")
+	e.set("reused", 14, fakeContainer{})
+	e.process(14, "0::/docker/"+id("another")+"\n")
+	e.containerEvent("start", "reused")
+	expectNone(t, events, 100*time.Millisecond)
+
+	// One that is known and turns out to be gone is reported once.
+	e.mu.Lock()
+	delete(e.containers, id("stays"))
+	e.mu.Unlock()
+	e.containerEvent("rename", "stays")
+	expect(t, events, "removed "+id("stays"))
+	e.containerEvent("die", "stays")
+	e.containerEvent("destroy", "stays")
+	expectNone(t, events, 100*time.Millisecond)
+}
+
+func TestWrongAnswerHidesNoOtherContainer(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("good", 10, fakeContainer{listed: true})
+	e.set("odd", 11, fakeContainer{listed: true, answer: `{"Id": 5`})
+	e.set("shaky", 12, fakeContainer{listed: true, fails: 2})
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot good")
+	expect(t, events, "updated shaky")
+	e.set("odd", 11, fakeContainer{})
+	expect(t, events, "updated odd")
+	expectNone(t, events, 50*time.Millisecond)
+}
+
+func TestMalformedListIsAnOutage(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("one", 10, fakeContainer{listed: true})
+	e.start()
+	e.mu.Lock()
+	e.list = `{"message":"not a list"}`
+	e.mu.Unlock()
+	events := e.watchFake()
+	expect(t, events, "disconnected")
+	expectNone(t, events, 300*time.Millisecond) // several attempts, one outage
+	e.mu.Lock()
+	e.list = ""
+	e.mu.Unlock()
+	expect(t, events, "snapshot one")
+}
+
+func TestEngineComesLateAndGoes(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("one", 10, fakeContainer{listed: true})
+	events := e.watchFake()
+	expect(t, events, "disconnected")
+	expectNone(t, events, 200*time.Millisecond)
+	e.start()
+	expect(t, events, "snapshot one")
+	e.stop()
+	expect(t, events, "disconnected")
+	e.start()
+	expect(t, events, "snapshot one")
+}
+
+func TestOldEngineIsRefusedWithAReason(t *testing.T) {
+	e := newFakeEngine(t)
+	e.version = "1.39"
+	e.start()
+	got := expect(t, e.watchFake(), "disconnected")
+	if !strings.Contains(got.Disconnected.Error(), "update the engine") {
+		t.Errorf("reason: %v", got.Disconnected)
+	}
+}
+
+func TestChangeDuringTheSnapshotIsNotLost(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("ends", 10, fakeContainer{listed: true})
+	e.set("stays", 11, fakeContainer{listed: true})
+	var once sync.Once
+	e.listed = func() {
+		once.Do(func() {
+			e.set("starts", 12, fakeContainer{})
+			e.containerEvent("die", "ends")
+			e.containerEvent("start", "starts")
+			time.Sleep(20 * time.Millisecond)
+		})
+	}
+	e.start()
+	events := e.watchFake()
+	first := <-events
+	if first.Snapshot == nil || len(first.Snapshot.Containers) != 2 {
+		t.Fatalf("got %q, want a snapshot of two", text(first))
+	}
+	got := map[string]bool{text(<-events): true, text(<-events): true}
+	if !got["removed "+id("ends")] || !got["updated starts"] {
+		t.Errorf("got %v", got)
+	}
+	expectNone(t, events, 50*time.Millisecond)
+}
+
+func TestBurstIsOneInspection(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("one", 10, fakeContainer{listed: true})
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot one")
+	before := e.inspections.Load()
+	began := time.Now()
+	e.networkEvent("connect", "one")
+	expect(t, events, "updated one")
+	if took := time.Since(began); took > debounce {
+		t.Errorf("the first change took %v", took)
+	}
+	for range 50 {
+		e.networkEvent("connect", "one")
+		e.networkEvent("disconnect", "one")
+	}
+	expect(t, events, "updated one")
+	expectNone(t, events, 3*debounce)
+	if n := e.inspections.Load() - before; n > 3 {
+		t.Errorf("%d inspections of a burst", n)
+	}
+	// What concerns no running container, or says nothing, is not looked at.
+	before = e.inspections.Load()
+	e.networkEvent("connect", "stranger")
+	e.containerEvent("die", "stranger")
+	e.containerEvent("exec_start: sh", "one")
+	e.emit(`{"Type":"network","Action":"create","Actor":{"ID":"net9"}}` + "\n" + `{}` + "\n" + `null` + "\n")
+	expectNone(t, events, 3*debounce)
+	if n := e.inspections.Load() - before; n != 0 {
+		t.Errorf("%d inspections for nothing", n)
+	}
+	// An update that changes nothing we know is silent.
+	e.containerEvent("update", "one")
+	expectNone(t, events, 3*debounce)
+}
+
+func TestStartAndEndAreNotDebounced(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("one", 10, fakeContainer{})
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot ")
+	began := time.Now()
+	for range 10 {
+		e.containerEvent("start", "one")
+		expect(t, events, "updated one")
+		e.networkEvent("connect", "one")
+		e.containerEvent("die", "one")
+		for got := range events {
+			if got.RemovedID != "" {
+				break
+			}
+		}
+	}
+	if took := time.Since(began); took > 10*debounce {
+		t.Errorf("ten starts and ends took %v", took)
+	}
+}
+
+func TestEndDuringInspection(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("one", 10, fakeContainer{delay: 50 * time.Millisecond})
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot ")
+	e.containerEvent("start", "one")
+	time.Sleep(20 * time.Millisecond)
+	e.containerEvent("die", "one")
+	expect(t, events, "updated one")
+	expect(t, events, "removed "+id("one"))
+}
+
+func TestThousandContainers(t *testing.T) {
+	const n = 1000
+	e := newFakeEngine(t)
+	for i := range n {
+		e.set(fmt.Sprint("c", i), 100+i, fakeContainer{listed: true})
+	}
+	e.start()
+	began := time.Now()
+	first := <-e.watchFake()
+	if first.Snapshot == nil || len(first.Snapshot.Containers) != n {
+		t.Fatalf("got %.60q", text(first))
+	}
+	t.Logf("%d containers in %v", n, time.Since(began))
+}
+
+func TestConvert(t *testing.T) {
+	tests := []struct {
+		name, mode, networks string
+		want                 discovery.Container
+		drivers              string
+	}{
+		{"default", "default", `{"bridge":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
+		{"two", "b", `{"b":{"NetworkID":"net2"},"a":{"NetworkID":"net3"}}`, discovery.Container{}, "overlay macvlan"},
+		{"removed network", "b", `{"b":{"NetworkID":"net9"},"a":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
+		{"host", "host", `{}`, discovery.Container{HostNetwork: true}, ""},
+		{"none", "none", `{"none":{"NetworkID":""}}`, discovery.Container{NoNetwork: true}, ""},
+		{"none, then connected", "none", `{"a":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
+		{"joined", "container:" + id("peer"), `null`, discovery.Container{SharesNetworkOf: id("peer")}, ""},
+	}
+	e := newFakeEngine(t)
+	for i, test := range tests {
+		e.set(test.name, 10+i, fakeContainer{listed: true, answer: fmt.Sprintf(`{
+			"Id": %q, "Name": "/%s", "State": {"Running": true, "Pid": %d, "StartedAt": "2024-05-06T07:08:09.123456789Z"},
+			"Config": {"Labels": {"weir.max": "1mbit"}}, "HostConfig": {"NetworkMode": %q},
+			"NetworkSettings": {"Networks": %s}, "Mounts": [1, "x", null]}`,
+			id(test.name), test.name, 10+i, test.mode, test.networks)})
+	}
+	e.start()
+	first := <-e.watchFake()
+	found := make(map[string]discovery.Container)
+	for _, c := range first.Snapshot.Containers {
+		found[c.Name] = c
+	}
+	for i, test := range tests {
+		c, ok := found[test.name]
+		if !ok {
+			t.Errorf("%s: not found", test.name)
+			continue
+		}
+		if got := strings.Join(c.NetworkDrivers, " "); got != test.drivers {
+			t.Errorf("%s: drivers %q, want %q", test.name, got, test.drivers)
+		}
+		if c.HostNetwork != test.want.HostNetwork || c.NoNetwork != test.want.NoNetwork || c.SharesNetworkOf != test.want.SharesNetworkOf {
+			t.Errorf("%s: got %+v", test.name, c)
+		}
+		if c.ID != id(test.name) || c.Runtime != "docker" || c.Labels["weir.max"] != "1mbit" ||
+			c.NetNSPath != fmt.Sprintf("/proc/%d/ns/net", 10+i) ||
+			!c.StartedAt.Equal(time.Date(2024, 5, 6, 7, 8, 9, 123456789, time.UTC)) {
+			t.Errorf("%s: got %+v", test.name, c)
+		}
+	}
+}
+
+func TestNegotiate(t *testing.T) {
+	for offered, want := range map[string]string{
+		"1.40": "1.40", "1.41": "1.41", "1.56": "1.56", "1.99": "1.56", "2.0": "1.56", "1.39": "", "": "", "1": "", "x.y": "", "1.41.5": "", "-1.50": "",
+	} {
+		got, err := negotiate(offered)
+		if want == "" && err == nil || want != "" && (err != nil || got.String() != want) {
+			t.Errorf("negotiate(%q) = %v, %v; want %q", offered, got, err, want)
+		}
+	}
+}
+
+func TestCgroupsAllow(t *testing.T) {
+	a, b := id("a"), id("b")
+	for cgroups, want := range map[string]bool{
+		"0::/docker/" + a:                           true,
+		"0::/system.slice/docker-" + a + ".scope":   true,
+		"0::/machine.slice/libpod-" + a + ".scope":  true,
+		"0::/docker/" + b + "/docker/" + a:          true,
+		"0::/docker/" + b:                           false,
+		"0::/system.slice/docker-" + b + ".scope\n": false,
+		"0::/user.slice\n":                          true,
+		"":                                          true,
+	} {
+		if got := cgroupsAllow(cgroups, a); got != want {
+			t.Errorf("cgroupsAllow(%q) = %v", cgroups, got)
+		}
+	}
+}
+
+func TestLongSocketPathIsFinal(t *testing.T) {
+	source := New(Options{Socket: "/" + strings.Repeat("x", 200)})
+	if err := source.Run(t.Context(), nil); err == nil {
+		t.Error("no error")
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	f.Add(`{"Type":"container","Action":"start","Actor":{"ID":"a"}}`)
+	f.Add(`{"Type":"network","Action":"connect","Actor":{"ID":"n","Attributes":{"container":"a"}}}{`)
+	f.Add(`null {} [] {"Actor":null}`)
+	f.Fuzz(func(t *testing.T, stream string) {
+		err := readMessages(strings.NewReader(stream), func(m message) {
+			if id, k := kindOf(m); k != unimportant && m.Type == "container" && id != m.Actor.ID {
+				t.Errorf("%+v: container %q", m, id)
+			}
+		})
+		if err == nil {
+			t.Error("a stream that ended gave no error")
+		}
+	})
+}
+
+func FuzzInspection(f *testing.F) {
+	f.Add(`{"Id":"a","Name":"/x","HostConfig":{"NetworkMode":"container:b"},"State":{"Pid":1}}`, "0::/a")
+	f.Add(`{"HostConfig":{"NetworkMode":"none"},"NetworkSettings":{"Networks":{"n":null}}}`, "")
+	f.Fuzz(func(t *testing.T, answer, cgroups string) {
+		var info inspection
+		if json.Unmarshal([]byte(answer), &info) != nil {
+			return
+		}
+		c := convert(&info)
+		modes := 0
+		for _, set := range []bool{c.HostNetwork, c.NoNetwork, c.SharesNetworkOf != ""} {
+			if set {
+				modes++
+			}
+		}
+		if modes > 1 {
+			t.Errorf("%q has %d modes: %+v", answer, modes, c)
+		}
+		if strings.Contains(cgroups, c.ID) && !cgroupsAllow(cgroups, c.ID) {
+			t.Errorf("cgroups %q do not allow %q", cgroups, c.ID)
+		}
+	})
+}
+
+func FuzzNegotiate(f *testing.F) {
+	f.Add("1.41")
+	f.Fuzz(func(t *testing.T, offered string) {
+		if got, err := negotiate(offered); err == nil && (got.less(oldestAPI) || newestAPI.less(got)) {
+			t.Errorf("negotiate(%q) = %v", offered, got)
+		}
+	})
+}

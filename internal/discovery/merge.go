@@ -1,0 +1,37 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Run runs all sources concurrently until ctx ends, and then returns nil. A
+// source that fails for good is reported as Disconnected and does not end the
+// others: containers of one engine keep their guarantees when another cannot
+// be watched. When all have failed, Run returns what each of them said.
+func Run(ctx context.Context, sources []Source, events chan<- Event) error {
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, len(sources))
+	)
+	for i, source := range sources {
+		wg.Go(func() {
+			err := source.Run(ctx, events)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			errs[i] = fmt.Errorf("watch %s: %w", source.Name(), err)
+			select {
+			case events <- Event{Source: source.Name(), Disconnected: err}:
+			case <-ctx.Done():
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,333 @@
+// Package static is a source of containers that the user lists in the config
+// file: network namespaces, which appear and vanish while the agent runs.
+//
+// A named namespace (/run/netns/NAME) is an empty file that a namespace is
+// mounted on, so watching the directory tells too early of its coming: when
+// the file is created, the mount is still to follow, and no inotify event
+// follows with it. The kernel does tell when the mount table changes, by an
+// exceptional condition on /proc/self/mountinfo (proc(5)); then every entry
+// is looked at. Paths that are no mounts, such as /proc/PID/ns/net, are looked
+// at once every poll interval.
+package static
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/discovery"
+)
+
+// Runtime is the Runtime of all containers of this package.
+const Runtime = "static"
+
+// pollInterval is how long a namespace that is no mount may go unnoticed.
+const pollInterval = time.Second
+
+// settleTime is for bursts: starting a container makes a dozen mounts.
+const settleTime = 2 * time.Millisecond
+
+// Source watches a fixed list of namespaces. It implements discovery.Source.
+type Source struct {
+	name    string
+	log     *slog.Logger
+	entries []entry
+}
+
+// entry is one container of the list.
+type entry struct {
+	container discovery.Container
+	// present is the namespace it was last reported with, or nil.
+	present *namespace
+}
+
+// namespace tells a network namespace from all others that exist.
+type namespace struct {
+	dev, ino uint64
+	// since is when it was made, as far as can be told.
+	since time.Time
+}
+
+// New makes a source from the containers of a config file. Each has a
+// NetNSPath, or is HostNetwork and always there. An empty ID becomes
+// "static:NAME", an empty Name the path. StartedAt is filled in from the
+// namespace: when it was mounted or its process started. logger may be nil.
+func New(name string, containers []discovery.Container, logger *slog.Logger) *Source {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Source{name: name, log: logger.With("source", name)}
+	for _, c := range containers {
+		if c.Name == "" {
+			c.Name = c.NetNSPath
+		}
+		if c.ID == "" {
+			c.ID = Runtime + ":" + c.Name
+		}
+		c.Runtime = Runtime
+		s.entries = append(s.entries, entry{container: c})
+	}
+	return s
+}
+
+// Name is the source's name.
+func (s *Source) Name() string { return s.name }
+
+// Run implements discovery.Source. It never reports Disconnected: what is not
+// there is gone. It returns an error when the mount table cannot be watched
+// or an ID is listed twice. It must not be called twice at a time.
+func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
+	seen := make(map[string]bool)
+	for _, e := range s.entries {
+		if seen[e.container.ID] {
+			return fmt.Errorf("container %s is listed twice", e.container.ID)
+		}
+		seen[e.container.ID] = true
+	}
+	changes, stop, err := watchMounts()
+	if err != nil {
+		return err
+	}
+	defer stop()
+
+	snapshot := &discovery.Snapshot{}
+	for i := range s.entries {
+		e := &s.entries[i]
+		e.present = nil
+		if updated, _ := s.look(e); updated != nil {
+			snapshot.Containers = append(snapshot.Containers, *updated)
+		}
+	}
+	if !s.send(ctx, events, discovery.Event{Snapshot: snapshot}) {
+		return nil
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-changes:
+			if !ok {
+				return errors.New("watch the mount table: it broke")
+			}
+		}
+		for i := range s.entries {
+			e := &s.entries[i]
+			updated, gone := s.look(e)
+			switch {
+			case updated != nil:
+				if !s.send(ctx, events, discovery.Event{Updated: updated}) {
+					return nil
+				}
+			case gone:
+				if !s.send(ctx, events, discovery.Event{RemovedID: e.container.ID}) {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+// send reports false when ctx ended first.
+func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e discovery.Event) bool {
+	e.Source = s.name
+	select {
+	case events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// look compares what is there with what was reported last, and takes note. It
+// returns the container if it is new or its namespace is another one.
+func (s *Source) look(e *entry) (updated *discovery.Container, gone bool) {
+	now, err := findNamespace(e.container.NetNSPath)
+	if err != nil {
+		if e.present != nil || !errors.Is(err, os.ErrNotExist) {
+			s.log.Debug("no network namespace", "container", e.container.Name, "error", err)
+		}
+		gone = e.present != nil
+		e.present = nil
+		return nil, gone
+	}
+	if e.present != nil && e.present.dev == now.dev && e.present.ino == now.ino {
+		return nil, false
+	}
+	e.present = now
+	c := e.container
+	c.StartedAt = now.since
+	if own, err := findNamespace("/proc/self/ns/net"); err == nil && own.dev == now.dev && own.ino == now.ino {
+		c.HostNetwork = true
+	}
+	return &c, false
+}
+
+// findNamespace finds the namespace at a path. The empty path stands for the
+// host's. What is there but no namespace (yet) is an error as well.
+func findNamespace(path string) (*namespace, error) {
+	if path == "" {
+		path = "/proc/self/ns/net"
+	}
+	// One descriptor for all questions: the path may change in between.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return nil, fmt.Errorf("%s is not a namespace: %w", path, os.ErrNotExist)
+	}
+	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err == nil && kind != unix.CLONE_NEWNET {
+		return nil, fmt.Errorf("%s is a namespace, but not a network namespace", path)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	ns := &namespace{dev: st.Dev, ino: st.Ino, since: time.Unix(st.Mtim.Unix())}
+	// The kernel makes a namespace's inode when it is first looked at and
+	// keeps it only while something holds it, such as a mount. For a process
+	// its start is the time that stays.
+	if pid, ok := procPID(path); ok {
+		if started, err := processStart(pid); err == nil {
+			ns.since = started
+		}
+	}
+	return ns, nil
+}
+
+// procPID reads the process ID of a path in /proc.
+func procPID(path string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, "/proc/")
+	if !ok {
+		return "", false
+	}
+	pid, _, _ := strings.Cut(rest, "/")
+	_, err := strconv.ParseUint(pid, 10, 31)
+	return pid, err == nil || pid == "self"
+}
+
+// processStart is when a process started. It is the same each time it is
+// asked for, unless the machine's clock is set.
+func processStart(pid string) (time.Time, error) {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return time.Time{}, err
+	}
+	sinceBoot, err := parseStartTime(stat)
+	if err != nil {
+		return time.Time{}, err
+	}
+	machine, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return time.Time{}, err
+	}
+	boot, err := parseBootTime(machine)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return boot.Add(sinceBoot), nil
+}
+
+// parseBootTime reads when the machine was booted from the text of /proc/stat.
+func parseBootTime(stat []byte) (time.Time, error) {
+	for line := range bytes.Lines(stat) {
+		if text, ok := bytes.CutPrefix(line, []byte("btime ")); ok {
+			seconds, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+			if err != nil {
+				return time.Time{}, fmt.Errorf("read /proc/stat: %w", err)
+			}
+			return time.Unix(seconds, 0), nil
+		}
+	}
+	return time.Time{}, errors.New("read /proc/stat: no btime")
+}
+
+// parseStartTime reads a process's start, as time since boot, from the text
+// of /proc/PID/stat.
+func parseStartTime(stat []byte) (time.Duration, error) {
+	// The process's name, in parentheses, may itself have any character.
+	_, rest, ok := cutLast(stat, []byte(") "))
+	fields := bytes.Fields(rest)
+	const startTime = 22 - 3 // proc(5) counts from 1; rest begins with field 3
+	if !ok || len(fields) <= startTime {
+		return 0, errors.New("read /proc/PID/stat: too short")
+	}
+	ticks, err := strconv.ParseUint(string(fields[startTime]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read /proc/PID/stat: %w", err)
+	}
+	const userHZ = 100 // of every architecture Linux shows user space
+	if ticks > uint64(1<<63-1)/uint64(time.Second/userHZ) {
+		return 0, fmt.Errorf("read /proc/PID/stat: start time %d is too large", ticks)
+	}
+	return time.Duration(ticks) * (time.Second / userHZ), nil
+}
+
+func cutLast(s, sep []byte) (before, after []byte, ok bool) {
+	i := bytes.LastIndex(s, sep)
+	if i < 0 {
+		return s, nil, false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// watchMounts returns a channel that gets a value when the mount table has
+// changed and every pollInterval; it is closed if the watch breaks. stop ends
+// it.
+func watchMounts() (changes <-chan struct{}, stop func(), err error) {
+	// Not os.Open: the kernel reports a change once per open file, and Go's
+	// own poller, which takes no exceptional conditions, would eat it.
+	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch the mount table: %w", err)
+	}
+	var wake [2]int // a pipe whose end ends the watch
+	if err := unix.Pipe2(wake[:], unix.O_CLOEXEC); err != nil {
+		unix.Close(mounts)
+		return nil, nil, fmt.Errorf("watch the mount table: %w", err)
+	}
+	notify := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(notify)
+		defer unix.Close(mounts)
+		defer unix.Close(wake[0])
+		fds := []unix.PollFd{
+			{Fd: int32(mounts), Events: unix.POLLPRI},
+			{Fd: int32(wake[0]), Events: unix.POLLIN},
+		}
+		for {
+			_, err := unix.Poll(fds, int(pollInterval/time.Millisecond))
+			if errors.Is(err, unix.EINTR) {
+				continue
+			} else if err != nil || fds[1].Revents != 0 {
+				return
+			}
+			select {
+			case notify <- struct{}{}:
+			default:
+			}
+			if fds[0].Revents != 0 {
+				time.Sleep(settleTime)
+			}
+		}
+	}()
+	return notify, func() {
+		unix.Close(wake[1])
+		<-done
+	}, nil
+}

@@ -1,0 +1,219 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Hook is a place on a device where BPF programs see its packets.
+//
+// Programs are attached without a link: they belong to the device, outlive
+// the process that attached them, and go when the device goes. Nothing is
+// pinned, so nothing can be left over. A program is found again by its name.
+//
+// Kernels from 6.6 have tcx (commit e420bed02507); on older ones the programs
+// are filters of the clsact qdisc.
+type Hook struct {
+	Ifindex int
+	// Egress: packets that leave through the device; otherwise those that
+	// come in.
+	Egress bool
+}
+
+func (h Hook) tcx() ebpf.AttachType {
+	if h.Egress {
+		return ebpf.AttachTCXEgress
+	}
+	return ebpf.AttachTCXIngress
+}
+
+func (h Hook) clsact() uint32 {
+	if h.Egress {
+		return netlink.HANDLE_MIN_EGRESS
+	}
+	return netlink.HANDLE_MIN_INGRESS
+}
+
+// Find opens the attached program of that name, or returns nil if there is
+// none. The caller closes it.
+func (h Hook) Find(name string) (*ebpf.Program, error) {
+	ids, err := h.programIDs()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		program, err := ebpf.NewProgramFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // detached meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open program %d: %w", id, err)
+		}
+		info, err := program.Info()
+		if err == nil && info.Name == name {
+			return program, nil
+		}
+		_ = program.Close()
+		if err != nil {
+			return nil, fmt.Errorf("ask for the name of program %d: %w", id, err)
+		}
+	}
+	return nil, nil
+}
+
+func (h Hook) programIDs() ([]ebpf.ProgramID, error) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: h.Ifindex, Attach: h.tcx()})
+	if err == nil {
+		ids := make([]ebpf.ProgramID, len(result.Programs))
+		for i, p := range result.Programs {
+			ids[i] = p.ID
+		}
+		return ids, nil
+	}
+	if !lacksTCX(err) {
+		return nil, fmt.Errorf("list programs of device %d: %w", h.Ifindex, err)
+	}
+	filters, err := h.filters()
+	if err != nil {
+		return nil, err
+	}
+	var ids []ebpf.ProgramID
+	for _, f := range filters {
+		ids = append(ids, ebpf.ProgramID(f.Id))
+	}
+	return ids, nil
+}
+
+// filters lists the BPF filters of the clsact qdisc; none if there is no such
+// qdisc.
+func (h Hook) filters() ([]*netlink.BpfFilter, error) {
+	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
+	list, err := netlink.FilterList(device, h.clsact())
+	if err != nil {
+		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
+	}
+	var filters []*netlink.BpfFilter
+	for _, f := range list {
+		if b, ok := f.(*netlink.BpfFilter); ok {
+			filters = append(filters, b)
+		}
+	}
+	return filters, nil
+}
+
+// lacksTCX says whether err is what a kernel without tcx answers.
+func lacksTCX(err error) bool {
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)
+}
+
+// filterPreference puts our filter before those that others add, which the
+// kernel numbers from 49152 downwards; tools that name one use 1 and up.
+const (
+	filterPreference = 1
+	filterHandle     = 0x7e11
+)
+
+// Attach attaches program before all others, in place of old if that is not
+// nil. No packet passes between the two.
+func (h Hook) Attach(program, old *ebpf.Program) error {
+	var anchor link.Anchor = link.Head()
+	if old != nil {
+		anchor = link.ReplaceProgram(old)
+	}
+	err := link.RawAttachProgram(link.RawAttachProgramOptions{
+		Target: h.Ifindex, Program: program, Attach: h.tcx(), Anchor: anchor,
+	})
+	if err == nil {
+		return nil
+	}
+	if !lacksTCX(err) {
+		return fmt.Errorf("attach to device %d: %w", h.Ifindex, err)
+	}
+	return h.attachFilter(program)
+}
+
+func (h Hook) attachFilter(program *ebpf.Program) error {
+	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add clsact to device %d: %w", h.Ifindex, err)
+	}
+	info, err := program.Info()
+	if err != nil {
+		return fmt.Errorf("ask for the name of a program: %w", err)
+	}
+	filter := &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: h.Ifindex,
+			Parent:    h.clsact(),
+			Handle:    filterHandle,
+			Priority:  filterPreference,
+			Protocol:  unix.ETH_P_ALL,
+		},
+		Fd:           program.FD(),
+		Name:         info.Name,
+		DirectAction: true,
+	}
+	if err := netlink.FilterReplace(filter); err != nil {
+		return fmt.Errorf("attach filter to device %d: %w", h.Ifindex, err)
+	}
+	return nil
+}
+
+// Detach detaches the program of that name. It is not an error if there is
+// none, or no device.
+func (h Hook) Detach(name string) error {
+	program, err := h.Find(name)
+	if errors.Is(err, unix.ENODEV) || program == nil && err == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	err = link.RawDetachProgram(link.RawDetachProgramOptions{
+		Target: h.Ifindex, Program: program, Attach: h.tcx(),
+	})
+	if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !lacksTCX(err) {
+		return fmt.Errorf("detach from device %d: %w", h.Ifindex, err)
+	}
+	return h.detachFilter(name)
+}
+
+func (h Hook) detachFilter(name string) error {
+	filters, err := h.filters()
+	if err != nil {
+		return err
+	}
+	for _, f := range filters {
+		if f.Handle == filterHandle && f.Priority == filterPreference {
+			if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENODEV) {
+				return fmt.Errorf("remove filter %s from device %d: %w", name, h.Ifindex, err)
+			}
+		}
+	}
+	// A clsact without filters does nothing; with filters it is somebody's.
+	for _, egress := range []bool{false, true} {
+		rest, err := Hook{Ifindex: h.Ifindex, Egress: egress}.filters()
+		if err != nil || len(rest) > 0 {
+			return err
+		}
+	}
+	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+	if err := netlink.QdiscDel(qdisc); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove clsact from device %d: %w", h.Ifindex, err)
+	}
+	return nil
+}

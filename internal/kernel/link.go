@@ -1,0 +1,154 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Link is a network device.
+type Link struct {
+	Index int
+	Name  string
+	// Kind is the kernel's name of the type, e.g. "veth", "bridge"; "device"
+	// for hardware.
+	Kind string
+	// PeerIndex is the other end of a veth, or the device below a VLAN or
+	// macvlan; PeerNetNSID is the ID of the namespace that it is in, or -1
+	// if that is the same.
+	PeerIndex   int
+	PeerNetNSID int
+	// GSOMaxBytes is the largest packet the device is handed at once.
+	GSOMaxBytes uint32
+	Up          bool
+}
+
+// ErrNoLink is a device that does not exist.
+var ErrNoLink = errors.New("no such network device")
+
+func newLink(l netlink.Link) Link {
+	a := l.Attrs()
+	return Link{
+		Index: a.Index, Name: a.Name, Kind: l.Type(),
+		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID,
+		GSOMaxBytes: a.GSOMaxSize,
+		Up:          a.Flags&unix.IFF_UP != 0,
+	}
+}
+
+// LinkByName looks a device of the current namespace up. Errors: ErrNoLink.
+func LinkByName(name string) (Link, error) {
+	l, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return Link{}, ErrNoLink
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("look up %s: %w", name, err)
+	}
+	return newLink(l), nil
+}
+
+// LinkByIndex looks a device of the current namespace up. Errors: ErrNoLink.
+func LinkByIndex(index int) (Link, error) {
+	l, err := netlink.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return Link{}, ErrNoLink
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("look up device %d: %w", index, err)
+	}
+	return newLink(l), nil
+}
+
+// Links lists the devices of the current namespace.
+func Links() ([]Link, error) {
+	list, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	links := make([]Link, len(list))
+	for i, l := range list {
+		links[i] = newLink(l)
+	}
+	return links, nil
+}
+
+// LinkEvent is a device that came, changed or went.
+type LinkEvent struct {
+	Link    Link
+	Deleted bool
+}
+
+// WatchLinks reports on the devices of the current namespace until ctx ends;
+// then it closes the channel. It also closes it when the kernel has dropped
+// events: the caller looks for itself and watches again.
+func WatchLinks(ctx context.Context) (<-chan LinkEvent, error) {
+	updates := make(chan netlink.LinkUpdate, 64)
+	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("watch network devices: %w", err)
+	}
+	events := make(chan LinkEvent)
+	go func() {
+		defer close(events)
+		for u := range updates {
+			event := LinkEvent{Link: newLink(u.Link), Deleted: u.Header.Type == unix.RTM_DELLINK}
+			select {
+			case events <- event:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return events, nil
+}
+
+// LinkSpeedBPS is the speed that a device reports, in bits per second; 0 if
+// it reports none.
+func LinkSpeedBPS(name string) (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ask %s for its speed: %w", name, err)
+	}
+	defer unix.Close(fd)
+	// struct ethtool_cmd (include/uapi/linux/ethtool.h): the files below
+	// /sys/class/net show another namespace when only the network namespace
+	// was changed.
+	const speedUnknown = 0xffffffff
+	command := struct {
+		cmd, supported, advertising         uint32
+		speed                               uint16
+		duplex, port, phyAddress, transceiv uint8
+		autoneg, mdio                       uint8
+		maxTxPackets, maxRxPackets          uint32
+		speedHigh                           uint16
+		tpMDIX, tpMDIXCtrl                  uint8
+		lpAdvertising                       uint32
+		reserved                            [2]uint32
+	}{cmd: unix.ETHTOOL_GSET}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&command)}
+	copy(request.name[:unix.IFNAMSIZ-1], name)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	switch errno {
+	case 0:
+	case unix.EOPNOTSUPP, unix.EINVAL:
+		return 0, nil
+	case unix.ENODEV:
+		return 0, ErrNoLink
+	default:
+		return 0, fmt.Errorf("ask %s for its speed: %w", name, os.NewSyscallError("ioctl", errno))
+	}
+	mbit := uint32(command.speedHigh)<<16 | uint32(command.speed)
+	if mbit == speedUnknown || mbit == 0xffff {
+		return 0, nil
+	}
+	return uint64(mbit) * 1e6, nil
+}

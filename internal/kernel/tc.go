@@ -1,0 +1,327 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+var errShort = errors.New("message is shorter than its kind")
+
+// Verb is what to do with a qdisc or class.
+type Verb uint8
+
+// The verbs of an Op, in tc's words.
+const (
+	// Add fails if the object is there.
+	Add Verb = iota + 1
+	// Change alters parameters in place: nothing that is queued is lost.
+	Change
+	// Delete removes the object and all below it.
+	Delete
+)
+
+func (v Verb) String() string {
+	return [...]string{"?", "add", "change", "delete"}[v]
+}
+
+// Op is one change to a device's queueing: a Verb and a Qdisc or a Class.
+type Op struct {
+	Verb  Verb
+	Qdisc *Qdisc
+	Class *Class
+}
+
+func (o Op) String() string {
+	if o.Class != nil {
+		if o.Verb == Delete {
+			return fmt.Sprintf("class delete classid %s", o.Class.Handle)
+		}
+		return fmt.Sprintf("class %s %s", o.Verb, o.Class)
+	}
+	if o.Verb == Delete {
+		return fmt.Sprintf("qdisc delete parent %s handle %s", o.Qdisc.Parent, o.Qdisc.Handle)
+	}
+	return fmt.Sprintf("qdisc %s %s", o.Verb, o.Qdisc)
+}
+
+// OpError is an Op that the kernel refused. What came before it in the batch
+// is in force, what came after it was still tried.
+type OpError struct {
+	Op  Op
+	Err error
+}
+
+func (e *OpError) Error() string { return fmt.Sprintf("tc %s: %v", e.Op, e.Err) }
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// ClassStats are the counters of one class.
+type ClassStats struct {
+	Handle         Handle
+	SentBytes      uint64
+	SentPackets    uint32
+	DroppedPackets uint32
+	BacklogBytes   uint32
+	BacklogPackets uint32
+}
+
+// TC speaks to the kernel's traffic control in the network namespace in which
+// it was opened. It is not safe for concurrent use.
+type TC struct {
+	conn *netlink.Conn
+}
+
+// OpenTC opens a netlink socket in the caller's network namespace.
+func OpenTC() (*TC, error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open traffic control: %w", err)
+	}
+	// The kernel's own words for a refusal; older kernels have none.
+	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
+	return &TC{conn: conn}, nil
+}
+
+// Close closes the socket.
+func (t *TC) Close() error { return t.conn.Close() }
+
+// sizeofTcmsg is the size of struct tcmsg (include/uapi/linux/rtnetlink.h).
+const sizeofTcmsg = 20
+
+func tcmsg(ifindex int, handle, parent Handle) []byte {
+	b := make([]byte, sizeofTcmsg)
+	binary.NativeEndian.PutUint32(b[4:], uint32(ifindex))
+	binary.NativeEndian.PutUint32(b[8:], uint32(handle))
+	binary.NativeEndian.PutUint32(b[12:], uint32(parent))
+	return b
+}
+
+func (o Op) message(ifindex int) (netlink.Message, error) {
+	var (
+		m       netlink.Message
+		data    []byte
+		options Options
+	)
+	set, del := uint16(unix.RTM_NEWQDISC), uint16(unix.RTM_DELQDISC)
+	if o.Class != nil {
+		set, del = unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS
+		data, options = tcmsg(ifindex, o.Class.Handle, o.Class.Parent), o.Class.Options
+	} else {
+		data, options = tcmsg(ifindex, o.Qdisc.Handle, o.Qdisc.Parent), o.Qdisc.Options
+	}
+	m.Header.Flags = netlink.Request | netlink.Acknowledge
+	m.Header.Type = netlink.HeaderType(set)
+	switch o.Verb {
+	case Add:
+		m.Header.Flags |= netlink.Create | netlink.Excl
+	case Delete:
+		m.Header.Type = netlink.HeaderType(del)
+		m.Data = data
+		return m, nil
+	}
+	value, nested, err := options.attribute()
+	if err != nil {
+		return m, fmt.Errorf("encode %s: %w", o, err)
+	}
+	ae := netlink.NewAttributeEncoder()
+	ae.String(unix.TCA_KIND, options.Kind())
+	if len(value) > 0 {
+		typ := uint16(unix.TCA_OPTIONS)
+		if nested {
+			typ |= unix.NLA_F_NESTED
+		}
+		ae.Bytes(typ, value)
+	}
+	attrs, err := ae.Encode()
+	if err != nil {
+		return m, fmt.Errorf("encode %s: %w", o, err)
+	}
+	m.Data = append(data, attrs...)
+	return m, nil
+}
+
+// batchOps is how many changes go to the kernel in one system call: their
+// acknowledgements must fit the socket's receive buffer.
+const batchOps = 64
+
+// Apply makes the changes in order, many in one system call. Every change is
+// tried; the error joins an *OpError for each that was refused.
+func (t *TC) Apply(ifindex int, ops []Op) error {
+	var errs []error
+	for start := 0; start < len(ops); start += batchOps {
+		batch := ops[start:min(start+batchOps, len(ops))]
+		messages := make([]netlink.Message, len(batch))
+		for i, op := range batch {
+			m, err := op.message(ifindex)
+			if err != nil {
+				return err
+			}
+			messages[i] = m
+		}
+		if _, err := t.conn.SendMessages(messages); err != nil {
+			return fmt.Errorf("send traffic control changes: %w", err)
+		}
+		// One acknowledgement for each change, in order.
+		for _, op := range batch {
+			if _, err := t.conn.Receive(); err != nil {
+				errs = append(errs, &OpError{Op: op, Err: err})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func eachAttribute(b []byte, fn func(*netlink.AttributeDecoder) error) error {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return err
+	}
+	for ad.Next() {
+		if err := fn(ad); err != nil {
+			return err
+		}
+	}
+	return ad.Err()
+}
+
+func (t *TC) dump(typ uint16, ifindex int, fn func(handle, parent Handle, attrs []byte) error) error {
+	messages, err := t.conn.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  netlink.HeaderType(typ),
+			Flags: netlink.Request | netlink.Dump,
+		},
+		Data: tcmsg(ifindex, 0, 0),
+	})
+	if err != nil {
+		return fmt.Errorf("list queueing of device %d: %w", ifindex, err)
+	}
+	for _, m := range messages {
+		if len(m.Data) < sizeofTcmsg {
+			return errShort
+		}
+		// A dump of qdiscs ignores the index it was asked for.
+		if int(binary.NativeEndian.Uint32(m.Data[4:])) != ifindex {
+			continue
+		}
+		handle := Handle(binary.NativeEndian.Uint32(m.Data[8:]))
+		parent := Handle(binary.NativeEndian.Uint32(m.Data[12:]))
+		if err := fn(handle, parent, m.Data[sizeofTcmsg:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The requests for lists.
+const (
+	getQdisc = unix.RTM_GETQDISC
+	getClass = unix.RTM_GETTCLASS
+)
+
+// rawOptions takes a description of a qdisc or class apart.
+func rawOptions(attrs []byte) (kind string, raw []byte, nested bool, err error) {
+	err = eachAttribute(attrs, func(ad *netlink.AttributeDecoder) error {
+		switch ad.Type() {
+		case unix.TCA_KIND:
+			kind = ad.String()
+		case unix.TCA_OPTIONS:
+			raw = ad.Bytes()
+			nested = ad.TypeFlags()&unix.NLA_F_NESTED != 0
+		}
+		return nil
+	})
+	return kind, raw, nested, err
+}
+
+func parseOptions(attrs []byte, isClass bool) (Options, error) {
+	kind, raw, nested, err := rawOptions(attrs)
+	if err != nil {
+		return nil, err
+	}
+	return decodeOptions(kind, isClass, raw, nested)
+}
+
+// Qdiscs lists the queueing disciplines of a device, its ingress ones
+// included.
+func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
+	var qdiscs []Qdisc
+	err := t.dump(getQdisc, ifindex, func(handle, parent Handle, attrs []byte) error {
+		options, err := parseOptions(attrs, false)
+		qdiscs = append(qdiscs, Qdisc{Handle: handle, Parent: parent, Options: options})
+		return err
+	})
+	return qdiscs, err
+}
+
+// Classes lists the classes of a device.
+func (t *TC) Classes(ifindex int) ([]Class, error) {
+	var classes []Class
+	err := t.dump(getClass, ifindex, func(handle, parent Handle, attrs []byte) error {
+		options, err := parseOptions(attrs, true)
+		classes = append(classes, Class{Handle: handle, Parent: parent, Options: options})
+		return err
+	})
+	return classes, err
+}
+
+// ClassStats appends to dst the counters of the classes of a device that
+// keep accepts.
+func (t *TC) ClassStats(ifindex int, keep func(Handle) bool, dst []ClassStats) ([]ClassStats, error) {
+	err := t.dump(getClass, ifindex, func(handle, _ Handle, attrs []byte) error {
+		if !keep(handle) {
+			return nil
+		}
+		stats, err := parseStats(attrs)
+		stats.Handle = handle
+		dst = append(dst, stats)
+		return err
+	})
+	return dst, err
+}
+
+// parseStats reads TCA_STATS2 (include/uapi/linux/gen_stats.h).
+func parseStats(attrs []byte) (ClassStats, error) {
+	const (
+		statsBasic = 1 // bytes u64, packets u32
+		statsQueue = 3 // qlen, backlog, drops, requeues, overlimits u32
+	)
+	var s ClassStats
+	err := eachAttribute(attrs, func(ad *netlink.AttributeDecoder) error {
+		if ad.Type() != unix.TCA_STATS2 {
+			return nil
+		}
+		return eachAttribute(ad.Bytes(), func(ad *netlink.AttributeDecoder) error {
+			b := ad.Bytes()
+			switch {
+			case ad.Type() == statsBasic && len(b) >= 12:
+				s.SentBytes = binary.NativeEndian.Uint64(b)
+				s.SentPackets = binary.NativeEndian.Uint32(b[8:])
+			case ad.Type() == statsQueue && len(b) >= 12:
+				s.BacklogPackets = binary.NativeEndian.Uint32(b)
+				s.BacklogBytes = binary.NativeEndian.Uint32(b[4:])
+				s.DroppedPackets = binary.NativeEndian.Uint32(b[8:])
+			}
+			return nil
+		})
+	})
+	return s, err
+}
+
+// HasFilters says whether a filter hangs on a qdisc of a device.
+func (t *TC) HasFilters(ifindex int, parent Handle) (bool, error) {
+	messages, err := t.conn.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  unix.RTM_GETTFILTER,
+			Flags: netlink.Request | netlink.Dump,
+		},
+		Data: tcmsg(ifindex, 0, parent),
+	})
+	if err != nil {
+		return false, fmt.Errorf("list filters of %s: %w", parent, err)
+	}
+	return len(messages) > 0, nil
+}

@@ -1,0 +1,424 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/mdlayher/netlink"
+)
+
+// Handle names a qdisc (minor 0) or a class, as tc writes it: major:minor in
+// hexadecimal.
+type Handle uint32
+
+// Handles with a meaning of their own (include/uapi/linux/pkt_sched.h).
+const (
+	HandleRoot    Handle = 0xffffffff
+	HandleIngress Handle = 0xfffffff1
+)
+
+// NewHandle joins a major and a minor.
+func NewHandle(major, minor uint16) Handle {
+	return Handle(uint32(major)<<16 | uint32(minor))
+}
+
+// Major is the upper half: which qdisc.
+func (h Handle) Major() uint16 { return uint16(h >> 16) }
+
+// Minor is the lower half: which class of the qdisc.
+func (h Handle) Minor() uint16 { return uint16(h) }
+
+func (h Handle) String() string {
+	switch {
+	case h == HandleRoot:
+		return "root"
+	case h == HandleIngress:
+		return "ingress"
+	case h.Minor() == 0:
+		return fmt.Sprintf("%x:", h.Major())
+	default:
+		return fmt.Sprintf("%x:%x", h.Major(), h.Minor())
+	}
+}
+
+// Qdisc is a queueing discipline of a device. Two Qdiscs are the same
+// configuration when they are ==.
+type Qdisc struct {
+	Handle, Parent Handle
+	Options        Options
+}
+
+func (q Qdisc) String() string {
+	where := "parent " + q.Parent.String()
+	if q.Parent == HandleRoot {
+		where = "root"
+	}
+	return fmt.Sprintf("%s handle %s %s", where, q.Handle, q.Options)
+}
+
+// Class is a class of a classful qdisc.
+type Class struct {
+	Handle, Parent Handle
+	Options        Options
+}
+
+func (c Class) String() string {
+	return fmt.Sprintf("parent %s classid %s %s", c.Parent, c.Handle, c.Options)
+}
+
+// Options are the parameters of one kind of qdisc or class, held in the
+// kernel's own units, so that what was set and what is read back are ==.
+type Options interface {
+	// Kind is the kernel's name of the qdisc, e.g. "htb".
+	Kind() string
+	// String is the parameters in tc's words.
+	String() string
+	// attribute is the value of TCA_OPTIONS and whether it nests others.
+	attribute() (value []byte, nested bool, err error)
+}
+
+// tickNS is the unit in which tc tells the kernel of time: 64 ns
+// (PSCHED_SHIFT, include/net/pkt_sched.h).
+const tickNS = 64
+
+// Ticks is a bucket's depth as time at the bucket's rate, in units of 64 ns.
+type Ticks uint32
+
+// BurstTicks is the depth of a bucket of burstBytes filled at rateBytesPerSec.
+func BurstTicks(burstBytes, rateBytesPerSec uint64) Ticks {
+	if rateBytesPerSec == 0 {
+		return 0
+	}
+	ticks := math.Ceil(float64(burstBytes) / float64(rateBytesPerSec) * 1e9 / tickNS)
+	return Ticks(min(ticks, math.MaxUint32))
+}
+
+// Bytes is what fits a bucket of that depth at a rate.
+func (t Ticks) Bytes(rateBytesPerSec uint64) uint64 {
+	return uint64(math.Round(float64(t) * tickNS / 1e9 * float64(rateBytesPerSec)))
+}
+
+// Netlink attributes of the qdiscs (include/uapi/linux/pkt_sched.h); the ones
+// that x/sys/unix does not have.
+const (
+	tcaTBFParms   = 1
+	tcaTBFRate64  = 4
+	tcaTBFPRate64 = 5
+	tcaTBFPBurst  = 7
+
+	tcaHTBParms     = 1
+	tcaHTBInit      = 2
+	tcaHTBDirectQln = 5
+	tcaHTBRate64    = 6
+	tcaHTBCeil64    = 7
+
+	htbVersion = 3
+
+	tcaFqCodelTarget   = 1
+	tcaFqCodelInterval = 3
+	tcaFqCodelQuantum  = 6
+	tcaFqCodelMemory   = 9
+	linkLayerEthernet  = 1
+	sizeofRatespec     = 12
+	sizeofTBFParms     = 2*sizeofRatespec + 12
+	sizeofHTBParms     = 2*sizeofRatespec + 20
+	sizeofHTBGlob      = 20
+	maxRate32          = math.MaxUint32
+)
+
+// ratespec is struct tc_ratespec. The link layer is named so that the kernel
+// needs no rate table.
+func ratespec(b []byte, rateBytesPerSec uint64) {
+	b[1] = linkLayerEthernet
+	binary.NativeEndian.PutUint32(b[8:], uint32(min(rateBytesPerSec, maxRate32)))
+}
+
+func ratespecRate(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b[8:])) }
+
+// TBF is a token bucket filter: a rate for all that passes.
+type TBF struct {
+	RateBytesPerSec uint64
+	Burst           Ticks
+	// PeakBytesPerSec and MaxPacketBytes: packets larger than MaxPacketBytes
+	// are cut up before they are queued (net/sched/sch_tbf.c, tbf_segment).
+	// The kernel takes that limit only with a peak rate. Zero: no limit. The
+	// kernel does not tell MaxPacketBytes when asked.
+	PeakBytesPerSec uint64
+	MaxPacketBytes  uint32
+	LimitBytes      uint32
+}
+
+// Kind implements Options.
+func (TBF) Kind() string { return "tbf" }
+
+func (t TBF) String() string {
+	s := fmt.Sprintf("tbf rate %dbps burst %db limit %db",
+		t.RateBytesPerSec, t.Burst.Bytes(t.RateBytesPerSec), t.LimitBytes)
+	if t.MaxPacketBytes != 0 {
+		s += fmt.Sprintf(" peakrate %dbps mtu %db", t.PeakBytesPerSec, t.MaxPacketBytes)
+	}
+	return s
+}
+
+func (t TBF) attribute() ([]byte, bool, error) {
+	parms := make([]byte, sizeofTBFParms)
+	ratespec(parms, t.RateBytesPerSec)
+	binary.NativeEndian.PutUint32(parms[24:], t.LimitBytes)
+	binary.NativeEndian.PutUint32(parms[28:], uint32(t.Burst))
+	ae := netlink.NewAttributeEncoder()
+	if t.PeakBytesPerSec != 0 {
+		ratespec(parms[sizeofRatespec:], t.PeakBytesPerSec)
+	}
+	ae.Bytes(tcaTBFParms, parms)
+	if t.RateBytesPerSec > maxRate32 {
+		ae.Uint64(tcaTBFRate64, t.RateBytesPerSec)
+	}
+	if t.PeakBytesPerSec != 0 {
+		if t.PeakBytesPerSec > maxRate32 {
+			ae.Uint64(tcaTBFPRate64, t.PeakBytesPerSec)
+		}
+		ae.Uint32(tcaTBFPBurst, t.MaxPacketBytes)
+	}
+	b, err := ae.Encode()
+	return b, true, err
+}
+
+func decodeTBF(b []byte) (TBF, error) {
+	var t TBF
+	err := eachAttribute(b, func(ad *netlink.AttributeDecoder) error {
+		switch ad.Type() {
+		case tcaTBFParms:
+			parms := ad.Bytes()
+			if len(parms) < sizeofTBFParms {
+				return errShort
+			}
+			t.RateBytesPerSec = max(t.RateBytesPerSec, ratespecRate(parms))
+			t.PeakBytesPerSec = max(t.PeakBytesPerSec, ratespecRate(parms[sizeofRatespec:]))
+			t.LimitBytes = binary.NativeEndian.Uint32(parms[24:])
+			t.Burst = Ticks(binary.NativeEndian.Uint32(parms[28:]))
+		case tcaTBFRate64:
+			t.RateBytesPerSec = ad.Uint64()
+		case tcaTBFPRate64:
+			t.PeakBytesPerSec = ad.Uint64()
+		}
+		return nil
+	})
+	return t, err
+}
+
+// HTB is the hierarchical token bucket qdisc itself.
+type HTB struct {
+	// DefaultMinor is the class of packets that name none.
+	DefaultMinor uint16
+	// DirectPackets bounds the queue of packets that no class takes.
+	DirectPackets uint32
+}
+
+// Kind implements Options.
+func (HTB) Kind() string { return "htb" }
+
+func (h HTB) String() string {
+	return fmt.Sprintf("htb default %x direct_qlen %d", h.DefaultMinor, h.DirectPackets)
+}
+
+func (h HTB) attribute() ([]byte, bool, error) {
+	glob := make([]byte, sizeofHTBGlob)
+	binary.NativeEndian.PutUint32(glob[0:], htbVersion)
+	binary.NativeEndian.PutUint32(glob[4:], 10) // rate2quantum; every class names its quantum
+	binary.NativeEndian.PutUint32(glob[8:], uint32(h.DefaultMinor))
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(tcaHTBInit, glob)
+	ae.Uint32(tcaHTBDirectQln, h.DirectPackets)
+	b, err := ae.Encode()
+	return b, true, err
+}
+
+func decodeHTB(b []byte) (HTB, error) {
+	var h HTB
+	err := eachAttribute(b, func(ad *netlink.AttributeDecoder) error {
+		switch ad.Type() {
+		case tcaHTBInit:
+			glob := ad.Bytes()
+			if len(glob) < sizeofHTBGlob {
+				return errShort
+			}
+			h.DefaultMinor = uint16(binary.NativeEndian.Uint32(glob[8:]))
+		case tcaHTBDirectQln:
+			h.DirectPackets = ad.Uint32()
+		}
+		return nil
+	})
+	return h, err
+}
+
+// HTBClass is a class of HTB: it may always send at its rate, and up to its
+// ceiling where its parent has rate to lend.
+type HTBClass struct {
+	RateBytesPerSec uint64
+	CeilBytesPerSec uint64
+	// Burst and CeilBurst are the depths of the two buckets.
+	Burst, CeilBurst Ticks
+	// QuantumBytes is what a class sends in its turn when it borrows.
+	QuantumBytes uint32
+	// Prio orders classes that may send at the same time; 0 to 7, lower first.
+	Prio uint32
+}
+
+// Kind implements Options.
+func (HTBClass) Kind() string { return "htb" }
+
+func (c HTBClass) String() string {
+	return fmt.Sprintf("htb prio %d quantum %d rate %dbps burst %db ceil %dbps cburst %db",
+		c.Prio, c.QuantumBytes,
+		c.RateBytesPerSec, c.Burst.Bytes(c.RateBytesPerSec),
+		c.CeilBytesPerSec, c.CeilBurst.Bytes(c.CeilBytesPerSec))
+}
+
+func (c HTBClass) attribute() ([]byte, bool, error) {
+	parms := make([]byte, sizeofHTBParms)
+	ratespec(parms, c.RateBytesPerSec)
+	ratespec(parms[sizeofRatespec:], c.CeilBytesPerSec)
+	binary.NativeEndian.PutUint32(parms[24:], uint32(c.Burst))
+	binary.NativeEndian.PutUint32(parms[28:], uint32(c.CeilBurst))
+	binary.NativeEndian.PutUint32(parms[32:], c.QuantumBytes)
+	binary.NativeEndian.PutUint32(parms[40:], c.Prio)
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(tcaHTBParms, parms)
+	if c.RateBytesPerSec > maxRate32 {
+		ae.Uint64(tcaHTBRate64, c.RateBytesPerSec)
+	}
+	if c.CeilBytesPerSec > maxRate32 {
+		ae.Uint64(tcaHTBCeil64, c.CeilBytesPerSec)
+	}
+	b, err := ae.Encode()
+	return b, true, err
+}
+
+func decodeHTBClass(b []byte) (HTBClass, error) {
+	var c HTBClass
+	err := eachAttribute(b, func(ad *netlink.AttributeDecoder) error {
+		switch ad.Type() {
+		case tcaHTBParms:
+			parms := ad.Bytes()
+			if len(parms) < sizeofHTBParms {
+				return errShort
+			}
+			c.RateBytesPerSec = max(c.RateBytesPerSec, ratespecRate(parms))
+			c.CeilBytesPerSec = max(c.CeilBytesPerSec, ratespecRate(parms[sizeofRatespec:]))
+			c.Burst = Ticks(binary.NativeEndian.Uint32(parms[24:]))
+			c.CeilBurst = Ticks(binary.NativeEndian.Uint32(parms[28:]))
+			c.QuantumBytes = binary.NativeEndian.Uint32(parms[32:])
+			c.Prio = binary.NativeEndian.Uint32(parms[40:])
+		case tcaHTBRate64:
+			c.RateBytesPerSec = ad.Uint64()
+		case tcaHTBCeil64:
+			c.CeilBytesPerSec = ad.Uint64()
+		}
+		return nil
+	})
+	return c, err
+}
+
+// BFIFO is a first-in first-out queue bounded in bytes.
+type BFIFO struct{ LimitBytes uint32 }
+
+// Kind implements Options.
+func (BFIFO) Kind() string { return "bfifo" }
+
+func (f BFIFO) String() string { return fmt.Sprintf("bfifo limit %db", f.LimitBytes) }
+
+func (f BFIFO) attribute() ([]byte, bool, error) {
+	return binary.NativeEndian.AppendUint32(nil, f.LimitBytes), false, nil
+}
+
+// FqCodel is a queue for each flow, each held to a target delay (RFC 8290).
+type FqCodel struct {
+	TargetMicroseconds   uint32
+	IntervalMicroseconds uint32
+	QuantumBytes         uint32
+	MemoryLimitBytes     uint32
+}
+
+// Kind implements Options.
+func (FqCodel) Kind() string { return "fq_codel" }
+
+func (f FqCodel) String() string {
+	return fmt.Sprintf("fq_codel target %dus interval %dus quantum %d memory_limit %db",
+		f.TargetMicroseconds, f.IntervalMicroseconds, f.QuantumBytes, f.MemoryLimitBytes)
+}
+
+func (f FqCodel) attribute() ([]byte, bool, error) {
+	ae := netlink.NewAttributeEncoder()
+	ae.Uint32(tcaFqCodelTarget, f.TargetMicroseconds)
+	ae.Uint32(tcaFqCodelInterval, f.IntervalMicroseconds)
+	ae.Uint32(tcaFqCodelQuantum, f.QuantumBytes)
+	ae.Uint32(tcaFqCodelMemory, f.MemoryLimitBytes)
+	b, err := ae.Encode()
+	return b, true, err
+}
+
+func decodeFqCodel(b []byte) (FqCodel, error) {
+	var f FqCodel
+	err := eachAttribute(b, func(ad *netlink.AttributeDecoder) error {
+		switch ad.Type() {
+		case tcaFqCodelTarget:
+			f.TargetMicroseconds = roundCodelTime(ad.Uint32())
+		case tcaFqCodelInterval:
+			f.IntervalMicroseconds = roundCodelTime(ad.Uint32())
+		case tcaFqCodelQuantum:
+			f.QuantumBytes = ad.Uint32()
+		case tcaFqCodelMemory:
+			f.MemoryLimitBytes = ad.Uint32()
+		}
+		return nil
+	})
+	return f, err
+}
+
+// roundCodelTime undoes what the kernel loses by keeping times in units of
+// 1024 ns: it answers 4999 where 5000 was set.
+func roundCodelTime(us uint32) uint32 { return (us + 50) / 100 * 100 }
+
+// Unknown are the parameters of a qdisc or class that Weir has no type for:
+// enough to tell it apart and to put it back.
+type Unknown struct {
+	Name string
+	// Raw is the value of TCA_OPTIONS as the kernel gave it.
+	Raw string
+	// Nested says whether Raw holds attributes.
+	Nested bool
+}
+
+// Kind implements Options.
+func (u Unknown) Kind() string { return u.Name }
+
+func (u Unknown) String() string { return u.Name }
+
+func (u Unknown) attribute() ([]byte, bool, error) { return []byte(u.Raw), u.Nested, nil }
+
+// decodeOptions gives the parameters of a kind their type.
+func decodeOptions(kind string, isClass bool, raw []byte, nested bool) (Options, error) {
+	var (
+		o   Options
+		err error
+	)
+	switch {
+	case kind == "htb" && isClass:
+		o, err = decodeHTBClass(raw)
+	case kind == "htb":
+		o, err = decodeHTB(raw)
+	case kind == "tbf" && !isClass:
+		o, err = decodeTBF(raw)
+	case kind == "bfifo" && len(raw) >= 4:
+		o = BFIFO{LimitBytes: binary.NativeEndian.Uint32(raw)}
+	case kind == "fq_codel" && !isClass:
+		o, err = decodeFqCodel(raw)
+	default:
+		o = Unknown{Name: kind, Raw: string(raw), Nested: nested}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decode %s parameters: %w", kind, err)
+	}
+	return o, nil
+}

@@ -1,0 +1,173 @@
+package htb
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// TrafficControl is what the scheduler needs of the kernel; *kernel.TC is it.
+type TrafficControl interface {
+	Qdiscs(ifindex int) ([]kernel.Qdisc, error)
+	Classes(ifindex int) ([]kernel.Class, error)
+	ClassStats(ifindex int, keep func(kernel.Handle) bool, dst []kernel.ClassStats) ([]kernel.ClassStats, error)
+	Apply(ifindex int, ops []kernel.Op) error
+}
+
+// Backend is HTB on one device. It is not safe for concurrent use.
+type Backend struct {
+	tc      TrafficControl
+	ifindex int
+	leaf    leafKind
+	// controlQueue is a bfifo everywhere.
+	controlQueue kernel.Handle
+	// known is what the kernel has; nil when it has to be asked.
+	known *state
+	stats []kernel.ClassStats
+}
+
+var _ sched.Backend = (*Backend)(nil)
+
+// New returns the scheduler of the device with index ifindex. It touches
+// nothing until Apply.
+func New(tc TrafficControl, ifindex int) *Backend {
+	return &Backend{tc: tc, ifindex: ifindex}
+}
+
+// Name implements sched.Backend.
+func (b *Backend) Name() string { return "htb+" + b.leaf.String() }
+
+// Forget implements sched.Backend.
+func (b *Backend) Forget() { b.known = nil }
+
+// Apply implements sched.Backend.
+func (b *Backend) Apply(want sched.Tree) error {
+	err := b.apply(want)
+	if err == nil {
+		return nil
+	}
+	// Either the kernel has no fq_codel, or its state is not what we
+	// remember: look and try once more.
+	if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
+		b.leaf = leafBFIFO
+	}
+	b.Forget()
+	if err := b.apply(want); err != nil {
+		b.Forget()
+		return err
+	}
+	return nil
+}
+
+func (b *Backend) apply(tree sched.Tree) error {
+	b.controlQueue = leafQdisc(tree.ControlNumber)
+	if b.known == nil {
+		observed, err := b.observe()
+		if err != nil {
+			return err
+		}
+		b.known = &observed
+	}
+	want := desired(tree, b.leaf)
+	ops := plan(want, *b.known)
+	if len(ops) == 0 {
+		return nil
+	}
+	if err := b.tc.Apply(b.ifindex, ops); err != nil {
+		return fmt.Errorf("schedule uplink: %w", err)
+	}
+	b.known = &want
+	return nil
+}
+
+// lacksQdisc says whether err holds the kernel's refusal of a kind of qdisc
+// that it does not have.
+func lacksQdisc(err error, kind string) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return lacksQdisc(err, kind) })
+	}
+	var refused *kernel.OpError
+	return errors.As(err, &refused) && refused.Op.Qdisc != nil &&
+		refused.Op.Qdisc.Options.Kind() == kind && errors.Is(err, unix.ENOENT)
+}
+
+// observe reads what of ours the kernel has.
+func (b *Backend) observe() (state, error) {
+	var s state
+	qdiscs, err := b.tc.Qdiscs(b.ifindex)
+	if err != nil {
+		return s, err
+	}
+	if !Owns(qdiscs) {
+		return s, nil
+	}
+	classes, err := b.tc.Classes(b.ifindex)
+	if err != nil {
+		return s, err
+	}
+	for _, q := range qdiscs {
+		// A qdisc without a handle is the kernel's default.
+		if q.Handle.Major() != 0 && q.Parent != kernel.HandleIngress {
+			s.qdiscs = append(s.qdiscs, q)
+			// Adopt the queues that are there: replacing them would lose
+			// what they hold.
+			if q.Options.Kind() == leafBFIFO.String() && q.Handle != b.controlQueue {
+				b.leaf = leafBFIFO
+			}
+		}
+	}
+	for _, c := range classes {
+		if c.Handle.Major() == Major {
+			s.classes = append(s.classes, c)
+		}
+	}
+	return s, nil
+}
+
+// Owns says whether the root of a device's qdiscs is this scheduler's.
+func Owns(qdiscs []kernel.Qdisc) bool {
+	return slices.ContainsFunc(qdiscs, func(q kernel.Qdisc) bool {
+		return q.Parent == kernel.HandleRoot && q.Handle == linkHandle
+	})
+}
+
+// Stats implements sched.Backend.
+func (b *Backend) Stats(dst []sched.Stats) ([]sched.Stats, error) {
+	isLeaf := func(h kernel.Handle) bool {
+		return h.Major() == Major && h.Minor()&shareBit == 0
+	}
+	stats, err := b.tc.ClassStats(b.ifindex, isLeaf, b.stats[:0])
+	b.stats = stats
+	if err != nil {
+		return dst, err
+	}
+	for _, s := range stats {
+		dst = append(dst, sched.Stats{
+			Number:         s.Handle.Minor(),
+			SentBytes:      s.SentBytes,
+			DroppedPackets: uint64(s.DroppedPackets),
+			BacklogBytes:   uint64(s.BacklogBytes),
+		})
+	}
+	return dst, nil
+}
+
+// Remove implements sched.Backend.
+func (b *Backend) Remove() error {
+	qdiscs, err := b.tc.Qdiscs(b.ifindex)
+	if err != nil {
+		return err
+	}
+	b.Forget()
+	if !Owns(qdiscs) {
+		return nil
+	}
+	root := kernel.Qdisc{Handle: linkHandle, Parent: kernel.HandleRoot, Options: kernel.TBF{}}
+	return b.tc.Apply(b.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: &root}})
+}

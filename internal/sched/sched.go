@@ -1,0 +1,94 @@
+// Package sched defines what every packet scheduler offers the agent.
+//
+// A scheduler holds one tree for one uplink. The agent describes the tree it
+// wants as a whole; the scheduler finds what differs from what the kernel has
+// and changes only that.
+package sched
+
+import "github.com/weir-project/weir/internal/alloc"
+
+// Class is one competitor for the uplink: a container or the host. Rates are
+// bits per second.
+type Class struct {
+	// Number is the container's number in the data path.
+	Number uint16
+	// GuaranteedBPS is the rate the class can always have, whatever others do
+	// and whether or not an agent runs.
+	GuaranteedBPS uint64
+	// AllocatedBPS is the rate the class has at present, given who else is
+	// sending; at least GuaranteedBPS where the class wants that much.
+	AllocatedBPS uint64
+	// CeilingBPS is never exceeded; alloc.Unlimited for none.
+	CeilingBPS uint64
+	// Weight shares out what is idle between two allocations.
+	Weight uint32
+	// Priority says who is first offered what is idle, higher first.
+	Priority uint32
+}
+
+// Tree is the whole of what a scheduler is to do with an uplink.
+type Tree struct {
+	// RateBPS is what the uplink may send, in bits per second, counted as tc
+	// does: Ethernet frames without preamble and checksum.
+	RateBPS uint64
+	// ControlNumber is the class of traffic that must never wait; the
+	// scheduler serves it first and bounds it.
+	ControlNumber uint16
+	// DefaultNumber is the class, one of Classes, of packets that name none.
+	DefaultNumber uint16
+	Classes       []Class
+}
+
+// Stats are the counters of one class since it was made.
+type Stats struct {
+	Number         uint16
+	SentBytes      uint64
+	DroppedPackets uint64
+	BacklogBytes   uint64
+}
+
+// Backend is a scheduler on one uplink.
+type Backend interface {
+	// Name tells users what runs, e.g. "htb+fq_codel".
+	Name() string
+	// Apply brings the kernel to want. Classes that are not in want are
+	// removed; all others keep what they have queued. Applying the same tree
+	// twice does nothing the second time. Where one change is refused the
+	// others are still made, and the error says which was refused.
+	Apply(want Tree) error
+	// Stats appends the counters of every class to dst.
+	Stats(dst []Stats) ([]Stats, error)
+	// Forget makes the next Apply compare with the kernel's own state instead
+	// of with what was last applied.
+	Forget()
+	// Remove takes everything out of the kernel. Nothing to remove is not an
+	// error.
+	Remove() error
+}
+
+// packetTimeMicroseconds is how long the uplink may be held by one packet.
+const packetTimeMicroseconds = 250
+
+// Bounds of a packet as the kernel hands it to a qdisc: one frame, or a GSO
+// packet of many.
+const (
+	FrameBytes     = 1514
+	maxPacketBytes = 65536
+)
+
+// MaxPacketBytes is the largest packet that a scheduler at rateBPS should be
+// given. The kernel hands over up to 64 KB at once (GSO) and no scheduler can
+// interrupt that: at 100 Mbit/s all others would wait for 5 ms, and a share
+// of a few packets could not be exact.
+func MaxPacketBytes(rateBPS uint64) uint32 {
+	bytes := rateBPS / 8 * packetTimeMicroseconds / 1e6
+	return uint32(min(max(bytes, FrameBytes), maxPacketBytes))
+}
+
+// CeilingOr gives the ceiling, or rateBPS where there is none or it is above.
+func (c Class) CeilingOr(rateBPS uint64) uint64 {
+	if c.CeilingBPS == alloc.Unlimited {
+		return rateBPS
+	}
+	return min(c.CeilingBPS, rateBPS)
+}

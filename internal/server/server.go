@@ -1,0 +1,167 @@
+// Package server is the agent's API: HTTP with JSON on a Unix socket.
+//
+//	GET    /v1/status                    v1.Status
+//	GET    /v1/containers                []v1.Container
+//	PATCH  /v1/containers/{name}/policy  v1.PolicyChange -> v1.Container
+//	DELETE /v1/containers/{name}/policy  v1.Container
+//	POST   /v1/down
+//
+// A container is named by name, ID, or the start of its ID. Everything that
+// is not a success has a v1.Error as its body.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent"
+)
+
+// Agent is what the API shows to the outside; *agent.Agent is it.
+type Agent interface {
+	Containers(context.Context) ([]v1.Container, error)
+	Status(context.Context) (v1.Status, error)
+	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
+	Reset(ctx context.Context, name string) (v1.Container, error)
+	Down(context.Context) error
+}
+
+const (
+	// requestTimeout bounds how long a request waits for the agent.
+	requestTimeout = 10 * time.Second
+	// maxBodyBytes bounds what a request may send.
+	maxBodyBytes = 64 << 10
+)
+
+// New returns the API of an agent.
+func New(a Agent, log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", answer(log, func(r *http.Request) (any, error) {
+		return a.Status(r.Context())
+	}))
+	mux.HandleFunc("GET /v1/containers", answer(log, func(r *http.Request) (any, error) {
+		return a.Containers(r.Context())
+	}))
+	mux.HandleFunc("PATCH /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {
+		var change v1.PolicyChange
+		decoder := json.NewDecoder(r.Body)
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&change); err != nil {
+			return nil, &badRequestError{fmt.Errorf("read the policy: %w", err)}
+		}
+		return a.Set(r.Context(), r.PathValue("name"), change)
+	}))
+	mux.HandleFunc("DELETE /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {
+		return a.Reset(r.Context(), r.PathValue("name"))
+	}))
+	mux.HandleFunc("POST /v1/down", answer(log, func(r *http.Request) (any, error) {
+		return struct{}{}, a.Down(r.Context())
+	}))
+	mux.HandleFunc("/", answer(log, func(r *http.Request) (any, error) {
+		return nil, &notFoundError{fmt.Errorf("there is no %s %s", r.Method, r.URL.Path)}
+	}))
+	return mux
+}
+
+type badRequestError struct{ error }
+
+type notFoundError struct{ error }
+
+// answer turns a function into a handler that speaks JSON.
+func answer(log *slog.Logger, fn func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		body, err := fn(r)
+		status := http.StatusOK
+		if err != nil {
+			status = statusOf(err)
+			body = v1.Error{Message: err.Error()}
+			log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			log.Debug("answer a request", "path", r.URL.Path, "error", err)
+		}
+	}
+}
+
+func statusOf(err error) int {
+	var (
+		bad     *badRequestError
+		missing *notFoundError
+	)
+	switch {
+	case errors.As(err, &bad):
+		return http.StatusBadRequest
+	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
+		return http.StatusNotFound
+	case errors.Is(err, agent.ErrRefused), errors.Is(err, agent.ErrAmbiguous):
+		return http.StatusConflict
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// Listen opens the socket at path for root, and for group if that is not
+// empty. A socket that a dead agent left is replaced. Errors: another agent
+// answers there.
+func Listen(path, group string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("open the agent's socket: %w", err)
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("another weir agent listens on %s: stop it, or give this one another --socket", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open the agent's socket: %w", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open the agent's socket: %w", err)
+	}
+	if err := permit(path, group); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}
+
+func permit(path, group string) error {
+	if group == "" {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return fmt.Errorf("restrict the agent's socket: %w", err)
+		}
+		return nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
+	}
+	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, 0o660)); err != nil {
+		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+// Package traffic generates and swallows network traffic for measurements.
+//
+// Sockets are made in the network namespace of the calling thread and stay in
+// it (testbed.InNetNS): a benchmark makes them in its containers' namespaces
+// and then starts and stops all of them from one process, to the microsecond,
+// without a control channel.
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Protocol is a transport protocol.
+type Protocol string
+
+// The protocols a Sender speaks.
+const (
+	TCP Protocol = "tcp"
+	UDP Protocol = "udp"
+)
+
+// Defaults of SenderOptions.
+const (
+	// DefaultWriteBytes is what netperf writes at once in qCon, section 4.
+	DefaultWriteBytes = 16 << 10
+	// DefaultPayloadBytes fills an Ethernet frame with IPv4 and UDP.
+	DefaultPayloadBytes = 1472
+)
+
+// SenderOptions says what to send. Zero means the default.
+type SenderOptions struct {
+	Target   netip.AddrPort
+	Protocol Protocol
+	// Connections is the number of TCP connections, 1 by default. UDP has
+	// one socket.
+	Connections int
+	// WriteBytes is the size of a write to a TCP connection.
+	WriteBytes int
+	// PayloadBytes is the size of a UDP datagram without headers.
+	PayloadBytes int
+	// SegmentsPerSend above 1 gives that many datagrams to the kernel as one
+	// GSO packet (UDP_SEGMENT), as QUIC senders do.
+	SegmentsPerSend int
+	// RateBPS paces the sender, in bits per second on the wire (L2 frames
+	// without FCS) for UDP and of payload for TCP; 0 sends all it can.
+	RateBPS uint64
+}
+
+func (o SenderOptions) withDefaults() SenderOptions {
+	o.Connections = max(o.Connections, 1)
+	if o.WriteBytes == 0 {
+		o.WriteBytes = DefaultWriteBytes
+	}
+	if o.PayloadBytes == 0 {
+		o.PayloadBytes = DefaultPayloadBytes
+	}
+	o.SegmentsPerSend = max(o.SegmentsPerSend, 1)
+	return o
+}
+
+// Sender sends from Start to Stop, once.
+type Sender struct {
+	streams []stream
+	sent    atomic.Uint64
+	stopped atomic.Bool
+	wait    sync.WaitGroup
+
+	mu      sync.Mutex
+	failure error
+}
+
+// stream is one socket of a sender.
+type stream interface {
+	// send sends until stopped, adding payload bytes to sent.
+	send(stopped *atomic.Bool, sent *atomic.Uint64) error
+	// interrupt makes send return soon and drops what the socket holds.
+	interrupt()
+	// release frees the socket after send has returned, or if it never ran.
+	release()
+}
+
+// NewSender makes the sockets, and the TCP connections, in the calling
+// thread's network namespace. Nothing is sent before Start.
+func NewSender(ctx context.Context, options SenderOptions) (*Sender, error) {
+	options = options.withDefaults()
+	s := &Sender{}
+	count := 1
+	if options.Protocol == TCP {
+		count = options.Connections
+	}
+	for range count {
+		var one stream
+		var err error
+		switch options.Protocol {
+		case TCP:
+			one, err = dialTCP(ctx, options)
+		case UDP:
+			one, err = dialUDP(options)
+		default:
+			err = fmt.Errorf("unknown protocol %q", options.Protocol)
+		}
+		if err != nil {
+			s.Stop()
+			return nil, fmt.Errorf("send to %s: %w", options.Target, err)
+		}
+		s.streams = append(s.streams, one)
+	}
+	return s, nil
+}
+
+// Start begins to send at a time of CLOCK_MONOTONIC, or at once when that has
+// passed. It does not wait.
+func (s *Sender) Start(atNS int64) {
+	for _, one := range s.streams {
+		s.wait.Go(func() {
+			sleepUntil(atNS)
+			if err := one.send(&s.stopped, &s.sent); err != nil && !s.stopped.Load() {
+				s.mu.Lock()
+				s.failure = err
+				s.mu.Unlock()
+			}
+		})
+	}
+}
+
+// Stop ends the traffic: what the sockets still hold is dropped, so that the
+// container is silent but for what is queued below. It waits for the sender's
+// goroutines and may be called twice.
+func (s *Sender) Stop() {
+	if s.stopped.Swap(true) {
+		return
+	}
+	for _, one := range s.streams {
+		one.interrupt()
+	}
+	s.wait.Wait()
+	for _, one := range s.streams {
+		one.release()
+	}
+}
+
+// SentBytes is the payload given to the kernel so far.
+func (s *Sender) SentBytes() uint64 { return s.sent.Load() }
+
+// Err is why the sender stopped by itself, or nil.
+func (s *Sender) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+// MonotonicNS is the time of CLOCK_MONOTONIC.
+func MonotonicNS() int64 {
+	var now unix.Timespec
+	// It cannot fail: the clock exists and the pointer is valid.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return now.Nano()
+}
+
+// sleepUntil blocks the thread until a time of CLOCK_MONOTONIC. Go's own
+// timers wake up to a millisecond late.
+func sleepUntil(atNS int64) {
+	deadline := unix.NsecToTimespec(atNS)
+	for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &deadline, nil) == unix.EINTR {
+	}
+}
+
+// urgentThread ties the goroutine to a thread that runs before everything
+// else where the kernel lets it: latency is measured, not the wait for a CPU.
+// The thread ends with the goroutine.
+func urgentThread() {
+	runtime.LockOSThread()
+	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	// Without the privilege the measurement is still right, only noisier.
+	_ = unix.SchedSetAttr(0, &attributes, 0)
+}
+
+// setTimeouts bounds how long a blocking socket call can outlive a stop.
+func setTimeouts(fd int, timeout time.Duration) error {
+	value := unix.NsecToTimeval(timeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &value); err != nil {
+		return fmt.Errorf("set the send timeout: %w", err)
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &value); err != nil {
+		return fmt.Errorf("set the receive timeout: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package traffic
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+)
+
+func TestPacerKeepsTheRate(t *testing.T) {
+	const secondNS = int64(1e9)
+	for _, test := range []struct {
+		name       string
+		intervalNS float64
+		stepNS     int64 // how late each look at the clock is
+		want       int64
+	}{
+		{"one a millisecond", 1e6, 1000, 1000},
+		{"uneven interval", 12_112.7, 50_000, 82557},
+		{"faster than the tick", 1000, 30_000, 1_000_000},
+		{"slower than the tick", 1e7, 1000, 100},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := pacer{intervalNS: test.intervalNS}
+			var sent int64
+			for now := int64(0); now < secondNS; {
+				count, wake := p.due(now)
+				sent += int64(count)
+				now += test.stepNS
+				if count == 0 {
+					now = max(now, wake)
+				}
+			}
+			if math.Abs(float64(sent-test.want)) > float64(test.want)/500+1 {
+				t.Errorf("sent %d messages in a second, want %d", sent, test.want)
+			}
+		})
+	}
+}
+
+func TestPacerDropsOldDebt(t *testing.T) {
+	p := pacer{intervalNS: 1000}
+	p.due(0)
+	var sent int
+	for {
+		count, _ := p.due(1e9) // a second without the CPU: a million messages
+		if count == 0 {
+			break
+		}
+		sent += count
+	}
+	if sent > int(pacingDebt.Microseconds())+batchMessages {
+		t.Errorf("sent %d messages at once after a stall, want at most %v of them", sent, pacingDebt)
+	}
+}
+
+func TestWireBytesUDP(t *testing.T) {
+	for _, test := range []struct {
+		target string
+		want   int
+	}{
+		{"198.18.0.1", 1514},
+		{"::ffff:198.18.0.1", 1514},
+		{"fd00::1", 1534},
+	} {
+		if got := WireBytesUDP(netip.MustParseAddr(test.target), DefaultPayloadBytes); got != test.want {
+			t.Errorf("WireBytesUDP(%s) = %d, want %d", test.target, got, test.want)
+		}
+	}
+}

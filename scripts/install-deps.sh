@@ -1,0 +1,259 @@
+#!/bin/bash
+# Installs what building, testing or showing Weir needs and this machine lacks.
+#
+#   scripts/install-deps.sh [GROUP...]      default: every group
+#
+#   build   Go
+#   bpf     clang, llvm and headers: only to recompile bpf/*.c, whose objects
+#           are committed
+#   test    what the tests drive: iproute2, a container engine, ...
+#   lint    shellcheck (golangci-lint is built from its Go module)
+#   demo    what `weir demo` drives
+#
+# For Debian 12 or newer and Ubuntu 22.04 or newer, as root or through sudo.
+# Each thing is looked for first, by what it must do and not by package: with
+# everything there, nothing is run, read from the network or written. Programs
+# are held to minimum versions; Go modules and Go tools are pinned by go.sum.
+#
+# On Debian 12 the distribution's Go cannot read today's go.mod files, so Go
+# comes from Debian's own backports, whose source is added next to the
+# machine's existing one, on the same mirror.
+#
+# Docker is for tests that start an engine of their own. Where it is missing
+# it is installed without its service being started or enabled; where any
+# engine is installed, it is left alone.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export PATH="${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin"
+
+say() { printf 'deps: %s\n' "$*"; }
+die() { printf 'deps: %s\n' "$*" >&2; exit 1; }
+
+# at_least A B: version A is B or newer.
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		env "$@"
+	elif command -v sudo >/dev/null; then
+		sudo env "$@"
+	else
+		die "not root and no sudo: run scripts/install-deps.sh as root once"
+	fi
+}
+
+# --- what must be there -------------------------------------------------------
+
+# need GROUP PACKAGE WHY CHECK...: PACKAGE is missing unless CHECK succeeds.
+needs=()
+need() { needs+=("$1"$'\t'"$2"$'\t'"$3"$'\t'"${*:4}"); }
+
+has() { command -v "$1" >/dev/null; }
+
+# has_version MINIMUM COMMAND...: the first version number COMMAND prints.
+has_version() {
+	local minimum=$1 version
+	shift
+	has "$1" || return 1
+	version=$("$@" 2>&1 </dev/null | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1) || return 1
+	at_least "$version" "$minimum"
+}
+
+has_header() { [ -e "/usr/include/$1" ] || compgen -G "/usr/include/*-linux-gnu/$1" >/dev/null; }
+
+has_go() { "$root/scripts/with-go.sh" --which >/dev/null 2>&1; }
+
+has_certificates() { [ -s /etc/ssl/certs/ca-certificates.crt ]; }
+
+need build ca-certificates 'for Go to fetch modules' has_certificates
+need build golang-go 'to build Weir' has_go
+
+need bpf clang 'to compile the BPF programs' has_version 14.0 clang --version
+need bpf llvm 'to strip the BPF objects (llvm-strip)' has llvm-strip
+need bpf libbpf-dev 'for the BPF helper headers' has_header bpf/bpf_helpers.h
+need bpf linux-libc-dev 'for the kernel headers' has_header asm/types.h
+
+need test gcc 'for the race detector in tests' has gcc
+need test libc6-dev 'for the race detector in tests' has_header stdlib.h
+need test iproute2 'to build and inspect test networks (ip, tc)' has_version 5.10 tc -V
+need test iptables 'for NAT in test networks and container engines' has iptables
+need test procps 'to switch on forwarding in test networks (sysctl)' has sysctl
+need test util-linux 'to start programs in namespaces (nsenter, unshare)' has nsenter
+need test busybox-static 'for container images built without a registry' has /bin/busybox
+need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
+
+need lint shellcheck 'to check shell scripts' has shellcheck
+
+need demo iproute2 'to build the demo network (ip, tc)' has_version 5.10 tc -V
+need demo iptables 'for NAT in the demo network' has iptables
+need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl
+need demo util-linux 'to start programs in namespaces (nsenter)' has nsenter
+
+# --- how it gets there --------------------------------------------------------
+
+apt_is_fresh=false
+apt_update() {
+	local try
+	for try in 1 2 3; do
+		say "reading the package lists"
+		if as_root apt-get -qq -o Acquire::Retries=3 update; then
+			apt_is_fresh=true
+			return
+		fi
+		# A fresh machine may be busy updating itself.
+		[ "$try" = 3 ] || sleep 10
+	done
+	return 1
+}
+
+# apt_install [-t RELEASE] PACKAGE...
+apt_install() {
+	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
+	as_root DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+		apt-get -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 \
+		-o Dpkg::Use-Pty=0 -o Acquire::Retries=3 install "$@" >&2
+}
+
+# candidate PACKAGE [RELEASE]: the version apt would install, without epoch.
+candidate() {
+	LC_ALL=C apt-cache ${2:+-t "$2"} policy "$1" |
+		sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9][^ ]*\)$/\2/p'
+}
+
+os_release() { (. /etc/os-release && eval "printf '%s' \"\${$1:-}\""); }
+
+# add_backports RELEASE: on the mirror this machine already uses. apt itself
+# says which that is, whatever the format of its source lists.
+add_backports() {
+	local release=$1 configured mirror keyring file=/etc/apt/sources.list.d/weir-backports.list
+	# shellcheck disable=SC2016 # apt expands these
+	configured=$(apt-get indextargets --format '$(CODENAME) $(RELEASE)')
+	if grep -qw -- "$release" <<<"$configured"; then return; fi
+	# shellcheck disable=SC2016
+	mirror=$(apt-get indextargets --format '$(REPO_URI)' \
+		'Created-By: Packages' "Release: ${release%-backports}" 'Component: main')
+	mirror=${mirror%%$'\n'*}
+	[ -n "$mirror" ] || die "cannot tell this machine's Debian mirror; add $release to its apt sources"
+	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	[ -e "$keyring" ] || keyring=
+	say "adding the apt source $release in $file: ${release%-backports}'s Go is too old"
+	printf '# for the Go that builds Weir\ndeb %s%s %s main\n' \
+		"${keyring:+[signed-by=$keyring] }" "$mirror" "$release" |
+		as_root tee "$file" >/dev/null
+	if ! apt_update; then
+		as_root rm -f "$file"
+		die "the mirror $mirror has no $release: install Go 1.21 or newer by hand"
+	fi
+}
+
+install_go() {
+	local version package
+	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
+	version=$(candidate golang-go)
+	if [ -n "$version" ] && at_least "${version%%~*}" 1.21; then
+		say "installing golang-go $version: to build Weir"
+		apt_install golang-go
+		return
+	fi
+	package=$(apt-cache search --names-only '^golang-1\.[0-9]+-go$' | cut -d' ' -f1 | sort -V | tail -n 1)
+	version=${package#golang-}
+	if [ -n "$package" ] && at_least "${version%-go}" 1.21; then
+		say "installing $package: to build Weir (golang-go is too old)"
+		apt_install "$package"
+		return
+	fi
+	[ "$(os_release ID)" = debian ] || die "no package of Go 1.21 or newer: install Go by hand"
+	add_backports "$(os_release VERSION_CODENAME)-backports"
+	version=$(candidate golang-go "$(os_release VERSION_CODENAME)-backports")
+	say "installing golang-go $version from backports: to build Weir"
+	apt_install -t "$(os_release VERSION_CODENAME)-backports" golang-go
+}
+
+# Packages ask /usr/sbin/policy-rc.d before they start services; 101 is "no".
+policy=/usr/sbin/policy-rc.d
+hold_services() {
+	trap release_services EXIT
+	if as_root test -e "$policy.before-weir"; then release_services; fi
+	if as_root test -e "$policy"; then as_root mv "$policy" "$policy.before-weir"; fi
+	printf '#!/bin/sh\n# put here by install-deps.sh of Weir for the time of one installation\nexit 101\n' |
+		as_root tee "$policy" >/dev/null
+	as_root chmod 755 "$policy"
+}
+release_services() {
+	trap - EXIT
+	as_root rm -f "$policy"
+	if as_root test -e "$policy.before-weir"; then as_root mv "$policy.before-weir" "$policy"; fi
+}
+
+install_docker() {
+	local packages=(docker.io) unit
+	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
+	# Newer releases have the client in a package of its own.
+	if [ -n "$(candidate docker-cli)" ]; then packages+=(docker-cli); fi
+	say "installing ${packages[*]} without starting it: for a container engine of the tests' own"
+	hold_services
+	apt_install "${packages[@]}"
+	release_services
+	if has systemctl; then
+		for unit in docker.service docker.socket containerd.service; do
+			as_root systemctl disable --quiet "$unit" >/dev/null 2>&1 || true
+		done
+		say "Docker's service stays off; to use it yourself: systemctl enable --now docker"
+	fi
+}
+
+# --- compare, install, compare again ------------------------------------------
+
+groups=("$@")
+[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo)
+for group in "${groups[@]}"; do
+	case $group in
+	build | bpf | test | lint | demo) ;;
+	*) die "unknown group $group (build, bpf, test, lint, demo)" ;;
+	esac
+done
+
+# missing: PACKAGE and WHY of each unmet need of the chosen groups.
+missing() {
+	local entry group package why check seen=' '
+	for entry in "${needs[@]}"; do
+		IFS=$'\t' read -r group package why check <<<"$entry"
+		[[ " ${groups[*]} " == *" $group "* && $seen != *" $package "* ]] || continue
+		# shellcheck disable=SC2086 # CHECK is a command with arguments
+		$check && continue
+		seen+="$package "
+		printf '%s\t%s\n' "$package" "$why"
+	done
+}
+
+lacking=$(missing)
+[ -n "$lacking" ] || exit 0
+if ! has apt-get; then
+	printf 'deps: missing: %s\n' "$lacking" >&2
+	die "no apt-get on this machine: install these by hand"
+fi
+
+plain=()
+while IFS=$'\t' read -r package why; do
+	case $package in
+	golang-go | docker.io)
+		if [ "$package" = docker.io ] && has dockerd; then
+			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
+		fi
+		;;
+	*)
+		say "installing $package: $why"
+		plain+=("$package")
+		;;
+	esac
+done <<<"$lacking"
+
+[ ${#plain[@]} -eq 0 ] || apt_install "${plain[@]}"
+if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
+if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
+
+hash -r
+lacking=$(missing)
+[ -z "$lacking" ] || die "still missing or too old after installation: $(cut -f1 <<<"$lacking" | tr '\n' ' ')"
+say "done"

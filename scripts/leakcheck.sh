@@ -1,0 +1,117 @@
+#!/bin/bash
+# Shows what tests left behind on the machine.
+#
+#   scripts/leakcheck.sh snapshot >BEFORE
+#   WEIR_TEST_RUN=ID run the tests
+#   scripts/leakcheck.sh compare BEFORE ID
+#
+# A snapshot lists, one per line: named network namespaces, network interfaces
+# and queueing disciplines of this namespace, pinned BPF objects, mounts, and
+# the packet filter's own chains and policies. compare takes a second snapshot
+# and fails when it has lines the first had not, or when a queueing discipline
+# of an interface that is still there is gone. Processes are told by the
+# variable WEIR_TEST_RUN in their environment, which everything a test starts
+# inherits, and besides by name where they gave up their parent.
+#
+# Teardown in the kernel takes its time, so compare looks again for a few
+# seconds. What a container engine of the machine's own does at the same time
+# is not held against the tests.
+set -euo pipefail
+
+settle_seconds=5
+
+# try COMMAND...: what it prints, nothing where it is missing or complains.
+try() { if command -v "$1" >/dev/null; then "$@" 2>/dev/null || true; fi; }
+
+# processes: "PID PPID NAME" of each, without needing ps.
+processes() {
+	try awk '/^Name:/ { name = $2 } /^Pid:/ { pid = $2 } /^PPid:/ { print pid, $2, name }' \
+		/proc/[0-9]*/status
+}
+
+# engine_running: the machine's own, not one of a test.
+engine_running() { [ -S /var/run/docker.sock ] && processes | grep -q ' dockerd$'; }
+
+# orphans: engines and agents whose parent is gone.
+orphans() {
+	processes | awk '$2 == 1 && $3 ~ /^(dockerd|containerd|weir)/ { print "process", $1, $3 }'
+}
+
+snapshot() {
+	local skip_link='^$' skip_mount='^$'
+	if engine_running; then
+		skip_link='^(veth|br-|docker)'
+		skip_mount='^(/var/run|/run|/var/lib)/(docker|containerd)/'
+	fi
+	try find /run/netns -mindepth 1 -maxdepth 1 -printf 'netns %f\n'
+	try find /sys/fs/bpf -mindepth 1 -printf 'pin %p\n'
+	try ip -o link show |
+		awk -F': ' -v skip="$skip_link" '{ sub(/@.*/, "", $2); if ($2 !~ skip) print "link", $2 }'
+	try tc qdisc show |
+		awk -v skip="$skip_link" '{
+			for (i = 1; i < NF; i++) if ($i == "dev") dev = $(i + 1)
+			handle = ($3 == "0:") ? "" : " " $3
+			if (dev !~ skip) print "qdisc", dev, $2 handle, ($0 ~ / root /) ? "root" : ""
+		}'
+	# /run/netns and /sys/fs/bpf are mounted once, by whoever comes first, and
+	# stay; what is under /run/netns is listed above.
+	awk -v skip="$skip_mount" '$5 !~ skip && $5 !~ "^/(run/netns|sys/fs/bpf)(/|$)" { print "mount", $5 }' \
+		/proc/self/mountinfo
+	local filter
+	for filter in iptables ip6tables; do
+		# A chain that is built in and accepts is the same as none.
+		try "$filter-save" | awk -v filter="$filter" '
+			/^\*/ { table = substr($1, 2) }
+			/^:/ && $2 == "-" { print "chain", filter, table, substr($1, 2) }
+			/^:/ && $2 != "-" && $2 != "ACCEPT" { print "policy", filter, table, substr($1, 2), $2 }'
+	done
+	try nft list tables | awk '$3 !~ /^(filter|nat|mangle|raw|security)$/ { print "nftables", $2, $3 }'
+	orphans
+}
+
+# marked ID: processes started by the run ID.
+marked() {
+	local dir pid
+	for dir in /proc/[0-9]*; do
+		pid=${dir#/proc/}
+		if grep -qzx "WEIR_TEST_RUN=$1" "$dir/environ"; then
+			echo "process $pid $(tr '\0' ' ' <"$dir/cmdline")"
+		fi
+	done 2>/dev/null
+}
+
+# difference BEFORE AFTER: what is new, and the queueing disciplines that went.
+difference() {
+	comm -13 "$1" "$2" | sed 's/^/left behind: /'
+	comm -23 "$1" "$2" | while read -r kind dev rest; do
+		if [ "$kind" = qdisc ] && grep -qxF "link $dev" "$2"; then
+			echo "not put back: qdisc $rest of $dev"
+		fi
+	done
+}
+
+case ${1:-} in
+snapshot)
+	snapshot | LC_ALL=C sort -u
+	;;
+compare)
+	before=$2 id=${3:-}
+	after=$(mktemp)
+	trap 'rm -f "$after"' EXIT
+	export LC_ALL=C
+	deadline=$((SECONDS + settle_seconds))
+	while :; do
+		snapshot | sort -u >"$after"
+		leaks=$(difference "$before" "$after"; if [ -n "$id" ]; then marked "$id" | sed 's/^/left behind: /'; fi)
+		[ -n "$leaks" ] || exit 0
+		[ "$SECONDS" -lt "$deadline" ] || break
+		sleep 0.5
+	done
+	printf '%s\n' "$leaks"
+	exit 1
+	;;
+*)
+	echo "usage: scripts/leakcheck.sh snapshot | compare BEFORE [ID]" >&2
+	exit 2
+	;;
+esac

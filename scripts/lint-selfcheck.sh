@@ -1,0 +1,140 @@
+#!/bin/bash
+# Checks that the lint rules catch what they are there for.
+#
+# Makes a small module of Weir's name with one planted violation per rule, and
+# with the same import or call in a place where it is allowed. Every violation
+# must be reported by the right linter, and nothing else. Needs no network:
+# other modules are replaced by empty ones.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+module=$(awk '$1 == "module" { print $2 }' "$root/go.mod")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+cp "$root/.golangci.yml" .
+
+{
+	echo "module $module"
+	awk '$1 == "go"' "$root/go.mod"
+} >go.mod
+
+# stub MODULE SUBDIRECTORY CONTENT: a replaced module with one package.
+stub() {
+	mkdir -p "stubs/$1/$2"
+	printf 'module %s\n' "$1" >"stubs/$1/go.mod"
+	printf '// Package stub stands in for a real one.\npackage %s\n%s\n' \
+		"$(basename "$1${2:+/$2}")" "$3" >"stubs/$1/$2/stub.go"
+	printf 'require %s v0.0.0\nreplace %s => ./stubs/%s\n' "$1" "$1" "$1" >>go.mod
+}
+stub github.com/cilium/ebpf '' ''
+stub github.com/vishvananda/netlink '' ''
+stub github.com/vishvananda/netns '' ''
+stub github.com/moby/moby/client '' ''
+stub golang.org/x/sys unix 'const AF_NETLINK = 16'
+
+# plant FILE TEXT: a Go file whose package is its directory's name.
+plant() {
+	local dir=${1%/*} package
+	package=${dir##*/}
+	case $dir in cmd/* | tools/*) package=main ;; esac
+	mkdir -p "$dir"
+	printf '// Package %s has planted lines.\npackage %s\n\n%s\n' "$package" "$package" "$2" >"$1"
+}
+
+: >expected
+# bad FILE LINTER TEXT: LINTER must report FILE.
+bad() { plant "$1" "$3" && echo "$1 $2" >>expected; }
+# good FILE TEXT: nothing may be reported.
+good() { plant "$1" "$2"; }
+
+good internal/kernel/link.go 'import (
+	_ "github.com/cilium/ebpf"         // planted
+	_ "github.com/vishvananda/netlink" // planted
+	_ "github.com/vishvananda/netns"   // planted
+
+	"golang.org/x/sys/unix"
+)
+
+// Family is allowed here.
+const Family = unix.AF_NETLINK'
+
+for package in api/v1 internal/policy internal/alloc internal/queueing; do
+	name=${package//\//_}
+	bad "$package/os_$name.go" depguard 'import _ "os" // planted'
+	bad "$package/net_$name.go" depguard 'import _ "net" // planted'
+	bad "$package/http_$name.go" depguard 'import _ "net/http" // planted'
+	bad "$package/syscall_$name.go" depguard 'import _ "syscall" // planted'
+	bad "$package/kernel_$name.go" depguard "import _ \"$module/internal/kernel\" // planted"
+	bad "$package/ebpf_$name.go" depguard 'import _ "github.com/cilium/ebpf" // planted'
+	bad "$package/netlink_$name.go" depguard 'import _ "github.com/vishvananda/netlink" // planted'
+	bad "$package/moby_$name.go" depguard 'import _ "github.com/moby/moby/client" // planted'
+	good "$package/golden_test.go" 'import _ "os" // planted'
+done
+good internal/config/file.go 'import _ "os" // planted'
+bad internal/config/exec.go depguard 'import _ "os/exec" // planted'
+bad internal/config/kernel.go depguard "import _ \"$module/internal/kernel\" // planted"
+
+bad internal/agent/netlink.go depguard 'import _ "github.com/vishvananda/netlink" // planted'
+bad internal/agent/netns.go depguard 'import _ "github.com/vishvananda/netns" // planted'
+bad internal/agent/raw.go forbidigo 'import "golang.org/x/sys/unix"
+
+// Family is not allowed here.
+const Family = unix.AF_NETLINK'
+bad internal/server/raw.go forbidigo 'import "syscall"
+
+// Family is not allowed here.
+const Family = syscall.AF_NETLINK'
+bad internal/agent/ebpf.go depguard 'import _ "github.com/cilium/ebpf" // planted'
+for package in testbed bench meter traffic; do
+	good "internal/$package/netlink.go" 'import _ "github.com/vishvananda/netlink" // planted'
+done
+good test/netns/netlink_test.go 'import _ "github.com/vishvananda/netlink" // planted'
+good internal/classify/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
+good internal/meter/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
+
+bad internal/agent/exec.go depguard 'import _ "os/exec" // planted'
+bad internal/cli/exec.go depguard 'import _ "os/exec" // planted'
+good internal/cli/demo.go 'import _ "os/exec" // planted'
+good internal/testbed/exec.go 'import _ "os/exec" // planted'
+good internal/agent/exec_test.go 'import _ "os/exec" // planted'
+
+bad internal/agent/exit.go forbidigo 'import "os"
+
+// Stop ends the process.
+func Stop() { os.Exit(1) }'
+bad internal/agent/fatal.go forbidigo 'import "log"
+
+// Complain ends the process.
+func Complain() { log.Fatalln("no") }'
+bad internal/agent/init.go gochecknoinits 'func init() {}'
+good cmd/weir/main.go 'import "os"
+
+func main() { os.Exit(1) }'
+
+bad internal/agent/nolint.go nolintlint 'var _ = 1 //nolint'
+bad internal/agent/exported.go revive 'func Undocumented() {}'
+bad internal/agent/errors.go errorlint 'import "io"
+
+func isEnd(err error) bool { return err == io.EOF }
+
+var _ = isEnd'
+
+status=0
+GOFLAGS=-mod=mod GOPROXY=off "$root/scripts/with-go.sh" "$root/bin/golangci-lint" run \
+	--output.text.path=stdout --output.text.print-issued-lines=false \
+	--output.text.colors=false --show-stats=false --allow-parallel-runners ./... >report 2>errors || status=$?
+# Lines are FILE:LINE:COLUMN: TEXT (LINTER).
+sed -nE 's/^([^:]+):[0-9]+:([0-9]+:)? .*\(([a-z]+)\)$/\1 \3/p' report | LC_ALL=C sort -u >reported
+LC_ALL=C sort -u -o expected expected
+
+missed=$(LC_ALL=C comm -23 expected reported)
+wrong=$(LC_ALL=C comm -13 expected reported)
+if [ "$status" -ne 1 ] || [ -n "$missed$wrong" ]; then
+	[ -z "$missed" ] || printf 'planted and not caught: %s\n' "$missed"
+	[ -z "$wrong" ] || printf 'caught though allowed: %s\n' "$wrong"
+	echo "golangci-lint ended with $status; it said:"
+	cat errors report
+	exit 1
+fi
+echo "$(wc -l <expected) planted violations caught, nothing else reported"

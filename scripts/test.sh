@@ -1,0 +1,198 @@
+#!/bin/bash
+# Runs test suites and reports on all of them together.
+#
+#   scripts/test.sh [SUITE...]     default: all of them, in this order
+#
+#   unit        tests that need no root, with the race detector
+#   cover       the pure packages' coverage
+#   netns       tests tagged netns: root, networks of namespaces
+#   docker      tests tagged docker: root, a container engine of their own
+#   generated   generated files are what their sources generate
+#   lint        golangci-lint with the architecture rules, shellcheck, and a
+#               check that the rules still catch what they are there for
+#
+# Every suite runs whatever became of the ones before. The last line is
+# "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
+# when anything failed or when nothing ran. Root suites are compiled as the
+# caller and run through sudo where the caller is not root; where that is not
+# possible they are reported as skipped.
+#
+# After a root suite the machine must look as before: scripts/leakcheck.sh.
+#
+# For tests: WEIR_BIN is the weir program built from this tree.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+if [ -z "${WEIR_WITH_GO:-}" ]; then
+	export WEIR_WITH_GO=1
+	exec scripts/with-go.sh scripts/test.sh "$@"
+fi
+
+suites=("$@")
+[ ${#suites[@]} -gt 0 ] || suites=(unit cover netns docker generated lint)
+for suite in "${suites[@]}"; do
+	case $suite in
+	unit | cover | netns | docker | generated | lint) ;;
+	*) echo "unknown suite $suite" >&2 && exit 2 ;;
+	esac
+done
+
+export CGO_ENABLED=0
+export WEIR_BIN=$root/bin/weir
+timeout=${WEIR_TEST_TIMEOUT:-8m}
+records=$(mktemp -d)
+summary=$root/bin/testsummary
+
+# finish: the report, also when this script itself breaks off.
+finish() {
+	local status=$?
+	trap - EXIT
+	if [ "$status" -ne 0 ]; then fail harness "scripts/test.sh ended with status $status"; fi
+	"$summary" report -dir "$records" || status=1
+	rm -rf "$records"
+	exit "$status"
+}
+
+say() { printf '\n=== %s\n' "$*"; }
+
+pass() { "$summary" check -dir "$records" -suite "$1" -result pass -took "${2:-0}s"; }
+fail() { "$summary" check -dir "$records" -suite "$1" -result fail -reason "$2" || true; }
+skip() { "$summary" check -dir "$records" -suite "$1" -result skip -reason "$2"; }
+
+# check SUITE REASON COMMAND...: one check; exit status 77 is "skipped" and its
+# last line says why.
+check() {
+	local suite=$1 reason=$2 start=$SECONDS status=0 log=$records/log
+	shift 2
+	"$@" 2>&1 </dev/null | tee "$log" || status=$?
+	case $status in
+	0) pass "$suite" $((SECONDS - start)) ;;
+	77) skip "$suite" "$(tail -n 1 "$log")" ;;
+	*) fail "$suite" "$reason" ;;
+	esac
+}
+
+# recorded SUITE COMMAND...: a command that prints the events of go test.
+recorded() {
+	local suite=$1 statuses
+	shift
+	set +e
+	"$@" </dev/null | "$summary" run -dir "$records" -suite "$suite"
+	statuses=("${PIPESTATUS[@]}")
+	set -e
+	# What go test fails of without an event, such as a broken go.mod.
+	if [ "${statuses[0]}" -ne 0 ] && [ "${statuses[1]}" -eq 0 ]; then
+		fail "$suite" "go test failed outside of the tests"
+	fi
+}
+
+# tagged_tests TAG: "PACKAGE NAME|NAME..." of the tests in files that are only
+# compiled with TAG.
+tagged_tests() {
+	# shellcheck disable=SC2016 # a Go template
+	local files='{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}
+{{end}}{{range .XTestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}
+{{end}}'
+	comm -13 <(go list -e -f "$files" ./... | LC_ALL=C sort -u) \
+		<(go list -e -tags "$1" -f "$files" ./... | LC_ALL=C sort -u) |
+		while read -r package file; do
+			sed -n "s|^func \(Test[A-Za-z0-9_]*\)(.*|$package \1|p" "$file"
+		done |
+		awk '$2 != "TestMain" { names[$1] = names[$1] (names[$1] ? "|" : "") $2 }
+			END { for (p in names) print p, names[p] }' | LC_ALL=C sort
+}
+
+# tagged_run TAG TESTS: the tests that tagged_tests found, one package at a
+# time, as root.
+tagged_run() {
+	local package names failed=false
+	while read -r package names; do
+		go test -json -timeout "$timeout" -tags "$1" -count=1 \
+			-exec "$root/scripts/as-root.sh" -run "^($names)\$" "$package" </dev/null || failed=true
+	done <<<"$2"
+	! "$failed"
+}
+
+root_ready=
+become_root() {
+	if [ -z "$root_ready" ]; then
+		root_ready=no
+		if scripts/as-root.sh true 2>/dev/null; then
+			root_ready=yes
+		elif command -v sudo >/dev/null && { : </dev/tty; } 2>/dev/null && sudo -v; then
+			root_ready=yes
+		fi
+	fi
+	[ "$root_ready" = yes ]
+}
+
+# root_suite TAG
+root_suite() {
+	local tag=$1 tests before id leaks
+	say "$tag: tests that need root"
+	tests=$(tagged_tests "$tag")
+	if [ -z "$tests" ]; then
+		skip "$tag" "no test has this tag"
+		return
+	fi
+	if ! become_root; then
+		skip "$tag" "not root, and sudo does not work without a password here"
+		return
+	fi
+	# The suites use the machine's network: one run at a time.
+	exec 9</run
+	flock -n 9 || { echo "waiting for another run to end" && flock 9; }
+	before=$(mktemp) id=$$.$tag.$RANDOM
+	scripts/as-root.sh scripts/leakcheck.sh snapshot >"$before" 9>&-
+	WEIR_TEST_RUN=$id recorded "$tag" tagged_run "$tag" "$tests" 9>&-
+	if leaks=$(scripts/as-root.sh scripts/leakcheck.sh compare "$before" "$id" 9>&-); then
+		pass "$tag"
+	else
+		printf '%s\n' "$leaks"
+		while IFS= read -r leak; do fail "$tag" "$leak"; done <<<"$leaks"
+	fi
+	rm -f "$before"
+	exec 9>&-
+}
+
+unit_suite() {
+	say "unit: tests that need no root"
+	if command -v gcc >/dev/null; then
+		CGO_ENABLED=1 recorded unit go test -json -timeout "$timeout" -race ./...
+	else
+		skip unit "the race detector needs gcc: the tests run without it"
+		recorded unit go test -json -timeout "$timeout" ./...
+	fi
+}
+
+if ! go build -o "$summary" ./tools/testsummary; then
+	echo "cannot build the summary program" >&2
+	echo "0 passed, 1 failed, 0 skipped"
+	exit 1
+fi
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+say "build"
+check build "weir does not build" make --no-print-directory build
+
+for suite in "${suites[@]}"; do
+	case $suite in
+	unit) unit_suite ;;
+	cover)
+		say "cover: statements of the pure packages that tests run"
+		check cover "coverage is too low" scripts/cover.sh
+		;;
+	netns | docker) root_suite "$suite" ;;
+	generated)
+		say "generated: files are what their sources generate"
+		check generated "generated files differ from their sources" scripts/check-generated.sh
+		;;
+	lint)
+		say "lint"
+		check lint "golangci-lint or shellcheck complains" make --no-print-directory lint
+		check lint "a rule misses what it is there for" scripts/lint-selfcheck.sh
+		;;
+	esac
+done

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// event is one line of `go test -json` (go doc test2json).
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // of build-output and build-fail
+	FailedBuild string // ImportPath of the build that made a package fail
+	Test        string
+	Elapsed     float64
+	Output      string
+}
+
+// testRun is one test of one package.
+type testRun struct {
+	pkg, name string
+	result    string // pass, fail, skip; empty while it runs
+	output    strings.Builder
+}
+
+// packageRun is one package's tests, in the order they started.
+type packageRun struct {
+	tests  []*testRun
+	byName map[string]*testRun
+	output strings.Builder // outside of any test
+	result string
+}
+
+type collector struct {
+	out      io.Writer
+	rec      record
+	packages map[string]*packageRun
+	builds   map[string]*strings.Builder
+}
+
+// collect reads `go test -json` from in, shows progress on out and returns
+// what happened.
+func collect(suite string, in io.Reader, out io.Writer) (record, error) {
+	c := &collector{
+		out:      out,
+		rec:      record{Suite: suite},
+		packages: map[string]*packageRun{},
+		builds:   map[string]*strings.Builder{},
+	}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			c.line(line)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return record{}, fmt.Errorf("reading test events: %w", err)
+		}
+	}
+	for name, pkg := range c.packages {
+		if pkg.result == "" {
+			c.finishPackage(name, "fail", "", 0)
+		}
+	}
+	if c.rec.Passed+c.rec.Failed+c.rec.Skipped == 0 {
+		c.rec.fail("", "", "no test ran")
+	}
+	return c.rec, nil
+}
+
+func (c *collector) line(line []byte) {
+	var e event
+	if json.Unmarshal(line, &e) != nil || e.Action == "" {
+		fmt.Fprintf(c.out, "%s", line) // what the go command says in plain text
+		return
+	}
+	switch {
+	case e.Action == "build-output":
+		if c.builds[e.ImportPath] == nil {
+			c.builds[e.ImportPath] = &strings.Builder{}
+		}
+		c.builds[e.ImportPath].WriteString(e.Output)
+	case e.Package == "":
+		// build-fail; the package that needed the build says so too
+	case e.Test != "":
+		c.testEvent(e)
+	case e.Action == "output":
+		c.pkg(e.Package).output.WriteString(e.Output)
+	case e.Action == "pass" || e.Action == "fail" || e.Action == "skip":
+		c.finishPackage(e.Package, e.Action, e.FailedBuild, e.Elapsed)
+	}
+}
+
+func (c *collector) pkg(name string) *packageRun {
+	if c.packages[name] == nil {
+		c.packages[name] = &packageRun{byName: map[string]*testRun{}}
+	}
+	return c.packages[name]
+}
+
+func (c *collector) testEvent(e event) {
+	pkg := c.pkg(e.Package)
+	t := pkg.byName[e.Test]
+	if t == nil {
+		t = &testRun{pkg: e.Package, name: e.Test}
+		pkg.byName[e.Test] = t
+		pkg.tests = append(pkg.tests, t)
+	}
+	switch e.Action {
+	case "output":
+		t.output.WriteString(e.Output)
+	case "pass", "skip", "fail":
+		t.result = e.Action
+		if e.Action == "fail" {
+			fmt.Fprintf(c.out, "FAIL  %s %s\n%s", e.Package, e.Test, indent(t.output.String()))
+		}
+	}
+}
+
+func (c *collector) finishPackage(name, result, failedBuild string, seconds float64) {
+	pkg := c.pkg(name)
+	pkg.result = result
+	before := c.rec
+	for _, t := range pkg.tests {
+		if t.result == "" {
+			t.result = "fail" // a panic or a time limit ended the package
+			fmt.Fprintf(c.out, "FAIL  %s %s (did not finish)\n%s", name, t.name, indent(t.output.String()))
+		}
+	}
+	for _, t := range pkg.tests {
+		c.count(pkg, t)
+	}
+	if result == "fail" && c.rec.Failed == before.Failed {
+		text := pkg.output.String()
+		reason := "failed outside of its tests"
+		if build := c.builds[failedBuild]; build != nil {
+			text, reason = build.String(), "does not build"
+		}
+		fmt.Fprintf(c.out, "FAIL  %s %s\n%s", name, reason, indent(text))
+		c.rec.fail(name, "", reason)
+	}
+	passed, failed := c.rec.Passed-before.Passed, c.rec.Failed-before.Failed
+	skipped := c.rec.Skipped - before.Skipped
+	if passed+failed+skipped > 0 {
+		fmt.Fprintf(c.out, "%-5s %s: %s (%.1fs)\n", result, name, counts(passed, failed, skipped), seconds)
+	}
+}
+
+func (c *collector) count(pkg *packageRun, t *testRun) {
+	var hasSub bool
+	sameBelow := slices.ContainsFunc(pkg.tests, func(sub *testRun) bool {
+		below := strings.HasPrefix(sub.name, t.name+"/")
+		hasSub = hasSub || below
+		return below && sub.result == t.result
+	})
+	if hasSub && (t.result == "pass" || sameBelow) {
+		return
+	}
+	switch t.result {
+	case "pass":
+		c.rec.Passed++
+	case "skip":
+		c.rec.skip(t.pkg, t.name, skipReason(t.output.String()))
+	case "fail":
+		c.rec.fail(t.pkg, t.name, "")
+	}
+}
+
+// logLine is how the testing package prints t.Log, t.Skip and t.Error.
+var logLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)$`)
+
+// skipReason finds what t.Skip was given: the last log line, with what
+// follows it, before the result.
+func skipReason(output string) string {
+	var reason []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimRight(line, "\n")
+		trimmed := strings.TrimSpace(line)
+		if strings.HasPrefix(trimmed, "=== ") || strings.HasPrefix(trimmed, "--- ") || trimmed == "" {
+			continue
+		}
+		if m := logLine.FindStringSubmatch(line); m != nil {
+			reason = []string{m[1]}
+		} else if len(reason) > 0 {
+			reason = append(reason, trimmed)
+		}
+	}
+	if len(reason) == 0 {
+		return "no reason given"
+	}
+	return strings.Join(reason, " ")
+}
+
+func indent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("      " + strings.TrimRight(line, "\n") + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,92 @@
+// Command testsummary turns test runs into one report.
+//
+//	go test -json ./... | testsummary run -suite unit -dir D
+//	testsummary check -suite lint -dir D -result pass|fail|skip [-reason R]
+//	testsummary report -dir D
+//
+// run and check each leave a record in directory D; report prints them all,
+// says what was skipped and why, and ends with one line of the form
+// "N passed, N failed, N skipped".
+//
+// What counts as one test: a test without subtests, a subtest, a check. A test
+// with subtests counts by itself only when it failed or was skipped and none
+// of its subtests says so. A package that does not build, exits early or
+// panics outside a test is one failure. A run in which nothing ran has failed:
+// a harness that runs nothing must not look green.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// errFailed says that something failed and has been reported in full.
+var errFailed = errors.New("tests failed")
+
+func main() {
+	err := run(os.Args[1:], os.Stdin, os.Stdout)
+	if err != nil && !errors.Is(err, errFailed) {
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
+		os.Exit(2)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+func run(args []string, in io.Reader, out io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("want a command: run, check or report")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	dir := flags.String("dir", "", "directory of the records")
+	suite := flags.String("suite", "", "name of the suite")
+	result := flags.String("result", "", "pass, fail or skip")
+	reason := flags.String("reason", "", "why it failed or was skipped")
+	took := flags.Duration("took", 0, "how long a check took")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if *dir == "" || (*suite == "" && args[0] != "report") {
+		return errors.New("want -dir, and -suite except for report")
+	}
+
+	switch args[0] {
+	case "run":
+		start := time.Now()
+		rec, err := collect(*suite, in, out)
+		if err != nil {
+			return err
+		}
+		rec.Seconds = time.Since(start).Seconds()
+		return finish(*dir, rec)
+	case "check":
+		rec, err := checkRecord(*suite, *result, *reason)
+		if err != nil {
+			return err
+		}
+		rec.Seconds = took.Seconds()
+		return finish(*dir, rec)
+	case "report":
+		recs, err := readRecords(*dir)
+		if err != nil {
+			return err
+		}
+		return report(out, recs)
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+func finish(dir string, rec record) error {
+	if err := writeRecord(dir, rec); err != nil {
+		return err
+	}
+	if rec.Failed > 0 {
+		return errFailed
+	}
+	return nil
+}

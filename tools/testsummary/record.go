@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// record is what one run or check of a suite came to.
+type record struct {
+	Suite    string
+	Passed   int
+	Failed   int
+	Skipped  int
+	Seconds  float64
+	Skips    []item
+	Failures []item
+}
+
+// item is a test, a package (no Test) or a whole suite (no Package) with
+// something to say.
+type item struct{ Package, Test, Reason string }
+
+func (r *record) skip(pkg, test, reason string) {
+	r.Skipped++
+	r.Skips = append(r.Skips, item{pkg, test, reason})
+}
+
+func (r *record) fail(pkg, test, reason string) {
+	r.Failed++
+	r.Failures = append(r.Failures, item{pkg, test, reason})
+}
+
+func checkRecord(suite, result, reason string) (record, error) {
+	rec := record{Suite: suite}
+	switch result {
+	case "pass":
+		rec.Passed = 1
+	case "fail":
+		rec.fail("", "", reason)
+	case "skip":
+		if reason == "" {
+			return record{}, fmt.Errorf("skipping %s needs a -reason", suite)
+		}
+		rec.skip("", "", reason)
+	default:
+		return record{}, fmt.Errorf("result %q is not pass, fail or skip", result)
+	}
+	return rec, nil
+}
+
+func writeRecord(dir string, rec record) error {
+	present, err := recordFiles(dir)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("encoding the record of %s: %w", rec.Suite, err)
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%03d.json", len(present)))
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("writing the record of %s: %w", rec.Suite, err)
+	}
+	return nil
+}
+
+func recordFiles(dir string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("listing records in %s: %w", dir, err)
+	}
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// readRecords returns one record per suite, in the order they were first
+// written.
+func readRecords(dir string) ([]record, error) {
+	paths, err := recordFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	var recs []record
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading record: %w", err)
+		}
+		var rec record
+		if err := json.Unmarshal(data, &rec); err != nil {
+			return nil, fmt.Errorf("reading record %s: %w", path, err)
+		}
+		i := slices.IndexFunc(recs, func(r record) bool { return r.Suite == rec.Suite })
+		if i < 0 {
+			recs = append(recs, rec)
+			continue
+		}
+		recs[i].Passed += rec.Passed
+		recs[i].Failed += rec.Failed
+		recs[i].Skipped += rec.Skipped
+		recs[i].Seconds += rec.Seconds
+		recs[i].Skips = append(recs[i].Skips, rec.Skips...)
+		recs[i].Failures = append(recs[i].Failures, rec.Failures...)
+	}
+	return recs, nil
+}
+
+// report prints the records; it fails if anything failed or nothing passed.
+func report(out io.Writer, recs []record) error {
+	var passed, failed, skipped int
+	fmt.Fprintf(out, "\n%-12s %8s %8s %8s %8s\n", "suite", "passed", "failed", "skipped", "time")
+	for _, r := range recs {
+		passed, failed, skipped = passed+r.Passed, failed+r.Failed, skipped+r.Skipped
+		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Second)
+		fmt.Fprintf(out, "%-12s %8d %8d %8d %8s\n", r.Suite, r.Passed, r.Failed, r.Skipped, took)
+	}
+	items := func(title string, pick func(record) []item) {
+		for _, r := range recs {
+			for _, it := range pick(r) {
+				if title != "" {
+					fmt.Fprintf(out, "\n%s:\n", title)
+					title = ""
+				}
+				fmt.Fprintf(out, "  %s\n", describe(r.Suite, it))
+			}
+		}
+	}
+	items("Skipped", func(r record) []item { return r.Skips })
+	items("Failed", func(r record) []item { return r.Failures })
+	if passed+failed == 0 {
+		fmt.Fprintf(out, "\nNothing ran, which is a failure.\n")
+	}
+	fmt.Fprintf(out, "\n%s\n", counts(passed, failed, skipped))
+	if failed > 0 || passed == 0 {
+		return errFailed
+	}
+	return nil
+}
+
+// describe is "suite: package test: reason", without what is empty.
+func describe(suite string, it item) string {
+	text := suite + ":"
+	for _, part := range []string{it.Package, it.Test} {
+		if part != "" {
+			text += " " + part
+		}
+	}
+	if it.Reason == "" {
+		return text
+	}
+	return strings.TrimSuffix(text, ":") + ": " + it.Reason
+}
+
+func counts(passed, failed, skipped int) string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", passed, failed, skipped)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPlantedFailures runs the real go command on tests that pass, fail, are
+// skipped, panic and do not build.
+func TestPlantedFailures(t *testing.T) {
+	cmd := exec.Command("go", "test", "-json", "./...")
+	cmd.Dir = "testdata/planted"
+	cmd.Env = append(os.Environ(), "GOFLAGS=-count=1")
+	events, err := cmd.Output()
+	if err == nil {
+		t.Fatal("go test of the planted failures succeeded")
+	}
+
+	dir := t.TempDir()
+	var progress, summary bytes.Buffer
+	if err := run([]string{"run", "-suite", "unit", "-dir", dir}, bytes.NewReader(events), &progress); !errors.Is(err, errFailed) {
+		t.Errorf("run: got %v, want %v", err, errFailed)
+	}
+	if err := run([]string{"report", "-dir", dir}, nil, &summary); !errors.Is(err, errFailed) {
+		t.Errorf("report: got %v, want %v", err, errFailed)
+	}
+	for _, want := range []string{"planted failure", "planted panic", "cannot use \"planted build failure\""} {
+		if !strings.Contains(progress.String(), want) {
+			t.Errorf("progress does not show %q:\n%s", want, &progress)
+		}
+	}
+	for _, want := range []string{
+		"unit: planted TestSkip: planted skip\n",
+		"unit: planted TestFail/bad\n",
+		"unit: planted/panics TestPanic\n",
+		"unit: planted/broken: does not build\n",
+		"\n3 passed, 3 failed, 1 skipped\n",
+	} {
+		if !strings.Contains(summary.String(), want) {
+			t.Errorf("summary lacks %q:\n%s", want, &summary)
+		}
+	}
+}
+
+func TestCollect(t *testing.T) {
+	tests := []struct {
+		name   string
+		events string
+		want   record
+	}{
+		{
+			name: "nothing ran",
+			want: record{Failed: 1, Failures: []item{{Reason: "no test ran"}}},
+		},
+		{
+			name:   "only a package without tests",
+			events: `{"Action":"skip","Package":"p"}`,
+			want:   record{Failed: 1, Failures: []item{{Reason: "no test ran"}}},
+		},
+		{
+			name: "everything skipped",
+			events: `{"Action":"skip","Package":"p","Test":"TestA"}
+				{"Action":"pass","Package":"p"}`,
+			want: record{Skipped: 1, Skips: []item{{"p", "TestA", "no reason given"}}},
+		},
+		{
+			name: "TestMain fails after its tests passed",
+			events: `{"Action":"pass","Package":"p","Test":"TestA"}
+				{"Action":"output","Package":"p","Output":"leaked 1 fd\n"}
+				{"Action":"fail","Package":"p"}`,
+			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Reason: "failed outside of its tests"}}},
+		},
+		{
+			name: "parent fails after its subtests passed",
+			events: `{"Action":"pass","Package":"p","Test":"TestA/one"}
+				{"Action":"fail","Package":"p","Test":"TestA"}
+				{"Action":"fail","Package":"p"}`,
+			want: record{Passed: 1, Failed: 1, Failures: []item{{"p", "TestA", ""}}},
+		},
+		{
+			name: "a name that begins like another is no subtest of it",
+			events: `{"Action":"pass","Package":"p","Test":"TestA"}
+				{"Action":"pass","Package":"p","Test":"TestAB"}
+				{"Action":"pass","Package":"p"}`,
+			want: record{Passed: 2},
+		},
+		{
+			name: "the run is cut off",
+			events: `{"Action":"run","Package":"p","Test":"TestA"}
+				{"Action":"pass","Package":"p","Test":"TestA"}
+				{"Action":"run","Package":"p","Test":"TestB"}`,
+			want: record{Passed: 1, Failed: 1, Failures: []item{{"p", "TestB", ""}}},
+		},
+		{
+			name: "plain text between events",
+			events: `go: downloading something
+				{"Action":"pass","Package":"p","Test":"TestA"}
+				{"Action":"pass","Package":"p"}`,
+			want: record{Passed: 1},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := collect("", strings.NewReader(tt.events), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Passed != tt.want.Passed || got.Failed != tt.want.Failed || got.Skipped != tt.want.Skipped {
+				t.Errorf("counts: got %+v, want %+v", got, tt.want)
+			}
+			if !slices.Equal(got.Skips, tt.want.Skips) || !slices.Equal(got.Failures, tt.want.Failures) {
+				t.Errorf("items: got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSkipReason(t *testing.T) {
+	output := "=== RUN   TestA\n    a_test.go:9: set up\n    a_test.go:12: needs a kernel\n        newer than 6.16\n--- SKIP: TestA (0.00s)\n"
+	if got, want := skipReason(output), "needs a kernel newer than 6.16"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	check := func(args ...string) error {
+		return run(append(args, "-dir", dir), nil, io.Discard)
+	}
+	if err := check("report"); !errors.Is(err, errFailed) {
+		t.Errorf("a report of nothing: got %v, want %v", err, errFailed)
+	}
+	if err := check("check", "-suite", "docker", "-result", "skip"); err == nil {
+		t.Error("a skip without a reason was accepted")
+	}
+	for _, args := range [][]string{
+		{"check", "-suite", "lint", "-result", "pass", "-took", "61s"},
+		{"check", "-suite", "docker", "-result", "skip", "-reason", "not root"},
+		{"check", "-suite", "lint", "-result", "pass"},
+	} {
+		if err := check(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := run([]string{"report", "-dir", dir}, nil, &out); err != nil {
+		t.Errorf("report: %v", err)
+	}
+	want := `
+suite          passed   failed  skipped     time
+lint                2        0        0     1m1s
+docker              0        0        1       0s
+
+Skipped:
+  docker: not root
+
+2 passed, 0 failed, 1 skipped
+`
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", &out, want)
+	}
+
+	if err := check("check", "-suite", "netns", "-result", "fail", "-reason", "left behind: netns x"); !errors.Is(err, errFailed) {
+		t.Errorf("a failed check: got %v, want %v", err, errFailed)
+	}
+	if err := check("report"); !errors.Is(err, errFailed) {
+		t.Errorf("a report with a failure: got %v, want %v", err, errFailed)
+	}
+}
