@@ -22,7 +22,7 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-selfcheck fmt test test-unit \
+.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-selfcheck fmt test test-unit \
 	test-netns test-docker cover fuzz demo bench clean install
 
 help: ## list the targets
@@ -49,13 +49,14 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-lint: bin/golangci-lint ## golangci-lint with the architecture rules, shellcheck
+lint: lint-go lint-sh ## golangci-lint with the architecture rules, shellcheck
+
+lint-go: bin/golangci-lint
 	$(LINT) run ./...
-	@if command -v shellcheck >/dev/null; then \
-		shellcheck -x scripts/*.sh .ci/run; \
-	else \
-		echo "shellcheck is not installed: the scripts are not checked" >&2; exit 1; \
-	fi
+
+lint-sh:
+	@command -v shellcheck >/dev/null || { echo "shellcheck is not installed: make deps" >&2; exit 1; }
+	shellcheck -x scripts/*.sh .ci/run
 
 lint-selfcheck: bin/golangci-lint ## check that the lint rules catch planted violations
 	@scripts/lint-selfcheck.sh

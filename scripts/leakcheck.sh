@@ -23,14 +23,16 @@ settle_seconds=5
 # try COMMAND...: what it prints, nothing where it is missing or complains.
 try() { if command -v "$1" >/dev/null; then "$@" 2>/dev/null || true; fi; }
 
-# processes: "PID PPID NAME" of each, without needing ps.
+# processes: "PID PPID NAME" of each, without needing ps. Not of those that
+# have ended and that a careless init leaves unreaped.
 processes() {
-	try awk '/^Name:/ { name = $2 } /^Pid:/ { pid = $2 } /^PPid:/ { print pid, $2, name }' \
-		/proc/[0-9]*/status
+	{ cat /proc/[0-9]*/status 2>/dev/null || true; } |
+		awk '/^Name:/ { name = $2 } /^State:/ { state = $2 } /^Pid:/ { pid = $2 }
+			/^PPid:/ && state != "Z" { print pid, $2, name }'
 }
 
 # engine_running: the machine's own, not one of a test.
-engine_running() { [ -S /var/run/docker.sock ] && processes | grep -q ' dockerd$'; }
+engine_running() { [ -S /var/run/docker.sock ] && processes | grep ' dockerd$' >/dev/null; }
 
 # orphans: engines and agents whose parent is gone.
 orphans() {

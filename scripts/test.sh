@@ -191,7 +191,7 @@ for suite in "${suites[@]}"; do
 		;;
 	lint)
 		say "lint"
-		check lint "golangci-lint or shellcheck complains" make --no-print-directory lint
+		check lint "golangci-lint or shellcheck complains" make --no-print-directory --keep-going lint
 		check lint "a rule misses what it is there for" scripts/lint-selfcheck.sh
 		;;
 	esac

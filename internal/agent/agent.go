@@ -37,6 +37,8 @@ type Config struct {
 	RateBPS uint64
 	// Replace allows a qdisc that somebody configured to be put aside.
 	Replace bool
+	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
+	IgnoreLinkSpeed bool
 	// ReserveBasisPoints is the part of the rate that minimums may not claim,
 	// in hundredths of a percent.
 	ReserveBasisPoints uint32
@@ -51,11 +53,14 @@ type Config struct {
 }
 
 const (
-	// busyInterval is the control loop's period while anything is sent, and
-	// idleInterval the one while nothing is.
-	busyInterval = 10 * time.Millisecond
-	idleInterval = 25 * time.Millisecond
-	// idleAfter is how long nothing has to be sent for that.
+	// changingInterval is the control loop's period while it is changing who
+	// wants how much, and settledInterval the one while that stands.
+	changingInterval = 10 * time.Millisecond
+	settledInterval  = 25 * time.Millisecond
+	// settledAfter is how long nothing has to change for that.
+	settledAfter = 200 * time.Millisecond
+	// idleAfter is how long nothing has to be sent for the schedulers'
+	// counters to be read only for display.
 	idleAfter = time.Second
 	// statsInterval is the period of the counters that people look at.
 	statsInterval = 200 * time.Millisecond
@@ -92,6 +97,7 @@ type Agent struct {
 	stats     []sched.Stats
 
 	lastTraffic time.Time
+	lastChange  time.Time
 	lastStats   time.Time
 	removed     bool
 }
@@ -151,7 +157,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
 
-	interval := busyInterval
+	interval := settledInterval
 	control := time.NewTicker(interval)
 	defer control.Stop()
 	check := time.NewTicker(checkInterval)
@@ -247,7 +253,7 @@ func (a *Agent) install() error {
 			if _, err := a.measure(time.Now()); err != nil {
 				break
 			}
-			time.Sleep(busyInterval)
+			time.Sleep(changingInterval)
 		}
 	} else {
 		a.plan()
@@ -282,6 +288,9 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 		// Perhaps the veth of a container that we could not find one of, or
 		// the one of a container whose networks change. The engine's own
 		// event follows; this one helps those that have no engine.
+		if event.Deleted {
+			a.registry.lostVeth(event.Link.Index)
+		}
 		if a.registry.anyUnattached() {
 			select {
 			case a.rescan <- struct{}{}:

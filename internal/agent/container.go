@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -119,6 +120,11 @@ func (c *container) state() (v1.State, string) {
 		state = v1.StateDegraded
 		reasons = append(reasons, "weir.class is not in force: this version does not order packets within a container")
 	}
+	if c.number != 0 && c.guaranteed < c.admittedBPS {
+		state = v1.StateDegraded
+		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
+			policy.FormatRate(c.admittedBPS), policy.FormatRateShort(c.guaranteed)))
+	}
 	if c.refused != nil {
 		state = v1.StateRejected
 		reasons = append(reasons, c.refused.Error())
@@ -146,7 +152,6 @@ func newHost(p v1.Policy) *container {
 	return &container{
 		Container:   discovery.Container{ID: "host", Name: "host", Runtime: "host"},
 		labelPolicy: p,
-		admittedBPS: p.MinBPS,
 		number:      classify.NumberHost,
 		mode:        v1.ModeHost,
 	}
@@ -198,6 +203,18 @@ func (r *registry) anyUnattached() bool {
 		}
 	}
 	return false
+}
+
+// lostVeth notes that the host end of a veth is gone. Its container is to be
+// looked at again: it may have another.
+func (r *registry) lostVeth(ifindex int) {
+	for _, c := range r.byNumber {
+		for _, at := range c.attachments {
+			if at.HostIfindex == ifindex {
+				c.unattached = true
+			}
+		}
+	}
 }
 
 // assign gives a container a number: the preferred one if it is free, or the

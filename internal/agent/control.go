@@ -69,6 +69,7 @@ func (a *Agent) reserveBPS() uint64 {
 // admit decides which minimums are guaranteed. What is admitted stays; who
 // was refused is asked again in order of start.
 func (a *Agent) admit() {
+	a.admitHost()
 	total := a.host.admittedBPS
 	for _, c := range a.registry.byKey {
 		if c.number == 0 {
@@ -93,6 +94,16 @@ func (a *Agent) admit() {
 	}
 }
 
+// admitHost guarantees the host class's own minimum before all others, if the
+// uplink has that much.
+func (a *Agent) admitHost() {
+	asked := a.host.policy().MinBPS
+	if a.host.refused = a.admission().Admit(0, 0, asked); a.host.refused != nil {
+		asked = 0
+	}
+	a.host.admittedBPS = asked
+}
+
 // hostCompetes says whether the host class wants more than its reserve.
 func (a *Agent) hostCompetes() bool {
 	return a.host.demand.demandBPS > a.hostReserveBPS()
@@ -105,6 +116,9 @@ func (a *Agent) hostReserveBPS() uint64 {
 // entitle computes what everybody can always have.
 func (a *Agent) entitle() {
 	capacity := a.uplink.rateBPS
+	// The kernel's guarantees leave room for control traffic and the host's
+	// reserve, so that they fit the link also when nobody adjusts anything.
+	guaranteeable := capacity - sched.ControlBPS(capacity)
 	a.competing = a.competing[:0]
 	for _, c := range a.controlled {
 		a.competing = append(a.competing, c.competitor(alloc.Unlimited))
@@ -112,16 +126,15 @@ func (a *Agent) entitle() {
 	if a.hostCompetes() {
 		a.competing = append(a.competing, a.host.competitor(alloc.Unlimited))
 		shares := a.allocator.Entitle(nil, capacity, a.competing)
+		guarantees := a.allocator.Entitle(nil, guaranteeable, a.competing)
 		for i, c := range a.participants {
-			c.entitledBPS, c.guaranteed = shares[i], shares[i]
+			c.entitledBPS, c.guaranteed = shares[i], guarantees[i]
 		}
 		return
 	}
 	shares := a.allocator.Entitle(nil, capacity-a.host.admittedBPS, a.competing)
-	// The kernel's guarantees leave room for the host's reserve, so that they
-	// fit the link also when nobody adjusts anything.
-	reserve := a.hostReserveBPS()
-	guarantees := a.allocator.Entitle(nil, capacity-reserve, a.competing)
+	reserve := min(a.hostReserveBPS(), guaranteeable)
+	guarantees := a.allocator.Entitle(nil, guaranteeable-reserve, a.competing)
 	for i, c := range a.controlled {
 		c.entitledBPS, c.guaranteed = shares[i], guarantees[i]
 	}
@@ -178,7 +191,7 @@ func (a *Agent) tree() sched.Tree {
 // adjusts what everybody may send. It returns when to look next.
 func (a *Agent) control(now time.Time) time.Duration {
 	if a.uplink.lost() {
-		return idleInterval
+		return settledInterval
 	}
 	hostCompeted := a.hostCompetes()
 	changed, err := a.measure(now)
@@ -187,7 +200,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 			a.log.Warn("measure who is sending", "error", err)
 			a.check()
 		}
-		return idleInterval
+		return settledInterval
 	}
 	if a.hostCompetes() != hostCompeted {
 		a.entitle()
@@ -195,10 +208,10 @@ func (a *Agent) control(now time.Time) time.Duration {
 	if changed && a.allocate(false) {
 		a.apply()
 	}
-	if now.Sub(a.lastTraffic) > idleAfter {
-		return idleInterval
+	if now.Sub(a.lastChange) > settledAfter {
+		return settledInterval
 	}
-	return busyInterval
+	return changingInterval
 }
 
 // measure takes one look at what everybody wants and reports whether any
@@ -226,10 +239,12 @@ func (a *Agent) measure(now time.Time) (changed bool, err error) {
 	if err := a.readCounters(now); err != nil {
 		return false, err
 	}
-	window := demandWindow(a.uplink.rateBPS)
 	for _, c := range a.participants {
-		if c.demand.observe(now, window, a.offered[c.number], c.counters.BacklogBytes) {
+		if c.demand.observe(now, demandWindow(c.entitledBPS), a.offered[c.number], c.counters.BacklogBytes) {
 			changed = true
+		}
+		if changed || !c.demand.settled() {
+			a.lastChange = now
 		}
 	}
 	return changed, nil

@@ -20,9 +20,11 @@ const (
 	// minWindow is how far back a rate is measured: short, since everybody
 	// else waits for what a sender that stopped has left.
 	minWindow = 30 * time.Millisecond
-	// windowFrames stretches the window on a slow link, where a few frames
-	// are no rate yet.
-	windowFrames = 20
+	// windowFrames stretches the window of a slow class, for which a few
+	// frames are no rate yet.
+	windowFrames = 10
+	// maxWindow bounds that.
+	maxWindow = time.Second
 	// glances is how many equal glances at the queue make a fact.
 	glances = 2
 	// headroom is how much more than it sends at present a sender that gets
@@ -48,11 +50,15 @@ type offered struct {
 	bytes uint64
 }
 
-// demandWindow is the time over which rates are measured on a link.
+// demandWindow is the time over which the rate of a class that is entitled to
+// rateBPS is measured.
 func demandWindow(rateBPS uint64) time.Duration {
 	frames := time.Duration(windowFrames * sched.FrameBytes * 8 * uint64(time.Second) / max(rateBPS, 1))
-	return max(minWindow, frames)
+	return min(max(minWindow, frames), maxWindow)
 }
+
+// settled says whether the last glance confirmed what is believed.
+func (m *demandMeter) settled() bool { return m.wantsMore == (m.backlogs > 0) }
 
 // observe takes one look: offeredBytes since ever, and what is queued now. It
 // reports whether the estimate changed.

@@ -88,6 +88,12 @@ func (a *Agent) forget(c *container) {
 	a.log.Info("container stopped", "name", c.Name, "id", short(c.ID), "runtime", c.Runtime)
 	a.release(c)
 	delete(a.registry.byKey, c.key())
+	// Those that joined its network are now on their own in there.
+	for _, other := range a.registry.all() {
+		if other.netns == c.netns && c.netns != (kernel.NetNSID{}) {
+			a.inspect(other)
+		}
+	}
 }
 
 // release ends the control of a container and undoes what was done to its

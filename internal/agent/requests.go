@@ -166,8 +166,9 @@ func (a *Agent) Down(ctx context.Context) error {
 			a.release(c)
 		}
 		err = a.uplink.remove()
-		a.removed = err == nil
-		a.log.Info("uplink given back", "uplink", a.uplink.name)
+		if a.removed = err == nil; a.removed {
+			a.log.Info("uplink given back", "uplink", a.uplink.name)
+		}
 	})
 	return errors.Join(doErr, err)
 }

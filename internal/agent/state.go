@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -103,8 +105,11 @@ func parseState(data []byte) (stateFile, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(&state)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("something follows the state")
+	}
 	if err == nil && state.Version != stateVersion {
-		err = fmt.Errorf("version %d is not %d", state.Version, stateVersion)
+		err = fmt.Errorf("\"version\" is %d, not %d", state.Version, stateVersion)
 	}
 	if err == nil {
 		err = state.validate()
@@ -114,10 +119,14 @@ func parseState(data []byte) (stateFile, error) {
 		var syntax *json.SyntaxError
 		var typ *json.UnmarshalTypeError
 		switch {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			offset = int64(len(data))
 		case errors.As(err, &syntax):
 			offset = syntax.Offset
 		case errors.As(err, &typ):
 			offset = typ.Offset
+		default:
+			offset = lastNamed(err.Error(), data, offset)
 		}
 		line := 1 + bytes.Count(data[:min(int(offset), len(data))], []byte("\n"))
 		return state, fmt.Errorf("%d: %w", line, err)
@@ -125,14 +134,29 @@ func parseState(data []byte) (stateFile, error) {
 	return state, nil
 }
 
+// lastNamed is where in data the last of the texts is that an error names in
+// quotes, which is all that is known of its place; otherwise if none is there.
+func lastNamed(message string, data []byte, otherwise int64) int64 {
+	last := -1
+	for i, text := range strings.Split(message, `"`) {
+		if i%2 == 1 {
+			last = max(last, bytes.LastIndex(data, []byte(`"`+text+`"`)))
+		}
+	}
+	if last < 0 {
+		return otherwise
+	}
+	return int64(last)
+}
+
 func (s stateFile) validate() error {
 	numbers := map[uint16]string{}
 	for _, c := range s.Containers {
 		if c.ID == "" {
-			return errors.New("a container has no id")
+			return fmt.Errorf("container %q has no id", c.Name)
 		}
 		if other, taken := numbers[c.Number]; taken && c.Number != 0 {
-			return fmt.Errorf("containers %s and %s have the same number %d", other, c.ID, c.Number)
+			return fmt.Errorf("containers %q and %q have the same number %d", other, c.ID, c.Number)
 		}
 		numbers[c.Number] = c.ID
 	}
@@ -162,6 +186,16 @@ func (s *store) save() error {
 	}
 	s.last = data
 	return nil
+}
+
+// rename follows an uplink that got another name.
+func (s *store) rename(uplink string) error {
+	path := statePath(filepath.Dir(s.path), uplink)
+	if err := os.Rename(s.path, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("rename state: %w", err)
+	}
+	s.path, s.state.Uplink = path, uplink
+	return s.save()
 }
 
 func (s *store) remove() error {

@@ -25,7 +25,26 @@ type uplink struct {
 	tc         *kernel.TC
 	lock       net.Listener
 	backend    sched.Backend
-	classifier *classify.Uplink
+	classifier classifier
+}
+
+// classifier tells the packets of containers apart; *classify.Uplink is it.
+type classifier interface {
+	OfferedBytes(dst []uint64) error
+	Close() error
+}
+
+// classifyPackets attaches the classifier, or finds the one that is there.
+func (u *uplink) classifyPackets() error {
+	classifier, err := classify.OpenUplink(u.ifindex, htb.Major)
+	if err != nil {
+		return err
+	}
+	if u.classifier != nil {
+		u.classifier.Close()
+	}
+	u.classifier = classifier
+	return nil
 }
 
 // openUplink claims the uplink. Errors say what to do: no such device, no
@@ -49,8 +68,8 @@ func openUplink(config Config, store *store) (*uplink, error) {
 		return nil, fmt.Errorf("%s does not report its speed: say how fast it is, e.g. --rate 100mbit", u.name)
 	case u.rateBPS == 0:
 		u.rateBPS = speedBPS
-	case speedBPS != 0 && u.rateBPS > speedBPS:
-		return nil, fmt.Errorf("the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out",
+	case speedBPS != 0 && u.rateBPS > speedBPS && !config.IgnoreLinkSpeed:
+		return nil, fmt.Errorf("the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (--ignore-link-speed if the device is wrong about itself)",
 			policy.FormatRate(u.rateBPS), u.name, policy.FormatRate(speedBPS))
 	}
 	if u.tc, err = kernel.OpenTC(); err != nil {
@@ -111,7 +130,7 @@ func (u *uplink) adopt() (bool, error) {
 	if err != nil || !htb.Owns(qdiscs) {
 		return false, err
 	}
-	u.classifier, err = classify.OpenUplink(u.ifindex, htb.Major)
+	err = u.classifyPackets()
 	return err == nil, err
 }
 
@@ -138,24 +157,14 @@ func (u *uplink) install(tree sched.Tree) error {
 	if err := u.backend.Apply(tree); err != nil {
 		return err
 	}
-	if u.classifier != nil {
-		u.classifier.Close()
-	}
-	u.classifier, err = classify.OpenUplink(u.ifindex, htb.Major)
-	return err
+	return u.classifyPackets()
 }
 
 // verify makes sure that the next change is compared with the kernel, and
 // that the classifier is there.
 func (u *uplink) verify() error {
 	u.backend.Forget()
-	classifier, err := classify.OpenUplink(u.ifindex, htb.Major)
-	if err != nil {
-		return err
-	}
-	u.classifier.Close()
-	u.classifier = classifier
-	return nil
+	return u.classifyPackets()
 }
 
 func (u *uplink) lost() bool { return u.ifindex == 0 }
@@ -165,6 +174,11 @@ func (u *uplink) lose(reason error) {
 		u.classifier.Close()
 		u.classifier = nil
 	}
+	if u.lock != nil {
+		// The device may come back with the index it had.
+		u.lock.Close()
+		u.lock = nil
+	}
 	u.ifindex, u.reason = 0, reason
 }
 
@@ -173,8 +187,11 @@ func (u *uplink) lose(reason error) {
 func (u *uplink) follow() error {
 	if !u.lost() {
 		link, err := kernel.LinkByIndex(u.ifindex)
-		if err == nil {
+		if err == nil && link.Name != u.name {
 			u.name = link.Name
+			return u.store.rename(u.name)
+		}
+		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, kernel.ErrNoLink) {

@@ -71,23 +71,39 @@ var suites = map[string]func(Options) []Case{
 // SuiteNames lists all suites.
 func SuiteNames() []string { return []string{"qcon", "accuracy", "reaction", "cap", "cost"} }
 
+// Cases are the cases that the options select. It fails for options that make
+// no sense, before anything is started.
+func (o Options) Cases() ([]Case, error) {
+	build, ok := suites[o.Suite]
+	if !ok {
+		return nil, fmt.Errorf("unknown suite %q: choose from %s", o.Suite, strings.Join(SuiteNames(), ", "))
+	}
+	for _, name := range o.Peers {
+		if !slices.Contains(PeerNames(), name) {
+			return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
+		}
+	}
+	switch {
+	case o.Repeat < 1 || o.Duration <= 0 || o.Warmup < 0:
+		return nil, errors.New("rounds and duration must be positive, the warm-up not negative")
+	case o.Overload <= 1:
+		return nil, errors.New("an overload of 1 or less does not fill the link with UDP")
+	}
+	cases := slices.DeleteFunc(build(o), func(c Case) bool {
+		return o.Only != nil && !o.Only.MatchString(c.ID())
+	})
+	if len(cases) == 0 {
+		return nil, fmt.Errorf("no case of suite %s matches %q", o.Suite, o.Only)
+	}
+	return cases, nil
+}
+
 // Run runs a suite. A peer that fails in a case is reported with it; the
 // error is about what made going on impossible.
 func Run(ctx context.Context, options Options) (report Report, err error) {
-	build, ok := suites[options.Suite]
-	if !ok {
-		return report, fmt.Errorf("unknown suite %q: choose from %s", options.Suite, strings.Join(SuiteNames(), ", "))
-	}
-	for _, name := range options.Peers {
-		if !slices.Contains(PeerNames(), name) {
-			return report, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
-		}
-	}
-	cases := slices.DeleteFunc(build(options), func(c Case) bool {
-		return options.Only != nil && !options.Only.MatchString(c.ID())
-	})
-	if len(cases) == 0 {
-		return report, errors.New("no case matches the selection")
+	cases, err := options.Cases()
+	if err != nil {
+		return report, err
 	}
 	maxContainers := 0
 	for _, c := range cases {
@@ -161,12 +177,6 @@ func (r *runner) runCase(ctx context.Context, c Case) (results []CaseResult, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 
-	var idleCPU float64
-	if c.Measures.has(MeasureCost) {
-		if idleCPU, err = idleUse(ctx); err != nil {
-			return nil, err
-		}
-	}
 	observed := map[string][]observation{}
 	failed := map[string]error{}
 	for round := range r.options.Repeat {
@@ -191,7 +201,7 @@ func (r *runner) runCase(ctx context.Context, c Case) (results []CaseResult, err
 		if !c.takesPart(one.name) {
 			continue
 		}
-		result := summarise(c, one.name, observed[one.name], idleCPU)
+		result := summarise(c, one.name, observed[one.name])
 		if err := failed[one.name]; err != nil {
 			result.Failure = err.Error()
 		}
@@ -201,6 +211,12 @@ func (r *runner) runCase(ctx context.Context, c Case) (results []CaseResult, err
 }
 
 func (r *runner) runOnce(ctx context.Context, c Case, p peer, containers []placed) (seen observation, err error) {
+	var idleCPU float64
+	if c.Measures.has(MeasureCost) {
+		if idleCPU, err = idleUse(ctx); err != nil {
+			return seen, err
+		}
+	}
 	defer func() {
 		// Also after ctx has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -210,7 +226,9 @@ func (r *runner) runOnce(ctx context.Context, c Case, p peer, containers []place
 	if err := p.apply(ctx, r.bed, c, containers); err != nil {
 		return seen, err
 	}
-	return observe(ctx, r.bed, c, p, containers, r.options)
+	seen, err = observe(ctx, r.bed, c, p, containers, r.options)
+	seen.idleCPU = idleCPU
+	return seen, err
 }
 
 // idleTime is how long the idle machine is watched.

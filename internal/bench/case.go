@@ -24,7 +24,7 @@ type Case struct {
 	Length time.Duration
 	// Measures says what the case is about.
 	Measures Measures
-	// Peers are the peers that can take part; nil means every one.
+	// Peers are the peers that take part; nil means the usual ones.
 	Peers []string
 	// PaperLatencyMS is the paper's latency by peer, in milliseconds.
 	PaperLatencyMS map[string]float64
@@ -33,7 +33,8 @@ type Case struct {
 // Measures selects what is computed from a run of a case.
 type Measures uint
 
-// What can be measured. Shares are always.
+// What can be measured. Shares of the link always are, except where the case
+// is about reaction or cost.
 const (
 	MeasureOvershoot Measures = 1 << iota // of ceilings, in windows from the first packet on
 	MeasureReaction                       // time to the new allocation after each change

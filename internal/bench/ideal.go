@@ -7,6 +7,12 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 )
 
+// pingBPS is what a pinger sends: 100 datagrams of 64 bytes a second.
+const pingBPS = 100 * (ethernetIPv4UDPBytes + 64) * 8
+
+// ethernetIPv4UDPBytes are the headers of a datagram.
+const ethernetIPv4UDPBytes = 14 + 20 + 8
+
 // ideal is what each container should get at a time of a run, in bits per
 // second on the wire: the ideal allocation of the link's configured rate to
 // those that are sending. It is nil for a link without a rate.
@@ -15,12 +21,11 @@ func (c Case) ideal(at time.Duration) []uint64 {
 		return nil
 	}
 	containers := make([]alloc.Container, 0, len(c.Containers))
-	for _, one := range c.policiesAt(at) {
-		competitor := alloc.Container{Weight: one.Weight, FloorBPS: one.MinBPS, CeilingBPS: alloc.Unlimited}
-		if one.MaxBPS > 0 {
-			competitor.CeilingBPS = one.MaxBPS
-		}
+	for i, one := range c.policiesAt(at) {
+		competitor := one.competitor()
 		switch {
+		case i == 0 && c.Measures.has(MeasureLatency):
+			competitor.DemandBPS = pingBPS
 		case !one.Load.activeAt(at):
 		case one.Load.RateBPS > 0:
 			competitor.DemandBPS = one.Load.RateBPS
@@ -30,6 +35,15 @@ func (c Case) ideal(at time.Duration) []uint64 {
 		containers = append(containers, competitor)
 	}
 	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
+}
+
+// competitor is the container's policy, with no demand.
+func (c Container) competitor() alloc.Container {
+	competitor := alloc.Container{Weight: c.Weight, FloorBPS: c.MinBPS, CeilingBPS: alloc.Unlimited}
+	if c.MaxBPS > 0 {
+		competitor.CeilingBPS = c.MaxBPS
+	}
+	return competitor
 }
 
 // changeTimes are the times at which the ideal allocation changes, the start

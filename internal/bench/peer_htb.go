@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/weir-project/weir/internal/alloc"
 )
 
 const (
@@ -76,39 +78,23 @@ func htbClassCommand(dev, parent, id string, class htbClass) []string {
 	}
 }
 
-// htbClasses are the rates an administrator works out: each minimum is
-// reserved unless the weight gives more anyway, the others share what is left
-// by weight, and no rate exceeds its ceiling.
+// htbClasses are the rates an administrator works out for containers that all
+// send: minimums, maximums and weights considered, so that in such a case
+// borrowing hardly matters.
 func htbClasses(containers []Container, linkBPS uint64) []htbClass {
-	var allWeights, weights, least uint64
-	for _, one := range containers {
-		allWeights += uint64(one.Weight)
-		if least == 0 || uint64(one.Weight) < least {
-			least = uint64(one.Weight)
-		}
+	competitors := make([]alloc.Container, len(containers))
+	least := containers[0].Weight
+	for i, one := range containers {
+		competitors[i] = one.competitor()
+		least = min(least, one.Weight)
 	}
-	left := linkBPS - linkBPS/1000
 	classes := make([]htbClass, len(containers))
-	for i, one := range containers {
-		reserved := one.MinBPS > linkBPS*uint64(one.Weight)/allWeights
-		if reserved {
-			classes[i].rateBPS = one.MinBPS
-			left -= min(left, one.MinBPS)
-		} else {
-			weights += uint64(one.Weight)
+	for i, share := range alloc.Entitle(linkBPS-linkBPS/1000, competitors) {
+		classes[i] = htbClass{
+			rateBPS:      share,
+			ceilBPS:      min(competitors[i].CeilingBPS, linkBPS),
+			quantumBytes: min(frameBytes*uint64(containers[i].Weight/least), htbMaxQuantum),
 		}
-	}
-	for i, one := range containers {
-		class := &classes[i]
-		if class.rateBPS == 0 {
-			class.rateBPS = max(left*uint64(one.Weight)/weights, 8)
-		}
-		class.ceilBPS = linkBPS
-		if one.MaxBPS > 0 {
-			class.ceilBPS = one.MaxBPS
-		}
-		class.rateBPS = min(class.rateBPS, class.ceilBPS)
-		class.quantumBytes = min(frameBytes*uint64(one.Weight)/least, htbMaxQuantum)
 	}
 	return classes
 }

@@ -64,6 +64,8 @@ func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) (
 	args := []string{
 		"agent", "--uplink", b.host.UplinkName, "--rate", policy.FormatRate(rateBPS),
 		"--config", config, "--socket", w.socket(), "--state-dir", filepath.Join(w.dir, "state"), "--podman", "none",
+		// A veth pair says 10 Gbit/s and carries what the CPU can.
+		"--ignore-link-speed",
 	}
 	if b.engine != nil {
 		args = append(args, "--docker", b.engine.Socket())
@@ -120,7 +122,7 @@ func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
 		select {
 		case ended := <-w.ended:
 			w.agent = nil
-			return fmt.Errorf("the agent ended: %w: %s", errors.Join(ended, err), w.lastWords())
+			return errors.Join(fmt.Errorf("the agent ended: %s", w.lastWords()), ended)
 		case <-ctx.Done():
 			return fmt.Errorf("the agent does not control %s: %w: %s", strings.Join(missing, ", "), errors.Join(ctx.Err(), err), w.lastWords())
 		case <-time.After(agentPollInterval):
@@ -171,8 +173,8 @@ func (w *weir) remove(ctx context.Context, b *bed, _ []placed) error {
 		return nil
 	}
 	var problems []error
-	down := b.host.Command(ctx, w.binary, "down", "--socket", w.socket(), "--state-dir", filepath.Join(w.dir, "state"))
-	if _, err := output(down); err != nil {
+	if w.agent != nil {
+		_, err := output(b.host.Command(ctx, w.binary, "down", "--socket", w.socket(), "--state-dir", filepath.Join(w.dir, "state")))
 		problems = append(problems, err)
 	}
 	problems = append(problems, w.endAgent(), b.checkUplinkRestored(ctx), os.RemoveAll(w.dir))

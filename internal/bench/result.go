@@ -42,6 +42,10 @@ type CaseResult struct {
 	// Failure is why runs are missing.
 	Failure string `json:"failure,omitempty"`
 
+	// CPUBusy is the fraction of all CPUs that was busy, with the traffic or
+	// with anything else. A machine without idle time cannot keep rates.
+	CPUBusy Spread `json:"cpu_busy"`
+
 	// Shares has one entry per container that sends; empty where the case is
 	// not about shares.
 	Shares []Share `json:"shares,omitempty"`

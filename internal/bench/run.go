@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/meter"
+	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/internal/traffic"
 )
 
@@ -29,6 +30,9 @@ type observation struct {
 	// arrived has one counter per container, of the window.
 	arrived []meter.Counter
 	cpuBusy time.Duration // of all CPUs, in the window
+	// idleCPU is the fraction of all CPUs that was busy before the run,
+	// without the peer; 0 for cases that are not about cost.
+	idleCPU float64
 	ping    traffic.PingResult
 	// series starts with the run; empty for cases that need none.
 	series   [][]uint64
@@ -73,7 +77,7 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 	if err != nil {
 		return seen, err
 	}
-	defer func() { err = errors.Join(err, count.Close()) }()
+	defer func() { err = errors.Join(err, testbed.InNetNS(b.host.PeerNetNSPath(), count.Close)) }()
 
 	senders, actions, err := b.prepareSenders(ctx, c, containers, options.Overload)
 	defer func() {
@@ -87,42 +91,15 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 	for _, change := range c.Changes {
 		actions = append(actions, action{change.At, func() error { return p.change(ctx, containers, change) }})
 	}
-
-	var from, until meter.Snapshot
-	var busyFrom, busyUntil time.Duration
-	snapshot := func(s *meter.Snapshot, busy *time.Duration) func() error {
-		return func() (err error) {
-			if *busy, err = cpuBusy(); err != nil {
-				return err
-			}
-			*s, err = count.Snapshot()
-			return err
-		}
-	}
+	var from, until reading
 	actions = append(actions,
-		action{plan.windowFrom, snapshot(&from, &busyFrom)},
-		action{plan.windowUntil, snapshot(&until, &busyUntil)})
-
-	var pings sync.WaitGroup
-	var pingErr error
+		action{plan.windowFrom, func() error { return from.take(count) }},
+		action{plan.windowUntil, func() error { return until.take(count) }})
 	if c.Measures.has(MeasureLatency) {
-		pinger, err := b.newPinger(containers[0])
-		if err != nil {
-			return seen, err
-		}
-		defer pings.Wait()
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		actions = append(actions,
-			action{plan.windowFrom, func() error {
-				pings.Go(func() { seen.ping, pingErr = pinger.Run(ctx) })
-				return nil
-			}},
-			action{plan.windowUntil, func() error {
-				cancel()
-				pings.Wait()
-				return pingErr
-			}})
+		pings := pings{bed: b, from: containers[0], ctx: ctx, cancel: cancel, result: &seen.ping}
+		defer func() { _ = pings.end() }() // its error is the action's
+		actions = append(actions, action{plan.windowFrom, pings.begin}, action{plan.windowUntil, pings.end})
 	}
 
 	var originNS int64
@@ -131,7 +108,7 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 			return seen, err
 		}
 	}
-	startNS := meter.MonotonicNS() + startDelay.Nanoseconds()
+	startNS := traffic.MonotonicNS() + startDelay.Nanoseconds()
 	for _, one := range senders {
 		one.sender.Start(startNS + one.from.Nanoseconds())
 	}
@@ -143,28 +120,76 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 			return seen, fmt.Errorf("send from container %s: %w", one.container, err)
 		}
 	}
+	seen.between(from, until)
+	if plan.bins > 0 {
+		err = seen.readSeries(count, int((startNS-originNS)/plan.binWidth.Nanoseconds()))
+	}
+	return seen, err
+}
 
-	seen.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
-	seen.cpuBusy = busyUntil - busyFrom
-	for i := range containers {
-		seen.arrived = append(seen.arrived, meter.Counter{
+// reading is the state of the counters at one end of the window.
+type reading struct {
+	meter.Snapshot
+	cpuBusy time.Duration
+}
+
+func (r *reading) take(count *meter.Meter) (err error) {
+	if r.cpuBusy, err = cpuBusy(); err != nil {
+		return err
+	}
+	r.Snapshot, err = count.Snapshot()
+	return err
+}
+
+func (o *observation) between(from, until reading) {
+	o.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
+	o.cpuBusy = until.cpuBusy - from.cpuBusy
+	for i := range until.Slots {
+		o.arrived = append(o.arrived, meter.Counter{
 			Bytes:   until.Slots[i].Bytes - from.Slots[i].Bytes,
 			Packets: until.Slots[i].Packets - from.Slots[i].Packets,
 		})
 	}
-	if plan.bins == 0 {
-		return seen, nil
-	}
+}
+
+// readSeries takes the meter's series without the bins before the run.
+func (o *observation) readSeries(count *meter.Meter, before int) error {
 	series, err := count.Series()
 	if err != nil {
-		return seen, err
+		return err
 	}
-	skip := int((startNS - originNS) / plan.binWidth.Nanoseconds())
-	seen.binWidth = plan.binWidth
+	o.binWidth = series.BinWidth
 	for _, row := range series.Bytes {
-		seen.series = append(seen.series, row[min(skip, len(row)):])
+		o.series = append(o.series, row[min(before, len(row)):])
 	}
-	return seen, nil
+	return nil
+}
+
+// pings are round trips measured in the background.
+type pings struct {
+	bed    *bed
+	from   placed
+	ctx    context.Context // ends when the pings should
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+	result *traffic.PingResult
+	err    error
+}
+
+func (p *pings) begin() error {
+	pinger, err := p.bed.newPinger(p.from)
+	if err != nil {
+		return err
+	}
+	p.wait.Go(func() { *p.result, p.err = pinger.Run(p.ctx) })
+	return nil
+}
+
+// end waits for the pings and says what went wrong. It may be called twice.
+func (p *pings) end() error {
+	p.cancel()
+	p.wait.Wait()
+	return p.err
 }
 
 // plannedSender is a sender for one interval of a container's activity.
@@ -221,7 +246,7 @@ func perform(ctx context.Context, startNS int64, actions []action) error {
 
 // waitUntil waits for a time of CLOCK_MONOTONIC.
 func waitUntil(ctx context.Context, atNS int64) error {
-	timer := time.NewTimer(time.Duration(atNS - meter.MonotonicNS()))
+	timer := time.NewTimer(time.Duration(atNS - traffic.MonotonicNS()))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

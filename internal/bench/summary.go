@@ -22,12 +22,13 @@ const (
 )
 
 // summarise turns the runs of a case with one peer into its result.
-func summarise(c Case, peer string, seen []observation, idleCPU float64) CaseResult {
+func summarise(c Case, peer string, seen []observation) CaseResult {
 	result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: len(seen)}
 	if len(seen) == 0 {
 		return result
 	}
-	if !c.Measures.has(MeasureReaction) {
+	result.CPUBusy = each(seen, func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) })
+	if !c.Measures.has(MeasureReaction | MeasureCost) {
 		result.Shares, result.LinkUse = shares(c, seen)
 	}
 	if c.Measures.has(MeasureOvershoot) {
@@ -38,7 +39,7 @@ func summarise(c Case, peer string, seen []observation, idleCPU float64) CaseRes
 		result.Series = rateSeries(c, seen[len(seen)-1])
 	}
 	if c.Measures.has(MeasureCost) {
-		result.Cost = cost(seen, idleCPU)
+		result.Cost = cost(seen)
 	}
 	if c.Measures.has(MeasureLatency) {
 		result.Latency = latency(c, peer, seen)
@@ -67,10 +68,10 @@ func shares(c Case, seen []observation) (list []Share, use *Spread) {
 	}
 	var allowed float64
 	for i, one := range c.Containers {
-		allowed += float64(ideal[i])
-		if ideal[i] == 0 {
+		if one.Load.Protocol == "" || ideal[i] == 0 {
 			continue
 		}
+		allowed += float64(ideal[i])
 		share := Share{
 			Container: one.Name, Weight: one.Weight, MinBPS: one.MinBPS, MaxBPS: one.MaxBPS,
 			IdealBPS: ideal[i],
@@ -203,8 +204,8 @@ func cpuUse(busy, window time.Duration) float64 {
 	return busy.Seconds() / window.Seconds() / float64(runtime.NumCPU())
 }
 
-func cost(seen []observation, idleCPU float64) *Cost {
-	used := func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) - idleCPU }
+func cost(seen []observation) *Cost {
+	used := func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) - o.idleCPU }
 	sum := func(o observation) (bits, packets float64) {
 		for _, counter := range o.arrived {
 			bits += float64(counter.Bytes) * 8

@@ -14,14 +14,26 @@ import (
 // beyond, a case has one row with its worst container.
 const maxRowsPerCase = 10
 
+// table is a table of a report, for text and HTML alike.
+type table struct {
+	title  string
+	header []string
+	rows   [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
 // WriteTable prints a report for people: one aligned table per kind of
 // result. Rates are in Mbit/s on the wire.
 func (r Report) WriteTable(w io.Writer) error {
-	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, write := range []func(io.Writer){
-		r.writeShares, r.writeOvershoots, r.writeReactions, r.writeCosts, r.writeLatencies, r.writeFailures, r.writeVerdicts,
-	} {
-		write(tab)
+	for i, t := range r.tables() {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, cells := range append([][]string{t.header}, t.rows...) {
+			fmt.Fprintln(tab, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		}
 		if err := tab.Flush(); err != nil {
 			return err
 		}
@@ -29,48 +41,52 @@ func (r Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// row writes cells of a table.
-func row(w io.Writer, cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
+// tables are the tables of a report that have rows.
+func (r Report) tables() []table {
+	var filled []table
+	for _, t := range []table{
+		r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.failureTable(), r.verdictTable(),
+	} {
+		if len(t.rows) > 0 {
+			filled = append(filled, t)
+		}
+	}
+	return filled
+}
 
-func (r Report) writeShares(w io.Writer) {
-	header := []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "LINK USE"}
+func (r Report) shareTable() table {
+	t := table{title: "Shares, Mbit/s", header: []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "LINK USE"}}
 	for _, c := range r.cases() {
 		results := r.of(c)
-		if len(results) == 0 || results[0].Shares == nil {
+		if len(results) == 0 {
 			continue
-		}
-		if header != nil {
-			row(w, header...)
-			header = nil
 		}
 		if len(results[0].Shares) > maxRowsPerCase {
 			for _, result := range results {
 				worst := result.worstShare()
 				worst.Container = fmt.Sprintf("worst of %d: %s", len(result.Shares), worst.Container)
-				shareRow(w, result, worst, true)
+				t.addShare(result, worst, true)
 			}
 			continue
 		}
 		for i := range results[0].Shares {
 			for _, result := range results {
-				shareRow(w, result, result.Shares[i], i == 0)
+				t.addShare(result, result.Shares[i], i == 0)
 			}
 		}
 	}
-	if header == nil {
-		row(w)
-	}
+	return t
 }
 
-func shareRow(w io.Writer, result CaseResult, share Share, first bool) {
+func (t *table) addShare(result CaseResult, share Share, withUse bool) {
 	paper, use := "-", ""
 	if share.PaperBPS != nil {
 		paper = mbps(*share.PaperBPS)
 	}
-	if first && result.LinkUse != nil {
-		use = fmt.Sprintf("%.1f %%", result.LinkUse.Median*100)
+	if withUse && result.LinkUse != nil {
+		use = percent(result.LinkUse.Median)
 	}
-	row(w, result.Group+": "+result.Case, share.Container, result.Peer, paper, mbps(float64(share.IdealBPS)),
+	t.add(result.id(), share.Container, result.Peer, paper, mbps(float64(share.IdealBPS)),
 		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error), use)
 }
 
@@ -83,72 +99,83 @@ func (c CaseResult) worstShare() (worst Share) {
 	return worst
 }
 
-func (r Report) writeOvershoots(w io.Writer) {
-	header := []string{"CASE", "PEER", "CAP", "OVERSHOOT IN ANY 100 MS", "SPREAD", "ONE FRAME IS"}
-	r.section(w, header, func(c CaseResult) bool { return c.Overshoot != nil }, func(c CaseResult) {
-		o := c.Overshoot
-		row(w, c.Group+": "+c.Case, c.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
-			spread(o.Fraction, signedPercent), fmt.Sprintf("%.2f %%", o.OneFrame*100))
-	})
+func (r Report) overshootTable() table {
+	t := table{title: "Ceilings", header: []string{"CASE", "PEER", "CAP", "OVERSHOOT IN ANY 100 MS", "SPREAD", "ONE FRAME IS"}}
+	for _, result := range r.Results {
+		if o := result.Overshoot; o != nil {
+			t.add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
+				spread(o.Fraction, signedPercent), fmt.Sprintf("%.2f %%", o.OneFrame*100))
+		}
+	}
+	return t
 }
 
-func (r Report) writeReactions(w io.Writer) {
-	header := []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "RUNS", "WITHIN 5 %"}
-	r.section(w, header, func(c CaseResult) bool { return c.Reactions != nil }, func(c CaseResult) {
-		for _, reaction := range c.Reactions {
+func (r Report) reactionTable() table {
+	t := table{title: "Reaction", header: []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "RUNS", "WITHIN 5 %"}}
+	for _, result := range r.Results {
+		for _, reaction := range result.Reactions {
 			settled := "never"
 			if reaction.SettledRuns > 0 {
 				settled = ms(reaction.SettleMS.Median) + " ms"
 			}
-			row(w, c.Group+": "+c.Case, c.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
-				settled, spread(reaction.SettleMS, ms), fmt.Sprintf("%d/%d", reaction.SettledRuns, c.Runs),
-				fmt.Sprintf("%.1f %%", reaction.Held.Median*100))
+			t.add(result.id(), result.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
+				settled, spread(reaction.SettleMS, ms), fmt.Sprintf("%d/%d", reaction.SettledRuns, result.Runs),
+				percent(reaction.Held.Median))
 		}
-	})
+	}
+	return t
 }
 
-func (r Report) writeCosts(w io.Writer) {
-	header := []string{"CASE", "PEER", "CPU", "SPREAD", "CPU MS/GBIT", "PACKETS/S", "MBIT/S"}
-	r.section(w, header, func(c CaseResult) bool { return c.Cost != nil }, func(c CaseResult) {
-		percent := func(v float64) string { return fmt.Sprintf("%.1f %%", v*100) }
-		row(w, c.Group+": "+c.Case, c.Peer, percent(c.Cost.CPUUse.Median), spread(c.Cost.CPUUse, percent),
-			fmt.Sprintf("%.1f", c.Cost.CPUSecondsPerGbit.Median*1000),
-			fmt.Sprintf("%.0f", c.Cost.PacketsPerSecond.Median), mbps(c.Cost.RateBPS.Median))
-	})
+func (r Report) costTable() table {
+	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "CPU MS/GBIT", "PACKETS/S", "MBIT/S"}}
+	for _, result := range r.Results {
+		if c := result.Cost; c != nil {
+			t.add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent),
+				fmt.Sprintf("%.1f", c.CPUSecondsPerGbit.Median*1000),
+				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), mbps(c.RateBPS.Median))
+		}
+	}
+	return t
 }
 
-func (r Report) writeLatencies(w io.Writer) {
-	header := []string{"CASE", "PEER", "PAPER MS", "MEAN MS", "SPREAD", "P50", "P99", "LOST"}
-	r.section(w, header, func(c CaseResult) bool { return c.Latency != nil }, func(c CaseResult) {
-		l := c.Latency
+func (r Report) latencyTable() table {
+	t := table{title: "Round trips, ms", header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "LOST"}}
+	for _, result := range r.Results {
+		l := result.Latency
+		if l == nil {
+			continue
+		}
 		paper := "-"
 		if l.PaperMS != nil {
 			paper = fmt.Sprintf("%.1f", *l.PaperMS)
 		}
-		row(w, c.Group+": "+c.Case, c.Peer, paper, ms(l.MeanMS.Median), spread(l.MeanMS, ms),
+		t.add(result.id(), result.Peer, paper, ms(l.MeanMS.Median), spread(l.MeanMS, ms),
 			ms(l.P50MS.Median), ms(l.P99MS.Median), fmt.Sprintf("%d/%d", l.Lost, l.Sent))
-	})
+	}
+	return t
 }
 
-func (r Report) writeFailures(w io.Writer) {
-	r.section(w, []string{"FAILED", "PEER", "WHY"}, func(c CaseResult) bool { return c.Failure != "" }, func(c CaseResult) {
-		row(w, c.Group+": "+c.Case, c.Peer, c.Failure)
-	})
-	for _, name := range PeerNames() {
-		if why, ok := r.Skipped[name]; ok {
-			row(w, "peer "+name+" skipped: "+why)
+func (r Report) failureTable() table {
+	t := table{title: "Failures", header: []string{"FAILED", "PEER", "WHY"}}
+	for _, result := range r.Results {
+		if result.Failure != "" {
+			t.add(result.id(), result.Peer, strings.ReplaceAll(result.Failure, "\n", "; "))
 		}
 	}
+	for _, name := range PeerNames() {
+		if why, ok := r.Skipped[name]; ok {
+			t.add("all cases", name, why)
+		}
+	}
+	return t
 }
 
-func (r Report) writeVerdicts(w io.Writer) {
-	if len(r.Verdicts) == 0 {
-		return
-	}
-	row(w, "TARGET OF WEIR", "LIMIT", "WORST", "VERDICT", "WHERE")
+func (r Report) verdictTable() table {
+	t := table{title: "Targets of Weir", header: []string{"TARGET OF WEIR", "LIMIT", "WORST", "VERDICT", "WHERE"}}
 	for _, v := range r.Verdicts {
-		row(w, v.Target, v.Limit, v.Measured, v.word(), v.Where)
+		t.add(v.Target, v.Limit, v.Measured, v.word(), v.Where)
 	}
+	return t
 }
 
 func (v Verdict) word() string {
@@ -158,23 +185,20 @@ func (v Verdict) word() string {
 	return "MISSED"
 }
 
-// section writes a table of the results that have something to show.
-func (r Report) section(w io.Writer, header []string, has func(CaseResult) bool, write func(CaseResult)) {
-	any := false
+// Failed is the number of results with runs that failed, and of peers that
+// could not take part.
+func (r Report) Failed() int {
+	count := len(r.Skipped)
 	for _, result := range r.Results {
-		if !has(result) {
-			continue
+		if result.Failure != "" {
+			count++
 		}
-		if !any {
-			row(w, header...)
-			any = true
-		}
-		write(result)
 	}
-	if any {
-		row(w)
-	}
+	return count
 }
+
+// id names the case of a result.
+func (c CaseResult) id() string { return c.Group + ": " + c.Case }
 
 // caseKey names a case of a report.
 type caseKey struct{ group, name string }
@@ -207,23 +231,14 @@ func mbps(bps float64) string { return fmt.Sprintf("%.2f", bps/1e6) }
 
 func ms(value float64) string { return fmt.Sprintf("%.3g", value) }
 
+func percent(fraction float64) string { return fmt.Sprintf("%.1f %%", fraction*100) }
+
 func signedPercent(fraction float64) string { return fmt.Sprintf("%+.2f %%", fraction*100) }
 
-// spread is "least-most", or nothing where it says nothing.
+// spread is "least .. most", or nothing where it says nothing.
 func spread(s Spread, format func(float64) string) string {
 	if s.Min == s.Max {
 		return ""
 	}
 	return format(s.Min) + " .. " + format(s.Max)
-}
-
-// Failed is the number of results with runs that failed.
-func (r Report) Failed() int {
-	count := 0
-	for _, result := range r.Results {
-		if result.Failure != "" {
-			count++
-		}
-	}
-	return count
 }

@@ -1,6 +1,9 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Weir's targets.
 const (
@@ -9,6 +12,10 @@ const (
 	targetOvershoot  = 0.01
 	targetLinkUse    = 0.99
 )
+
+// disturbedCPU is the fraction of busy CPUs above which a result says so: what
+// is measured did not always run when it should have.
+const disturbedCPU = 0.9
 
 // worst keeps the largest of some values and where it was found.
 type worst struct {
@@ -27,14 +34,18 @@ func (w *worst) see(value float64, where string) {
 // about is left out; a run that failed is a miss of its own.
 func verdicts(results []CaseResult) []Verdict {
 	var shareError, shortfall, excess, idleLink, settle worst
+	var failed []string
 	var list []Verdict
 	for _, result := range results {
 		if result.Peer != PeerWeir {
 			continue
 		}
-		where := result.Group + ": " + result.Case
+		where := result.id()
+		if result.CPUBusy.Max > disturbedCPU {
+			where += fmt.Sprintf(" (CPUs up to %.0f %% busy)", result.CPUBusy.Max*100)
+		}
 		if result.Failure != "" {
-			list = append(list, Verdict{Target: "every run succeeds", Limit: "all", Measured: result.Failure, Where: where})
+			failed = append(failed, where)
 		}
 		for _, share := range result.Shares {
 			shareError.see(max(share.Error, -share.Error), where+", "+share.Container)
@@ -51,6 +62,12 @@ func verdicts(results []CaseResult) []Verdict {
 		for _, reaction := range result.Reactions {
 			seeReaction(&settle, reaction, result.Runs, where)
 		}
+	}
+	if len(failed) > 0 {
+		list = append(list, Verdict{
+			Target: "every run succeeds", Limit: "all cases",
+			Measured: fmt.Sprintf("%d failed", len(failed)), Where: strings.Join(failed, "; "),
+		})
 	}
 	add := func(w worst, target, limit, measured string, met bool) {
 		if w.found {

@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
@@ -30,6 +32,7 @@ type agentFlags struct {
 	docker   string
 	podman   string
 	replace  bool
+	anySpeed bool
 	verbose  bool
 }
 
@@ -51,10 +54,14 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 			if err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), settings, newLogger(cmd.ErrOrStderr(), f.verbose))
+			return f.run(cmd.Context(), settings, newLogger(cmd.ErrOrStderr(), f.verbose))
 		},
 	}
-	flags := cmd.Flags()
+	f.register(cmd.Flags())
+	return cmd
+}
+
+func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
 	flags.StringVar(&f.uplink, "uplink", "", "network device that is shared out")
 	flags.StringVar(&f.rate, "rate", "", "what the uplink may send, e.g. 100mbit (default: the speed it reports)")
@@ -62,8 +69,8 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 	flags.StringVar(&f.docker, "docker", config.DefaultDockerSocket, "Docker's socket, or none")
 	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
 	flags.BoolVar(&f.replace, "replace", false, "put a qdisc aside that somebody configured on the uplink")
+	flags.BoolVar(&f.anySpeed, "ignore-link-speed", false, "allow a rate above the speed the uplink reports (virtual devices report one that means nothing)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
-	return cmd
 }
 
 // settings joins the config file and the flags, which win.
@@ -91,7 +98,9 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 			return settings, usagef("--rate: %w", err)
 		}
 	}
-	uplink.Replace = uplink.Replace || f.replace
+	if changed("replace") {
+		uplink.Replace = f.replace
+	}
 	if changed("socket") {
 		settings.Socket = g.socket
 	}
@@ -153,13 +162,16 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 // grow; it is a goal, not a bound.
 const memoryLimitBytes = 20 << 20
 
-func runAgent(ctx context.Context, settings config.Config, log *slog.Logger) error {
+func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.Logger) error {
 	debug.SetMemoryLimit(memoryLimitBytes)
+	// One goroutine does the work; more processors would only wake each other.
+	runtime.GOMAXPROCS(1)
 	uplink := settings.Uplinks[0]
 	a, err := agent.New(agent.Config{
 		Uplink:             uplink.Interface,
 		RateBPS:            uplink.RateBPS,
 		Replace:            uplink.Replace,
+		IgnoreLinkSpeed:    f.anySpeed,
 		ReserveBasisPoints: settings.ReserveBasisPoints,
 		Host:               settings.Host,
 		StateDir:           settings.StateDir,

@@ -111,16 +111,13 @@ func (f *benchFlags) parse() (err error) {
 	if options.RateBPS, err = policy.ParseRate(f.rate); err != nil {
 		return usagef("--rate %s %w", f.rate, err)
 	}
-	if options.Repeat < 1 || options.Duration <= 0 || options.Warmup < 0 {
-		return usagef("--repeat and --duration must be positive, --warmup not negative")
-	}
-	if options.Overload <= 1 {
-		return usagef("--overload must be above 1, or UDP senders do not fill the link")
-	}
 	if f.only != "" {
 		if options.Only, err = regexp.Compile(f.only); err != nil {
 			return usagef("--only: %w", err)
 		}
+	}
+	if _, err := options.Cases(); err != nil {
+		return &usageError{err}
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")

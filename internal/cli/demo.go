@@ -1,5 +1,498 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
-func newDemoCommand() *cobra.Command { return &cobra.Command{Use: "demo"} }
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+)
+
+// The bounds of --rate. A slower link has no room for the demo's minimums in
+// whole packets, and the link between namespaces says it is no faster.
+const (
+	minDemoRateBPS = 1_000_000
+	maxDemoRateBPS = 10_000_000_000
+)
+
+func newDemoCommand() *cobra.Command {
+	var (
+		rate     string
+		duration time.Duration
+		noDocker bool
+	)
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show Weir at work on a network of its own",
+		Long: `Show Weir at work: containers start, send, fall silent and get other policies,
+scene by scene, while the live view of 'weir top' shows what each of them gets.
+
+Everything is real and nothing of this machine's is touched: the link is between
+two network namespaces with addresses from 198.18.0.0/15, the containers run in
+a private Docker engine, the agent is this program. All of it is removed at the
+end, also when interrupted. Without a terminal, a picture is printed every second.
+
+Needs root, and Docker installed (it need not run) unless --no-docker is given.`,
+		Example: `  weir demo
+  weir demo --rate 1gbit
+  weir demo --no-docker --duration 30s`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rateBPS, err := policy.ParseRate(rate)
+			switch {
+			case err != nil:
+				return usagef("--rate %s %w", rate, err)
+			case rateBPS < minDemoRateBPS, rateBPS > maxDemoRateBPS:
+				return usagef("--rate %s: give %s to %s", rate, policy.FormatRate(minDemoRateBPS), policy.FormatRate(maxDemoRateBPS))
+			case duration < 0:
+				return usagef("--duration %v is negative", duration)
+			}
+			d := &demo{
+				script: newDemoScript(rateBPS), rateBPS: rateBPS, duration: duration, docker: !noDocker,
+				out: cmd.OutOrStdout(), log: cmd.ErrOrStderr(), places: map[string]place{},
+			}
+			return d.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&rate, "rate", "100mbit", "rate of the link")
+	flags.DurationVar(&duration, "duration", 0, "how long to show (default until interrupted)")
+	flags.BoolVar(&noDocker, "no-docker", false, "use bare network namespaces as containers")
+	return cmd
+}
+
+// demo is one run: the network, the engine, the agent and the containers.
+type demo struct {
+	script   demoScript
+	rateBPS  uint64
+	duration time.Duration // 0: until interrupted
+	docker   bool
+	out, log io.Writer
+
+	binary string
+	dir    string
+	host   *testbed.Host
+	sink   *traffic.Sink
+	engine *testbed.Engine // nil without Docker
+	agent  *demoAgent
+	client *server.Client
+	places map[string]place
+}
+
+func (d *demo) run(ctx context.Context) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("the demo makes a network of its own and needs root: run it with sudo")
+	}
+	if err := d.checkPrograms(); err != nil {
+		return err
+	}
+	// A terminal that is closed and a pipe that nobody reads any more end the
+	// demo as Ctrl-C does, not halfway.
+	endings := []os.Signal{syscall.SIGHUP, syscall.SIGPIPE}
+	ctx, stop := signal.NotifyContext(ctx, endings...)
+	defer stop()
+	defer func() {
+		if ctx.Err() != nil {
+			err = nil // what broke off did so because of that
+		}
+		endings = append(endings, os.Interrupt, syscall.SIGTERM)
+		// An impatient second Ctrl-C does not end the removal, nor the programs
+		// it starts, which inherit this. Nothing comes after the removal.
+		signal.Ignore(endings...)
+		d.say("Removing everything again.")
+		err = errors.Join(err, d.close())
+	}()
+	if err := d.setUp(ctx); err != nil {
+		return err
+	}
+	return d.show(ctx)
+}
+
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
+
+// checkPrograms says what is missing before anything is made.
+func (d *demo) checkPrograms() error {
+	needs := []struct{ program, pkg string }{
+		{"ip", "iproute2"}, {"nsenter", "util-linux"}, {"sysctl", "procps"}, {"iptables", "iptables"},
+	}
+	if d.docker {
+		needs = append(needs, struct{ program, pkg string }{"busybox", "busybox-static"})
+		_, err := exec.LookPath("dockerd")
+		if err != nil {
+			return errors.New("dockerd is not installed: apt-get install docker.io (its service need not run), or leave it out with --no-docker")
+		}
+	}
+	for _, need := range needs {
+		if _, err := exec.LookPath(need.program); err != nil {
+			return fmt.Errorf("%s is not installed: apt-get install %s", need.program, need.pkg)
+		}
+	}
+	return nil
+}
+
+// setUp makes the stage. What it made by the time it fails, close removes.
+func (d *demo) setUp(ctx context.Context) (err error) {
+	if d.binary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if d.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+		return fmt.Errorf("make a folder for the demo: %w", err)
+	}
+	d.say("Making two network namespaces and a link of %s between them.", policy.FormatRate(d.rateBPS))
+	if d.host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
+		return err
+	}
+	err = testbed.InNetNS(d.host.PeerNetNSPath(), func() (err error) {
+		d.sink, err = traffic.NewSink(demoPort, len(d.script.actors))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if d.docker {
+		d.say("Starting a private Docker engine; that takes some seconds.")
+		d.engine, err = testbed.StartEngine(ctx, testbed.EngineOptions{
+			NetNSPath:   d.host.NetNSPath(),
+			BridgeCIDR:  d.host.EngineBridgeCIDR().String(),
+			AddressPool: d.host.EngineAddressPool().String(),
+		})
+		if err != nil {
+			return fmt.Errorf("%w (--no-docker does without)", err)
+		}
+		if err := d.engine.ImportBinary(ctx, demoImage, map[string]string{"/bin/weir": d.binary}); err != nil {
+			return err
+		}
+	}
+	return d.startAgent(ctx)
+}
+
+const (
+	// demoImage has this program and a shell in it.
+	demoImage = "weir-demo"
+	// demoPort is where the first container sends to, the others to the ports
+	// after it.
+	demoPort = 5201
+	// demoPatience bounds each wait for something that takes a moment.
+	demoPatience = 15 * time.Second
+	demoPoll     = 20 * time.Millisecond
+)
+
+func (d *demo) socket() string { return filepath.Join(d.dir, "weir.sock") }
+
+// netns is where the agent is told to look for a container that is no more
+// than a namespace: a link that is made when the container "starts".
+func (d *demo) netns(name string) string { return filepath.Join(d.dir, "netns-"+name) }
+
+func (d *demo) startAgent(ctx context.Context) error {
+	config := filepath.Join(d.dir, "weir.yaml")
+	if err := d.writeConfig(config); err != nil {
+		return err
+	}
+	args := []string{
+		"agent", "--uplink", d.host.UplinkName, "--rate", policy.FormatRate(d.rateBPS),
+		"--config", config, "--socket", d.socket(), "--state-dir", filepath.Join(d.dir, "state"),
+		"--podman", "none", "--docker", "none",
+	}
+	if d.docker {
+		args[len(args)-1] = d.engine.Socket()
+	}
+	d.say("Starting weir agent --uplink %s --rate %s.", d.host.UplinkName, policy.FormatRate(d.rateBPS))
+	log, err := os.Create(filepath.Join(d.dir, "agent.log"))
+	if err != nil {
+		return fmt.Errorf("make the agent's log: %w", err)
+	}
+	defer log.Close()
+	cmd := d.host.Command(context.WithoutCancel(ctx), d.binary, args...)
+	cmd.Stderr = log
+	if d.agent, err = startDemoAgent(cmd); err != nil {
+		return err
+	}
+	d.client = server.NewClient(d.socket())
+	return d.until(ctx, "the agent answers", func(ctx context.Context) error {
+		_, err := d.client.Status(ctx)
+		return err
+	})
+}
+
+// writeConfig names the containers that no engine knows. JSON is YAML.
+func (d *demo) writeConfig(path string) error {
+	type entry struct {
+		Name   string            `json:"name"`
+		NetNS  string            `json:"netns"`
+		Labels map[string]string `json:"labels"`
+	}
+	var config struct {
+		Containers []entry `json:"containers,omitempty"`
+	}
+	if !d.docker {
+		for _, a := range d.script.actors {
+			config.Containers = append(config.Containers, entry{a.name, d.netns(a.name), a.labels})
+		}
+	}
+	text, err := json.Marshal(config)
+	if err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the agent's configuration: %w", err)
+	}
+	return nil
+}
+
+// until waits until ready has no error.
+func (d *demo) until(ctx context.Context, what string, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-d.agent.ended:
+			return d.agentEnded()
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w; the agent's log ends with:\n%s", what, err, d.lastWords())
+		case <-time.After(demoPoll):
+		}
+	}
+}
+
+func (d *demo) agentEnded() error {
+	if d.agent.err == nil {
+		return errors.New("somebody ended the demo's agent")
+	}
+	return fmt.Errorf("the agent ended: %w; its log ends with:\n%s", d.agent.err, d.lastWords())
+}
+
+// lastWords is the end of the agent's log.
+func (d *demo) lastWords() string {
+	const most = 2000
+	log, err := os.ReadFile(filepath.Join(d.dir, "agent.log"))
+	if err != nil {
+		return err.Error()
+	}
+	text := strings.TrimSpace(string(log))
+	return text[max(0, len(text)-most):]
+}
+
+// start implements stage.
+func (d *demo) start(ctx context.Context, a actor) error {
+	if _, started := d.places[a.name]; started {
+		return nil
+	}
+	var err error
+	if d.docker {
+		_, err = d.engine.Run(ctx, testbed.RunOptions{Name: a.name, Image: demoImage, Labels: a.labels})
+		d.places[a.name] = &dockerPlace{engine: d.engine, name: a.name}
+	} else {
+		var c *testbed.NetContainer
+		if c, err = d.host.AddContainer(ctx, a.name); err == nil {
+			d.places[a.name] = &netnsPlace{path: c.NetNSPath()}
+			err = os.Symlink(c.NetNSPath(), d.netns(a.name))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return d.until(ctx, a.name+" is under control", func(ctx context.Context) error {
+		containers, err := d.client.Containers(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range containers {
+			if c.Name == a.name && c.EntitledBPS > 0 {
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
+}
+
+// speak implements stage.
+func (d *demo) speak(ctx context.Context, a actor) error {
+	options := a.load
+	options.Target = netip.AddrPortFrom(d.host.PeerAddr, demoPort+a.port)
+	return d.places[a.name].speak(ctx, options)
+}
+
+// silence implements stage.
+func (d *demo) silence(ctx context.Context, a actor) error { return d.places[a.name].silence(ctx) }
+
+// set implements stage.
+func (d *demo) set(ctx context.Context, a actor, change v1.PolicyChange) error {
+	_, err := d.client.Set(ctx, a.name, change)
+	return err
+}
+
+// reset implements stage.
+func (d *demo) reset(ctx context.Context, a actor) error {
+	_, err := d.client.Reset(ctx, a.name)
+	return err
+}
+
+// close removes everything, and tries the rest where something fails.
+func (d *demo) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*demoPatience)
+	defer cancel()
+	var problems []error
+	for _, p := range d.places {
+		p.close()
+	}
+	if d.agent != nil {
+		problems = append(problems, d.agent.end(ctx, d.client))
+	}
+	if d.engine != nil {
+		problems = append(problems, d.engine.Stop(ctx))
+	}
+	if d.sink != nil {
+		problems = append(problems, d.sink.Close())
+	}
+	if d.host != nil {
+		problems = append(problems, d.host.Close())
+	}
+	if d.dir != "" {
+		problems = append(problems, os.RemoveAll(d.dir))
+	}
+	return errors.Join(problems...)
+}
+
+// place is where an actor runs.
+type place interface {
+	speak(context.Context, traffic.SenderOptions) error
+	silence(context.Context) error
+	close()
+}
+
+// dockerPlace is a container in which `weir traffic send` is run.
+type dockerPlace struct {
+	engine *testbed.Engine
+	name   string
+	ended  chan struct{} // closed when it has sent its last; nil before the first
+}
+
+func (p *dockerPlace) speak(ctx context.Context, options traffic.SenderOptions) error {
+	args := []string{
+		"weir", "traffic", "send", "--to", options.Target.String(), "--protocol", string(options.Protocol),
+		"--connections", strconv.Itoa(max(options.Connections, 1)),
+		"--segments", strconv.Itoa(max(options.SegmentsPerSend, 1)), "--duration", "24h",
+	}
+	if options.RateBPS > 0 {
+		args = append(args, "--rate", policy.FormatRate(options.RateBPS))
+	}
+	ended := make(chan struct{})
+	p.ended = ended
+	go func() {
+		// That it failed shows in the picture: the container is silent.
+		_, _ = p.engine.Exec(ctx, p.name, args...)
+		close(ended)
+	}()
+	return nil
+}
+
+func (p *dockerPlace) silence(ctx context.Context) error {
+	if _, err := p.engine.Exec(ctx, p.name, "killall", "weir"); err != nil {
+		return err
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (*dockerPlace) close() {} // ends with the engine
+
+// netnsPlace is a namespace in which this process has sockets.
+type netnsPlace struct {
+	path   string
+	sender *traffic.Sender // nil while silent
+}
+
+func (p *netnsPlace) speak(ctx context.Context, options traffic.SenderOptions) error {
+	return testbed.InNetNS(p.path, func() (err error) {
+		if p.sender, err = traffic.NewSender(ctx, options); err != nil {
+			return err
+		}
+		p.sender.Start(traffic.MonotonicNS())
+		return nil
+	})
+}
+
+func (p *netnsPlace) silence(context.Context) error {
+	p.close()
+	return nil
+}
+
+func (p *netnsPlace) close() {
+	if p.sender != nil {
+		p.sender.Stop()
+		p.sender = nil
+	}
+}
+
+// demoAgent is the running agent.
+type demoAgent struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error // why, once ended is closed
+}
+
+func startDemoAgent(cmd *exec.Cmd) (*demoAgent, error) {
+	// A Ctrl-C at the terminal is for us; we end the agent in our own time.
+	// Should we be killed, the kernel ends it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
+	p := &demoAgent{cmd: cmd, ended: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// Pdeathsig is about the thread, which must live as long as we do.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start the agent: %w", err)
+	}
+	return p, nil
+}
+
+// end takes the agent down as `weir down` does, and by force if it will not.
+func (p *demoAgent) end(ctx context.Context, client *server.Client) error {
+	down, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	if err := client.Down(down); err != nil {
+		// It may not have come far enough to answer. Signalling one that has
+		// ended fails, which is as well.
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-down.Done():
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return errors.New("the agent did not end by itself and was killed")
+	}
+}

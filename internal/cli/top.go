@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -140,7 +141,13 @@ const (
 	minBarWidth  = 10
 	maxBarWidth  = 50
 	maxNameWidth = 24
+	// stateWidth is what a state and the beginning of its reason take.
+	stateWidth = 13
 )
+
+// dispensable are the columns that a narrow terminal does without, in the
+// order in which they go.
+var dispensable = []string{"QUEUED", "MIN", "MAX", "DROPPED", "WEIGHT", "ENTITLED"}
 
 // renderTop draws a picture for a terminal that is width characters wide.
 func renderTop(picture topPicture, width int) string {
@@ -158,7 +165,16 @@ func renderTop(picture topPicture, width int) string {
 		}
 		used += columns[i] + 2
 	}
-	barWidth := min(max(width-used-10, minBarWidth), maxBarWidth)
+	hidden := map[int]bool{}
+	for _, name := range dispensable {
+		if used+minBarWidth+stateWidth <= width {
+			break
+		}
+		i := slices.Index(header, name)
+		hidden[i] = true
+		used -= columns[i] + 2
+	}
+	barWidth := min(max(width-used-stateWidth, minBarWidth), maxBarWidth)
 
 	var b strings.Builder
 	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, width), " ") + "\n") }
@@ -170,6 +186,9 @@ func renderTop(picture topPicture, width int) string {
 	for i, row := range table {
 		var text strings.Builder
 		for j, cell := range row {
+			if hidden[j] {
+				continue
+			}
 			pad := strings.Repeat(" ", columns[j]-utf8.RuneCountInString(cell))
 			if j == 0 {
 				text.WriteString(cell + pad + "  ")
@@ -191,7 +210,7 @@ func renderTop(picture topPicture, width int) string {
 func bar(part, mark float64, width int) string {
 	const eighths = " ▏▎▍▌▋▊▉"
 	filled := int(part*float64(width)*8 + 0.5)
-	at := int(mark * float64(width))
+	at := min(int(mark*float64(width)), width-1)
 	var b strings.Builder
 	for i := range width {
 		switch rest := filled - i*8; {

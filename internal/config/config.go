@@ -40,7 +40,7 @@ import (
 const (
 	DefaultPath         = "/etc/weir/weir.yaml"
 	DefaultSocket       = "/run/weir/weir.sock"
-	DefaultStateDir     = "/var/lib/weir"
+	DefaultStateDir     = "/run/weir"
 	DefaultDockerSocket = "/var/run/docker.sock"
 	DefaultPodmanSocket = "/run/podman/podman.sock"
 

@@ -59,23 +59,14 @@ func (e *OpError) Error() string { return fmt.Sprintf("tc %s: %v", e.Op, e.Err) 
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// ClassStats are the counters of one class.
-type ClassStats struct {
-	Handle         Handle
-	SentBytes      uint64
-	SentPackets    uint32
-	DroppedPackets uint32
-	BacklogBytes   uint32
-	BacklogPackets uint32
-}
-
 // TC speaks to the kernel's traffic control in the network namespace in which
 // it was opened. It is not safe for concurrent use.
 type TC struct {
-	conn *netlink.Conn
+	conn  *netlink.Conn
+	stats *classStatsReader
 }
 
-// OpenTC opens a netlink socket in the caller's network namespace.
+// OpenTC opens netlink sockets in the caller's network namespace.
 func OpenTC() (*TC, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
@@ -83,11 +74,18 @@ func OpenTC() (*TC, error) {
 	}
 	// The kernel's own words for a refusal; older kernels have none.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
-	return &TC{conn: conn}, nil
+	stats, err := newClassStatsReader()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &TC{conn: conn, stats: stats}, nil
 }
 
-// Close closes the socket.
-func (t *TC) Close() error { return t.conn.Close() }
+// Close closes the sockets.
+func (t *TC) Close() error {
+	t.stats.close()
+	return t.conn.Close()
+}
 
 // sizeofTcmsg is the size of struct tcmsg (include/uapi/linux/rtnetlink.h).
 const sizeofTcmsg = 20
@@ -271,44 +269,7 @@ func (t *TC) Classes(ifindex int) ([]Class, error) {
 // ClassStats appends to dst the counters of the classes of a device that
 // keep accepts.
 func (t *TC) ClassStats(ifindex int, keep func(Handle) bool, dst []ClassStats) ([]ClassStats, error) {
-	err := t.dump(getClass, ifindex, func(handle, _ Handle, attrs []byte) error {
-		if !keep(handle) {
-			return nil
-		}
-		stats, err := parseStats(attrs)
-		stats.Handle = handle
-		dst = append(dst, stats)
-		return err
-	})
-	return dst, err
-}
-
-// parseStats reads TCA_STATS2 (include/uapi/linux/gen_stats.h).
-func parseStats(attrs []byte) (ClassStats, error) {
-	const (
-		statsBasic = 1 // bytes u64, packets u32
-		statsQueue = 3 // qlen, backlog, drops, requeues, overlimits u32
-	)
-	var s ClassStats
-	err := eachAttribute(attrs, func(ad *netlink.AttributeDecoder) error {
-		if ad.Type() != unix.TCA_STATS2 {
-			return nil
-		}
-		return eachAttribute(ad.Bytes(), func(ad *netlink.AttributeDecoder) error {
-			b := ad.Bytes()
-			switch {
-			case ad.Type() == statsBasic && len(b) >= 12:
-				s.SentBytes = binary.NativeEndian.Uint64(b)
-				s.SentPackets = binary.NativeEndian.Uint32(b[8:])
-			case ad.Type() == statsQueue && len(b) >= 12:
-				s.BacklogPackets = binary.NativeEndian.Uint32(b)
-				s.BacklogBytes = binary.NativeEndian.Uint32(b[4:])
-				s.DroppedPackets = binary.NativeEndian.Uint32(b[8:])
-			}
-			return nil
-		})
-	})
-	return s, err
+	return t.stats.read(ifindex, keep, dst)
 }
 
 // HasFilters says whether a filter hangs on a qdisc of a device.

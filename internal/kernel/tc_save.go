@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -98,7 +100,7 @@ func hasObject(objects []SavedObject, handle Handle) bool {
 func (t *TC) Restore(ifindex int, objects []SavedObject) error {
 	var errs []error
 	for _, o := range objects {
-		options := Unknown{Name: o.Kind, Raw: string(o.Options), Nested: o.Nested}
+		options := Unknown{Name: o.Kind, Raw: string(o.settable()), Nested: o.Nested}
 		op := Op{Verb: Add}
 		if o.IsClass {
 			if !configurableClasses[o.Kind] {
@@ -113,6 +115,21 @@ func (t *TC) Restore(ifindex int, objects []SavedObject) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// settable are the options in the form that the kernel takes, where that is
+// not the form in which it gives them.
+func (o SavedObject) settable() []byte {
+	if o.Kind != "htb" || o.IsClass {
+		return o.Options
+	}
+	// HTB tells its version with a minor number below, and takes it without
+	// (net/sched/sch_htb.c, htb_dump and htb_init).
+	options := bytes.Clone(o.Options)
+	if glob := attribute(options, tcaHTBInit); len(glob) >= sizeofHTBGlob {
+		binary.NativeEndian.PutUint32(glob, htbVersion)
+	}
+	return options
 }
 
 // configurableClasses are the qdiscs whose classes somebody adds; those of

@@ -16,11 +16,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/kernel"
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -tags linux -target amd64,arm64 meter ../../bpf/meter.bpf.c -- -O2 -g -Wall -Werror -I/usr/include/x86_64-linux-gnu
@@ -61,13 +62,16 @@ type Snapshot struct {
 
 // Meter counts until it is closed.
 type Meter struct {
-	options    Options
-	objects    meterObjects
-	attachment attachment
-	totals     *ebpf.Memory
-	series     *ebpf.Memory
-	buffer     []byte
+	options Options
+	objects meterObjects
+	hook    *kernel.Hook // nil while nothing is attached
+	totals  *ebpf.Memory
+	series  *ebpf.Memory
+	buffer  []byte
 }
+
+// programName is the name of the program in bpf/meter.bpf.c.
+const programName = "meter"
 
 // New loads the program and attaches it to options.Interface, which must be
 // in the calling thread's network namespace.
@@ -113,24 +117,26 @@ func (m *Meter) start() (err error) {
 	if m.series, err = m.objects.Series.Memory(); err != nil {
 		return fmt.Errorf("map the meter's series: %w", err)
 	}
-	iface, err := net.InterfaceByName(m.options.Interface)
+	device, err := kernel.LinkByName(m.options.Interface)
 	if err != nil {
 		return fmt.Errorf("find interface %s: %w", m.options.Interface, err)
 	}
-	m.attachment, err = attach(iface.Index, m.objects.Meter)
-	if err != nil {
+	hook := kernel.Hook{Ifindex: device.Index}
+	if err := hook.Attach(m.objects.Meter, nil); err != nil {
 		return fmt.Errorf("attach the meter to interface %s: %w", m.options.Interface, err)
 	}
+	m.hook = &hook
 	return nil
 }
 
-// Close detaches the program and frees everything. The meter's memory must
-// not be read afterwards. Closing twice is allowed.
+// Close detaches the program and frees everything; like New, it must run in
+// the network namespace of the interface. Nothing may be read afterwards.
+// Closing twice is allowed.
 func (m *Meter) Close() error {
 	var detached error
-	if m.attachment != nil {
-		detached = m.attachment.Close()
-		m.attachment = nil
+	if m.hook != nil {
+		detached = m.hook.Detach(programName)
+		m.hook = nil
 	}
 	return errors.Join(detached, m.objects.Close())
 }
@@ -145,7 +151,7 @@ func (m *Meter) Snapshot() (Snapshot, error) {
 // SnapshotInto reads all counters into s without allocating, for samplers.
 // s.Slots must have room for every slot.
 func (m *Meter) SnapshotInto(s *Snapshot) error {
-	s.MonotonicNS = MonotonicNS()
+	s.MonotonicNS = monotonicNS()
 	if _, err := m.totals.ReadAt(m.buffer, 0); err != nil {
 		return fmt.Errorf("read the meter's totals: %w", err)
 	}
@@ -163,9 +169,9 @@ func decodeCounter(b []byte) Counter {
 	}
 }
 
-// MonotonicNS is the time of CLOCK_MONOTONIC, the clock of every timestamp of
+// monotonicNS is the time of CLOCK_MONOTONIC, the clock of every timestamp of
 // this package and of bpf_ktime_get_ns.
-func MonotonicNS() int64 {
+func monotonicNS() int64 {
 	var ts unix.Timespec
 	// It cannot fail: the clock exists and the pointer is valid.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

@@ -58,7 +58,7 @@ func newBed(t *testing.T) *bed {
 			t.Error(err)
 		}
 		for range 2 {
-			if err := b.meter.Close(); err != nil {
+			if err := testbed.InNetNS(host.PeerNetNSPath(), b.meter.Close); err != nil {
 				t.Error(err)
 			}
 		}

@@ -14,8 +14,8 @@ func TestCounterMatchesTheProgram(t *testing.T) {
 	if size := spec.Maps["totals"].ValueSize; size != counterBytes {
 		t.Errorf("struct counter has %d bytes, Go reads %d", size, counterBytes)
 	}
-	if program := spec.Programs["meter"]; program.Type != ebpf.SchedCLS {
-		t.Errorf("the program is a %s, want a tc program", program.Type)
+	if program := spec.Programs[programName]; program == nil || program.Type != ebpf.SchedCLS {
+		t.Errorf("there is no tc program named %s", programName)
 	}
 }
 

@@ -28,7 +28,7 @@ func (m *Meter) StartSeries() (originNS int64, err error) {
 	if _, err := m.series.WriteAt(make([]byte, m.series.Size()), 0); err != nil {
 		return 0, fmt.Errorf("clear the meter's series: %w", err)
 	}
-	originNS = MonotonicNS()
+	originNS = monotonicNS()
 	if err := m.objects.OriginNs.Set(uint64(originNS)); err != nil {
 		return 0, fmt.Errorf("start the meter's series: %w", err)
 	}
@@ -46,7 +46,7 @@ func (m *Meter) Series() (Series, error) {
 		return Series{}, errors.New("read the meter's series: it was not started")
 	}
 	s := Series{OriginNS: int64(origin), BinWidth: m.options.BinWidth}
-	over := int((MonotonicNS() - s.OriginNS) / int64(s.BinWidth))
+	over := int((monotonicNS() - s.OriginNS) / int64(s.BinWidth))
 	over = min(over, m.options.Bins)
 	row := make([]byte, over*8)
 	for slot := range m.options.Slots {

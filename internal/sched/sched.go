@@ -66,6 +66,10 @@ type Backend interface {
 	Remove() error
 }
 
+// ControlBPS is what a scheduler guarantees to control traffic on a link of
+// rateBPS. Guarantees of classes fit the link if they leave that.
+func ControlBPS(rateBPS uint64) uint64 { return rateBPS / 100 }
+
 // packetTimeMicroseconds is how long the uplink may be held by one packet.
 const packetTimeMicroseconds = 250
 

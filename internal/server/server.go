@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -60,6 +61,9 @@ func New(a Agent, log *slog.Logger) http.Handler {
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&change); err != nil {
 			return nil, &badRequestError{fmt.Errorf("read the policy: %w", err)}
+		}
+		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+			return nil, &badRequestError{errors.New("read the policy: something follows it")}
 		}
 		return a.Set(r.Context(), r.PathValue("name"), change)
 	}))
@@ -130,6 +134,9 @@ func Listen(path, group string) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
 		return nil, fmt.Errorf("another weir agent listens on %s: stop it, or give this one another --socket", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("open the agent's socket: %s is there and is not a socket: move it away, or give another --socket", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open the agent's socket: %w", err)

@@ -288,8 +288,9 @@ func (e *Engine) startKeeper(ctx context.Context) error {
 		buf := make([]byte, len("ready\n"))
 		_, err := io.ReadFull(out, buf)
 		ready <- err == nil
-		io.Copy(io.Discard, out)
-		cmd.Wait()
+		// How the keeper ended shows in what it left.
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
 		close(e.keeperEnd)
 	}()
 	select {
@@ -307,10 +308,15 @@ func (e *Engine) startKeeper(ctx context.Context) error {
 // daemonEnv is a small environment: proxies and DOCKER_* settings of the
 // caller are not meant for a private engine.
 func daemonEnv(extra ...string) []string {
-	return append([]string{
+	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LC_ALL=C",
-	}, extra...)
+	}
+	// scripts/leakcheck.sh knows by it what a test run started.
+	if run, ok := os.LookupEnv("WEIR_TEST_RUN"); ok {
+		env = append(env, "WEIR_TEST_RUN="+run)
+	}
+	return append(env, extra...)
 }
 
 // inNamespaces is a command in the engine's network namespace and, if asked
@@ -488,7 +494,7 @@ func (e *Engine) endDaemon(ctx context.Context, signal syscall.Signal) error {
 	case <-ctx.Done():
 	case <-timeout.C:
 	}
-	d.cmd.Process.Kill()
+	_ = d.cmd.Process.Kill() // fails if it has ended
 	<-d.end
 	// Not bounded by ctx: Stop is often called with one that has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
@@ -511,7 +517,7 @@ func (e *Engine) endContainerd(ctx context.Context) error {
 		return fmt.Errorf("read the process ID of containerd: %w", err)
 	}
 	for e.owns(pid) {
-		syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, syscall.SIGKILL) // fails if it has ended
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("end containerd: %w", ctx.Err())
@@ -549,7 +555,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		select {
 		case <-e.keeperEnd:
 		case <-time.After(keepTimeout):
-			e.keeper.Process.Kill()
+			_ = e.keeper.Process.Kill() // fails if it has ended
 			<-e.keeperEnd
 			err = errors.Join(err, fmt.Errorf("the engine's keeper did not end within %v: %s", keepTimeout, strings.TrimSpace(e.keeperErr.String())))
 		}

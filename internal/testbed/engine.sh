@@ -11,6 +11,9 @@
 #   DIR    the engine's directory; removed at the end
 #   NAME   the cgroup of the engine's containers and the value of WEIR_ENGINE
 #          in the environment of the engine's own processes
+#
+# What the trap calls looks unreachable to shellcheck:
+# shellcheck shell=sh disable=SC2317
 set -u
 dir=$1
 name=$2
@@ -41,13 +44,13 @@ cleanup() {
 	if [ -n "$pid" ] && grep -qzxF -- "$mark" "/proc/$pid/environ" 2>/dev/null; then
 		kill -TERM "$pid"
 		tries=0
-		while kill -0 "$pid" 2>/dev/null && [ $tries -lt 100 ]; do
+		while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 100 ]; do
 			sleep 0.1
 			tries=$((tries + 1))
 		done
 	fi
 	tries=0
-	while pids=$(survivors); [ -n "$pids" ] && [ $tries -lt 100 ]; do
+	while pids=$(survivors); [ -n "$pids" ] && [ "$tries" -lt 100 ]; do
 		# The list is of numbers and must be split.
 		# shellcheck disable=SC2086
 		kill -KILL $pids 2>/dev/null

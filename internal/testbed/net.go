@@ -180,7 +180,9 @@ func (h *Host) build(ctx context.Context) error {
 func (h *Host) buildBridge(ctx context.Context) error {
 	ns, plan := h.hostNS(), h.addresses
 	commands := [][]string{
-		{"-n", ns, "link", "add", bridgeName, "type", "bridge"},
+		// With an address of its own: otherwise it takes the lowest of its
+		// ports', and what containers know of it is wrong when one joins.
+		{"-n", ns, "link", "add", bridgeName, "address", plan.bridgeMAC, "type", "bridge"},
 		{"-n", ns, "link", "set", bridgeName, "up"},
 	}
 	if h.options.Attachment != AttachBridged {

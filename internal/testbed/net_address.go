@@ -32,6 +32,7 @@ type addressPlan struct {
 	host6, peer6, bridge6 netip.Prefix
 	engineBridge          netip.Prefix
 	enginePool            netip.Prefix
+	bridgeMAC             string
 }
 
 // newAddressPlan picks a plan at random among those that overlap with no
@@ -79,7 +80,8 @@ func fillPlan(block netip.Prefix, random [8]byte) (addressPlan, error) {
 			return addressPlan{}, err
 		}
 	}
-	var plan addressPlan
+	// The second bit of the first byte: locally administered.
+	plan := addressPlan{bridgeMAC: net.HardwareAddr{2, random[3], random[4], random[5], random[6], random[7]}.String()}
 	var problems []error
 	for _, step := range []struct {
 		into   *netip.Prefix

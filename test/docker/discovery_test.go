@@ -463,9 +463,34 @@ func TestLeakCheckFindsLeaks(t *testing.T) {
 	sleep := exec.Command("sleep", "60")
 	sleep.Env = []string{"WEIR_ENGINE=" + filepath.Base(dir)}
 	check(t, sleep.Start())
-	defer sleep.Wait()
-	defer sleep.Process.Kill()
+	defer func() {
+		_ = sleep.Process.Kill()
+		_ = sleep.Wait()
+	}()
 	if left := leaks([]string{filepath.Base(dir)}); len(left) != 2 {
 		t.Errorf("found %v, want a directory and a process", left)
 	}
+}
+
+func TestDiscoveryOfOverlay(t *testing.T) {
+	engine, netns := newEngine(t, testbed.EngineOptions{})
+	run(t, "ip", "-n", netns, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+	run(t, "ip", "-n", netns, "addr", "add", "198.18.250.1/30", "dev", "up0")
+	run(t, "ip", "-n", netns, "link", "set", "up0", "up")
+	run(t, "ip", "-n", netns, "link", "set", "up1", "up")
+	_, err := engine.API().SwarmInit(t.Context(), client.SwarmInitOptions{
+		ListenAddr: "198.18.250.1:2377", AdvertiseAddr: "198.18.250.1",
+		DefaultAddrPool: []netip.Prefix{netip.MustParsePrefix("198.19.64.0/18")}, SubnetSize: 24,
+	})
+	check(t, err)
+	_, err = engine.CreateNetwork(t.Context(), testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
+	check(t, err)
+	w := watch(t, engine)
+	w.snapshot()
+	c := mustRun(t, engine, testbed.RunOptions{Name: "one", Network: "over"})
+	if got := w.updated(c.ID, nil).Updated; !slices.Equal(got.NetworkDrivers, []string{"overlay"}) {
+		t.Errorf("got %+v", got)
+	}
+	check(t, engine.Remove(t.Context(), "one"))
+	w.removed(c.ID)
 }

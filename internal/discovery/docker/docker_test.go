@@ -154,7 +154,9 @@ func (e *fakeEngine) serveList(w http.ResponseWriter, _ *http.Request) {
 	if listed != nil {
 		listed()
 	}
-	json.NewEncoder(w).Encode(list)
+	if err := json.NewEncoder(w).Encode(list); err != nil {
+		e.t.Error(err)
+	}
 }
 
 func (e *fakeEngine) serveInspect(w http.ResponseWriter, r *http.Request) {

@@ -36,7 +36,11 @@ func ip(t *testing.T, args ...string) {
 func TestNamedNamespacesComeAndGo(t *testing.T) {
 	name := prefix + "a"
 	path := "/run/netns/" + name
-	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
+	t.Cleanup(func() {
+		if t.Failed() { // perhaps in between
+			_ = exec.Command("ip", "netns", "del", name).Run()
+		}
+	})
 	events := watch(t, discovery.Container{Name: "a", NetNSPath: path})
 	if e := next(t, events); e.Snapshot == nil || len(e.Snapshot.Containers) != 0 {
 		t.Fatalf("got %+v", e)

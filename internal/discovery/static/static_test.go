@@ -3,7 +3,6 @@ package static
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,12 +88,6 @@ func TestPathThatIsNoMountIsPolled(t *testing.T) {
 }
 
 func TestProcessStartStaysTheSame(t *testing.T) {
-	sleep := exec.Command("sleep", "60")
-	if err := sleep.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer sleep.Wait()
-	defer sleep.Process.Kill()
 	first, err := processStart("self")
 	if err != nil {
 		t.Fatal(err)

@@ -48,21 +48,26 @@ func (b *Backend) Forget() { b.known = nil }
 // Apply implements sched.Backend.
 func (b *Backend) Apply(want sched.Tree) error {
 	err := b.apply(want)
-	if err == nil {
-		return nil
-	}
-	// Either the kernel has no fq_codel, or its state is not what we
-	// remember: look and try once more.
-	if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
-		b.leaf = leafBFIFO
-	}
-	b.Forget()
-	if err := b.apply(want); err != nil {
+	for range retries {
+		if err == nil {
+			return nil
+		}
+		// Either the kernel has no fq_codel, or its state is not what we
+		// remember: look and try once more.
+		if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
+			b.leaf = leafBFIFO
+		}
 		b.Forget()
-		return err
+		err = b.apply(want)
 	}
-	return nil
+	if err != nil {
+		b.Forget()
+	}
+	return err
 }
+
+// retries: both reasons for a refusal may apply, one after the other.
+const retries = 2
 
 func (b *Backend) apply(tree sched.Tree) error {
 	b.controlQueue = leafQdisc(tree.ControlNumber)
@@ -86,15 +91,37 @@ func (b *Backend) apply(tree sched.Tree) error {
 }
 
 // lacksQdisc says whether err holds the kernel's refusal of a kind of qdisc
-// that it does not have.
+// that it does not have. A class that is not there is refused with the same
+// number.
 func lacksQdisc(err error, kind string) bool {
+	var qdiscs []*kernel.Qdisc
+	refusedClass := map[kernel.Handle]bool{}
+	for _, refused := range refusals(err) {
+		switch op := refused.Op; {
+		case op.Class != nil:
+			refusedClass[op.Class.Handle] = true
+		case op.Verb == kernel.Add && op.Qdisc.Options.Kind() == kind && errors.Is(refused, unix.ENOENT):
+			qdiscs = append(qdiscs, op.Qdisc)
+		}
+	}
+	return slices.ContainsFunc(qdiscs, func(q *kernel.Qdisc) bool { return !refusedClass[q.Parent] })
+}
+
+// refusals lists what the kernel refused.
+func refusals(err error) []*kernel.OpError {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
-		return slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return lacksQdisc(err, kind) })
+		var list []*kernel.OpError
+		for _, err := range joined.Unwrap() {
+			list = append(list, refusals(err)...)
+		}
+		return list
 	}
 	var refused *kernel.OpError
-	return errors.As(err, &refused) && refused.Op.Qdisc != nil &&
-		refused.Op.Qdisc.Options.Kind() == kind && errors.Is(err, unix.ENOENT)
+	if errors.As(err, &refused) {
+		return []*kernel.OpError{refused}
+	}
+	return nil
 }
 
 // observe reads what of ours the kernel has.

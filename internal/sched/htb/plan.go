@@ -12,9 +12,9 @@
 // Method. Three levels, because HTB serves lower levels strictly first
 // (net/sched/sch_htb.c, htb_dequeue):
 //
-//	tbf   7e10:         the link: rate C, plus half a percent
+//	tbf   7e10:         the link: rate C
 //	htb   7e11:
-//	  7e11:ffff         root: rate C. Lends what is idle at this instant.
+//	  7e11:ffff         root: rate C'. Lends what is idle at this instant.
 //	    7e11:2          control traffic, first
 //	    7e11:4010       a container's share: rate = its allocation now
 //	      7e11:10       its leaf: rate = its guarantee
@@ -24,16 +24,17 @@
 // containers fit the link, so they hold whatever the level above says and
 // whoever starts to send, with no action by the agent. Above it, a container
 // is served up to its allocation, which the control loop sets for those that
-// are sending now; the allocations of the senders sum to C, which makes the
-// shares exact. What somebody leaves idle until the loop has noticed is lent
+// are sending now; the allocations of the senders sum to C' (C less a
+// thousandth), which makes the shares exact. What somebody leaves idle until the loop has noticed is lent
 // by the root, so the link is never idle while anyone has traffic.
 //
 // When a container wakes up, guarantees plus allocations exceed C until the
 // loop has run (or for good, when the agent is dead). The token bucket filter
 // around HTB then holds the sum to C, and the strict order of levels gives the
-// guarantees first. Half a percent keeps it out of the way the rest of the
-// time. It also cuts up packets that are too large for the link's rate and
-// that no limit at their source caught.
+// guarantees first. The thousandth keeps it out of the way the rest of the
+// time: when it does hold something back, the shares above the guarantees are
+// only as exact as HTB's turns. It also cuts up packets that are too large for
+// the link's rate and that no limit at their source caught.
 //
 // Limits. One lock for the device; 8 priorities; bursts are as exact as the
 // kernel's timers.
@@ -77,10 +78,8 @@ const (
 	queueMilliseconds = 20
 	queuePackets      = 10
 
-	// controlDivisor and controlCeilDivisor are the parts of the link that
-	// control traffic is guaranteed and limited to: it must never starve, and
-	// nobody may use it to get around a share.
-	controlDivisor     = 100
+	// controlCeilDivisor is the part of the link that control traffic is
+	// limited to: nobody may use it to get around a share.
 	controlCeilDivisor = 20
 
 	// directPackets is the queue of packets without a class. There are none:
@@ -94,9 +93,19 @@ const (
 	lowestPrio = 7
 
 	// peakBytesPerSec is a rate no link has: the kernel takes the limit of a
-	// packet's size only along with a peak rate.
-	peakBytesPerSec = 1 << 40
+	// packet's size only along with a peak rate. At this one 64 KB take less
+	// than the nanosecond that the kernel counts in. At a lower one a packet
+	// that was queued before the limit was lowered would never get its tokens,
+	// and stop the uplink for good (net/sched/sch_tbf.c, tbf_dequeue).
+	peakBytesPerSec = 1 << 48
 )
+
+// sharedDivisor: HTB gives out all of the link but this part, so that the
+// token bucket filter around it does not hold anything back.
+const sharedDivisor = 1000
+
+// shared is what HTB gives out of a rate.
+func shared(bps uint64) uint64 { return bps - bps/sharedDivisor }
 
 // state is the queueing of one device: what is wanted, or what is there.
 type state struct {
@@ -118,10 +127,9 @@ func desired(tree sched.Tree, leaf leafKind) state {
 	linkRate := bytesPerSec(tree.RateBPS)
 	linkBurst := burstBytes(tree.RateBPS, burstMilliseconds, packetBytes)
 
-	outerRate := linkRate + linkRate/200
 	link := kernel.TBF{
-		RateBytesPerSec: outerRate,
-		Burst:           kernel.BurstTicks(2*linkBurst+65536, outerRate),
+		RateBytesPerSec: linkRate,
+		Burst:           kernel.BurstTicks(2*linkBurst+65536, linkRate),
 		// HTB's leaves hold the packets; this only has to be larger.
 		LimitBytes: 1 << 30,
 	}
@@ -151,9 +159,12 @@ func desired(tree sched.Tree, leaf leafKind) state {
 			}})
 	}
 
-	class(rootClass, kernel.HandleRoot, tree.RateBPS, tree.RateBPS, linkBurst, packetBytes, 0)
+	// Of classes that have others below them the kernel neither uses nor
+	// changes quantum and prio (htb_change_class).
+	const innerQuantum, innerPrio = sched.FrameBytes, 0
+	class(rootClass, kernel.HandleRoot, shared(tree.RateBPS), shared(tree.RateBPS), linkBurst, innerQuantum, innerPrio)
 	class(leafClass(tree.ControlNumber), rootClass,
-		tree.RateBPS/controlDivisor, tree.RateBPS/controlCeilDivisor,
+		sched.ControlBPS(tree.RateBPS), tree.RateBPS/controlCeilDivisor,
 		burstBytes(tree.RateBPS/controlCeilDivisor, ceilBurstMilliseconds, packetBytes), packetBytes, 0)
 	s.qdiscs = append(s.qdiscs, leafOf(tree.ControlNumber, tree.RateBPS/controlCeilDivisor, packetBytes, leafBFIFO))
 
@@ -165,9 +176,12 @@ func desired(tree sched.Tree, leaf leafKind) state {
 		if ceilBPS < tree.RateBPS {
 			ceilBurst = burstBytes(ceilBPS, ceilBurstMilliseconds, packetBytes)
 		}
-		q, p := quantum(c), prio(c)
-		class(shareClass(c.Number), rootClass, max(c.AllocatedBPS, c.GuaranteedBPS), tree.RateBPS, linkBurst, q, p)
-		class(leafClass(c.Number), shareClass(c.Number), min(c.GuaranteedBPS, ceilBPS), ceilBPS, ceilBurst, q, p)
+		// A class that sent a packet owes its tokens, as time at its rate, and
+		// a higher rate does not forgive the debt (htb_change_class): from next
+		// to nothing, up to a minute. A packet a second bounds it to a second.
+		share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), tree.RateBPS))
+		class(shareClass(c.Number), rootClass, share, tree.RateBPS, linkBurst, innerQuantum, innerPrio)
+		class(leafClass(c.Number), shareClass(c.Number), min(c.GuaranteedBPS, ceilBPS), ceilBPS, ceilBurst, quantum(c), prio(c))
 		s.qdiscs = append(s.qdiscs, leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, leaf))
 	}
 	return s
@@ -238,10 +252,16 @@ func fqCodel(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
 	const (
 		defaultTargetMicroseconds   = 5000
 		defaultIntervalMicroseconds = 100_000
+		maxTargetMicroseconds       = 10_000_000
 		memoryLimitBytes            = 4 << 20
+		// The kernel keeps times so exactly; see kernel.FqCodel.
+		unitMicroseconds = 100
 	)
-	packetMicroseconds := uint64(packetBytes) * 8 * 1e6 / max(rateBPS, 1)
-	target := quantize(max(defaultTargetMicroseconds, packetMicroseconds*3/2))
+	packetMicroseconds := min(uint64(packetBytes)*8*1e6/max(rateBPS, 1), maxTargetMicroseconds)
+	target := uint32(defaultTargetMicroseconds)
+	if needed := packetMicroseconds * 3 / 2; needed > defaultTargetMicroseconds {
+		target = quantize(needed/unitMicroseconds) * unitMicroseconds
+	}
 	return kernel.FqCodel{
 		TargetMicroseconds:   target,
 		IntervalMicroseconds: max(defaultIntervalMicroseconds, 20*target),
@@ -266,29 +286,43 @@ func quantize(v uint64) uint32 {
 // last and children first.
 func plan(want, have state) []kernel.Op {
 	var ops []kernel.Op
+	if misplaced(want, have) {
+		ops = append(ops, kernel.Op{Verb: kernel.Delete, Qdisc: &have.qdiscs[have.root()]})
+		have = state{}
+	}
 	haveQdisc := make(map[kernel.Handle]kernel.Qdisc, len(have.qdiscs))
+	haveAt := make(map[kernel.Handle]kernel.Qdisc, len(have.qdiscs))
 	for _, q := range have.qdiscs {
-		haveQdisc[q.Handle] = q
+		haveQdisc[q.Handle], haveAt[q.Parent] = q, q
 	}
 	haveClass := make(map[kernel.Handle]kernel.Class, len(have.classes))
 	for _, c := range have.classes {
 		haveClass[c.Handle] = c
 	}
 
+	remove := func(q kernel.Qdisc) {
+		ops = append(ops, kernel.Op{Verb: kernel.Delete, Qdisc: &q})
+		delete(haveQdisc, q.Handle)
+		delete(haveAt, q.Parent)
+	}
 	qdisc := func(q kernel.Qdisc) {
 		old, there := haveQdisc[q.Handle]
-		switch {
-		case !there:
-			ops = append(ops, kernel.Op{Verb: kernel.Add, Qdisc: &q})
-		case old.Parent != q.Parent || old.Options.Kind() != q.Options.Kind():
-			ops = append(ops, kernel.Op{Verb: kernel.Delete, Qdisc: &old}, kernel.Op{Verb: kernel.Add, Qdisc: &q})
-		case !sameOptions(old.Options, q.Options):
-			ops = append(ops, kernel.Op{Verb: kernel.Change, Qdisc: &q})
+		if there && old.Parent == q.Parent && old.Options.Kind() == q.Options.Kind() {
+			if !sameOptions(old.Options, q.Options) {
+				ops = append(ops, kernel.Op{Verb: kernel.Change, Qdisc: &q})
+			}
+			return
 		}
+		if there {
+			remove(old)
+		}
+		if other, taken := haveAt[q.Parent]; taken {
+			remove(other)
+		}
+		ops = append(ops, kernel.Op{Verb: kernel.Add, Qdisc: &q})
 	}
 
 	// The link and HTB, then classes, then their queues.
-	const trunk = 2
 	for _, q := range want.qdiscs[:min(trunk, len(want.qdiscs))] {
 		qdisc(q)
 	}
@@ -317,6 +351,42 @@ func plan(want, have state) []kernel.Op {
 		}
 	}
 	return ops
+}
+
+// trunk is how many qdiscs of a state hold classes: the link and HTB, which
+// come first.
+const trunk = 2
+
+// root is the index of the device's root qdisc, or -1.
+func (s state) root() int {
+	return slices.IndexFunc(s.qdiscs, func(q kernel.Qdisc) bool { return q.Parent == kernel.HandleRoot })
+}
+
+// misplaced says whether a part of have that holds others is not where it is
+// wanted, or not of the kind. The kernel can neither move nor convert it, nor
+// change HTB's own parameters (htb_qdisc_ops has no change), so all is made
+// anew. Only somebody else's tc, or a Weir that did it differently, leads here.
+func misplaced(want, have state) bool {
+	if have.root() < 0 {
+		return false
+	}
+	for _, q := range want.qdiscs[:min(trunk, len(want.qdiscs))] {
+		for _, old := range have.qdiscs {
+			_, isHTB := q.Options.(kernel.HTB)
+			if old.Handle == q.Handle && (old.Parent != q.Parent || old.Options.Kind() != q.Options.Kind() || isHTB && old.Options != q.Options) ||
+				old.Handle != q.Handle && old.Parent == q.Parent {
+				return true
+			}
+		}
+	}
+	parents := make(map[kernel.Handle]kernel.Handle, len(have.classes))
+	for _, c := range have.classes {
+		parents[c.Handle] = c.Parent
+	}
+	return slices.ContainsFunc(want.classes, func(c kernel.Class) bool {
+		parent, there := parents[c.Handle]
+		return there && parent != c.Parent
+	})
 }
 
 // sameOptions compares what the kernel has with what is wanted. The kernel

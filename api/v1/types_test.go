@@ -1,0 +1,102 @@
+package v1_test
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// The names that programs read from `weir ps -o json` and from the socket. They
+// are a contract: names may be added here, none changed or taken away.
+var contract = map[string]struct {
+	value any
+	// names, and of which JSON type they are
+	names map[string]string
+}{
+	"container": {v1.Container{}, map[string]string{
+		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object",
+		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
+		"sent_bytes": "number", "dropped_packets": "number", "state": "string", "reason": "string",
+	}},
+	"policy": {v1.Policy{}, map[string]string{
+		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",
+		"latency_ms": "number", "class": "string",
+	}},
+	"policy change": {v1.PolicyChange{
+		Weight: new(string), Min: new(string), Max: new(string), Priority: new(string), Latency: new(string), Class: new(string),
+	}, map[string]string{
+		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string",
+	}},
+	"status": {v1.Status{Sources: []v1.Source{}}, map[string]string{
+		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
+		"scheduler": "string", "state": "string", "reason": "string", "sources": "array",
+	}},
+	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
+	"error":  {v1.Error{}, map[string]string{"error": "string"}},
+}
+
+func jsonType(v any) string {
+	switch v.(type) {
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "bool"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	}
+	return "null"
+}
+
+func TestNames(t *testing.T) {
+	for what, c := range contract {
+		data, err := json.Marshal(c.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(data, &fields); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for name, value := range fields {
+			got[name] = jsonType(value)
+		}
+		// A field that is zero is there, too: nobody has to guess its default.
+		if !maps.Equal(got, c.names) {
+			t.Errorf("%s: %v\nwant %v", what, got, c.names)
+		}
+		if n := reflect.TypeOf(c.value).NumField(); n != len(c.names) {
+			t.Errorf("%s has %d fields, the contract %d names", what, n, len(c.names))
+		}
+	}
+}
+
+// A change says nothing about what it leaves.
+func TestEmptyChange(t *testing.T) {
+	if data, err := json.Marshal(v1.PolicyChange{}); err != nil || string(data) != "{}" {
+		t.Errorf("%s (%v)", data, err)
+	}
+}
+
+func TestValues(t *testing.T) {
+	modes := []v1.Mode{v1.ModeBridge, v1.ModeHost, v1.ModeMacvlan, v1.ModeIPvlan, v1.ModeOverlay, v1.ModeNone}
+	if want := []v1.Mode{"bridge", "host", "macvlan", "ipvlan", "overlay", "none"}; !slices.Equal(modes, want) {
+		t.Errorf("modes %v", modes)
+	}
+	states := []v1.State{v1.StateOK, v1.StateDegraded, v1.StateRejected}
+	if want := []v1.State{"ok", "degraded", "rejected"}; !slices.Equal(states, want) {
+		t.Errorf("states %v", states)
+	}
+	classes := []v1.Class{v1.ClassNone, v1.ClassEF, v1.ClassAF, v1.ClassBE, v1.ClassAuto}
+	if want := []v1.Class{"", "ef", "af", "be", "auto"}; !slices.Equal(classes, want) {
+		t.Errorf("classes %v", classes)
+	}
+}

@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+const first, last = classify.NumberFirst, classify.NumberLast
+
+func TestAssign(t *testing.T) {
+	assign := func(t *testing.T, r *registry, preferred uint16) *container {
+		t.Helper()
+		c := &container{}
+		if !r.assign(c, preferred) {
+			t.Fatalf("no number for one who prefers %d", preferred)
+		}
+		if r.byNumber[c.number] != c {
+			t.Fatalf("number %d is somebody else's", c.number)
+		}
+		return c
+	}
+	for _, tc := range []struct {
+		name            string
+		taken           []uint16
+		next, preferred uint16
+		want            uint16
+	}{
+		{"the first", nil, first, 0, first},
+		{"the next", []uint16{first}, first + 1, 0, first + 1},
+		{"over those that are taken", []uint16{first + 1, first + 2}, first + 1, 0, first + 3},
+		{"around the end", []uint16{last}, last, 0, first},
+		{"around the end and over those that are taken", []uint16{last, first}, last, 0, first + 1},
+		{"the preferred one", []uint16{first}, first + 1, first + 7, first + 7},
+		{"the first, preferred", nil, first + 3, first, first},
+		{"the last, preferred", nil, first, last, last},
+		{"another, where the preferred one is taken", []uint16{first + 7}, first, first + 7, first},
+		{"another, where the host's is preferred", nil, first, classify.NumberHost, first},
+		{"another, where the control class's is preferred", nil, first, classify.NumberControl, first},
+		{"another, where one beyond all is preferred", nil, first, last + 1, first},
+		{"another, where a share's is preferred", nil, first, 0xffff, first},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRegistry()
+			r.next = tc.next
+			for _, n := range tc.taken {
+				r.byNumber[n] = &container{number: n}
+			}
+			if c := assign(t, r, tc.preferred); c.number != tc.want {
+				t.Errorf("number %d, want %d", c.number, tc.want)
+			}
+		})
+	}
+
+	t.Run("not again at once", func(t *testing.T) {
+		r := newRegistry()
+		c := assign(t, r, 0)
+		r.release(c)
+		if c.number != 0 || len(r.byNumber) > 0 {
+			t.Errorf("released, but number %d, %v", c.number, r.byNumber)
+		}
+		r.release(c) // has none: nothing happens
+		if next := assign(t, r, 0); next.number != first+1 {
+			t.Errorf("number %d right after its last holder", next.number)
+		}
+	})
+	t.Run("all in use", func(t *testing.T) {
+		r := newRegistry()
+		for range int(last) - int(first) + 1 {
+			assign(t, r, 0)
+		}
+		for _, preferred := range []uint16{0, first, last} {
+			if c := (&container{}); r.assign(c, preferred) || c.number != 0 {
+				t.Fatalf("number %d was given twice", c.number)
+			}
+		}
+		free := r.byNumber[first+99]
+		r.release(free)
+		if c := assign(t, r, 0); c.number != first+99 {
+			t.Errorf("number %d, while only %d is free", c.number, first+99)
+		}
+	})
+	t.Run("any order of coming and going", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			r := newRegistry()
+			var running []*container
+			for range rapid.IntRange(1, 60).Draw(t, "steps") {
+				if len(running) > 0 && rapid.Bool().Draw(t, "stop") {
+					i := rapid.IntRange(0, len(running)-1).Draw(t, "who")
+					r.release(running[i])
+					running = append(running[:i], running[i+1:]...)
+					continue
+				}
+				c := &container{}
+				if !r.assign(c, rapid.SampledFrom([]uint16{0, 0, first, first + 1, first + 5, last, 3, 0xffff}).Draw(t, "preferred")) {
+					t.Fatal("no number")
+				}
+				running = append(running, c)
+			}
+			seen := map[uint16]bool{}
+			for _, c := range running {
+				if c.number < first || c.number > last || seen[c.number] || r.byNumber[c.number] != c {
+					t.Fatalf("number %d", c.number)
+				}
+				seen[c.number] = true
+			}
+			if len(r.byNumber) != len(running) || len(r.controlled()) != len(running) {
+				t.Fatalf("%d numbers for %d containers", len(r.byNumber), len(running))
+			}
+			for i, c := range r.controlled() {
+				if i > 0 && c.number <= r.controlled()[i-1].number {
+					t.Fatal("not in the order of numbers")
+				}
+			}
+		})
+	})
+}
+
+func TestState(t *testing.T) {
+	const obstacle = "its network cannot be looked at: gone"
+	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
+	const said = `weir.min="fast": is not a rate (no minimum applies)`
+	set := policy.Default()
+	for _, tc := range []struct {
+		name   string
+		c      container
+		state  v1.State
+		reason string
+	}{
+		{"nothing wrong", container{}, v1.StateOK, ""},
+		{"not controlled", container{obstacle: obstacle}, v1.StateDegraded, obstacle},
+		{"a wrong label", container{problems: problem}, v1.StateDegraded, said},
+		{"a wrong label, overridden", container{problems: problem, override: &set}, v1.StateOK, ""},
+		{"a latency", container{labelPolicy: v1.Policy{LatencyMS: 20}}, v1.StateDegraded, "weir.latency is not in force: this version does not bound delay"},
+		{"a class", container{labelPolicy: v1.Policy{Class: v1.ClassEF}}, v1.StateDegraded, "weir.class is not in force: this version does not order packets within a container"},
+		{"refused", container{refused: errors.New("minimum 9mbit cannot be guaranteed")}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
+		{
+			"everything", container{obstacle: obstacle, problems: problem, refused: errors.New("too much")},
+			v1.StateRejected, obstacle + "; " + said + "; too much",
+		},
+	} {
+		state, reason := tc.c.state()
+		if state != tc.state || reason != tc.reason {
+			t.Errorf("%s: %s, %q; want %s, %q", tc.name, state, reason, tc.state, tc.reason)
+		}
+	}
+}
+
+// What a container's policy becomes on its way to the scheduler.
+func TestClass(t *testing.T) {
+	c := &container{number: 17, guaranteed: 5, allocatedBPS: 9, admittedBPS: 3,
+		labelPolicy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}
+	if got := c.competitor(11); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: 11}) {
+		t.Errorf("competitor %+v", got)
+	}
+	got := c.class()
+	if got.Number != 17 || got.GuaranteedBPS != 5 || got.AllocatedBPS != 9 || got.CeilingBPS != 80 || got.Weight != 300 || got.Priority != 7 {
+		t.Errorf("class %+v", got)
+	}
+	c.override = &v1.Policy{Weight: 1}
+	if got := c.class(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 {
+		t.Errorf("class of what was set %+v", got)
+	}
+}
+
+func TestContainersInOrderOfStart(t *testing.T) {
+	r := newRegistry()
+	for _, c := range []discovery.Container{
+		{Name: "b", ID: "2", StartedAt: epoch.Add(1)},
+		{Name: "b", ID: "1", StartedAt: epoch.Add(1)},
+		{Name: "z", ID: "9", StartedAt: epoch},
+		{Name: "a", ID: "3", StartedAt: epoch.Add(1)},
+		{Name: "static", ID: "4"}, // no time: was always there
+	} {
+		r.byKey[key{"docker", c.ID}] = &container{Container: c}
+	}
+	got := ""
+	for _, c := range r.all() {
+		got += c.ID
+	}
+	if got != "49312" {
+		t.Errorf("order %s", got)
+	}
+}

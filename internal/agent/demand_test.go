@@ -1,0 +1,248 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func TestDemandWindow(t *testing.T) {
+	for _, tc := range []struct {
+		rateBPS uint64
+		want    time.Duration
+	}{
+		{10e9, 30 * time.Millisecond},
+		{10e6, 30 * time.Millisecond},
+		{4.1e6, 30 * time.Millisecond},
+		{1e6, 121120 * time.Microsecond},
+		{100e3, time.Second},
+		{0, time.Second},
+	} {
+		if got := demandWindow(tc.rateBPS); got != tc.want {
+			t.Errorf("at %d bit/s: %s, want %s", tc.rateBPS, got, tc.want)
+		}
+	}
+}
+
+// One look each, every 10 ms.
+func TestDemandLooks(t *testing.T) {
+	const unlimited = alloc.Unlimited
+	type look struct {
+		bytes, backlog uint64
+		want           uint64
+	}
+	for _, tc := range []struct {
+		name  string
+		looks []look
+	}{
+		{"silence", []look{{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}},
+		{"greedy from the first moment", []look{{1000, 500, 0}, {2000, 500, unlimited}, {3000, 1, unlimited}}},
+		{
+			"a queue seen once proves nothing",
+			[]look{{0, 0, 0}, {0, 500, 0}, {0, 0, 0}, {0, 500, 0}, {0, 0, 0}, {0, 500, 0}, {0, 500, unlimited}},
+		},
+		{
+			"nor does an empty one", // 12500 bytes in 10 ms are 10 Mbit/s
+			[]look{{0, 9, 0}, {12500, 9, unlimited}, {25000, 0, unlimited}, {37500, 9, unlimited}, {50000, 0, unlimited}, {62500, 0, 10_500_000}},
+		},
+		{
+			"a steady rate has five percent of headroom",
+			[]look{{0, 0, 0}, {12500, 0, 10_500_000}, {25000, 0, 10_500_000}, {37500, 0, 10_500_000}},
+		},
+		{
+			"a little less changes nothing, a little more does", // 10, 9.33, 9 and 10.7 Mbit/s over three looks
+			[]look{{0, 0, 0}, {12500, 0, 10_500_000}, {25000, 0, 10_500_000}, {35000, 0, 10_500_000}, {46250, 0, 10_500_000}, {65000, 0, 11_200_000}},
+		},
+		{"counters that start anew are no rate", []look{{1e6, 0, 0}, {2e6, 0, 840_000_000}, {0, 0, 0}, {0, 0, 0}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var m demandMeter
+			before := uint64(0)
+			for i, l := range tc.looks {
+				changed := m.observe(epoch.Add(time.Duration(i)*10*time.Millisecond), minWindow, l.bytes, l.backlog)
+				if m.demandBPS != l.want && m.demandBPS+1 != l.want { // rounding
+					t.Errorf("look %d: %d, want %d", i, m.demandBPS, l.want)
+				}
+				if changed != (m.demandBPS != before) {
+					t.Errorf("look %d: %d after %d, and changed is %t", i, m.demandBPS, before, changed)
+				}
+				if m.lastOffered() != l.bytes {
+					t.Errorf("look %d: last offered %d", i, m.lastOffered())
+				}
+				before = m.demandBPS
+			}
+		})
+	}
+}
+
+// sender is one whose packets the meter looks at, at times that the agent does
+// not keep exactly.
+type sender struct {
+	t        *rapid.T
+	meter    demandMeter
+	window   time.Duration
+	now      time.Time
+	offered  float64
+	rateBPS  float64
+	changes  int
+	interval time.Duration
+}
+
+func newSender(t *rapid.T, linkBPS uint64) *sender {
+	return &sender{
+		t: t, window: demandWindow(linkBPS), now: epoch, interval: 10 * time.Millisecond,
+		offered: float64(rapid.Uint64Range(0, 1<<50).Draw(t, "sent before")),
+	}
+}
+
+// look lets time pass and looks; whole frames count.
+func (s *sender) look(backlogBytes uint64) {
+	step := s.interval + time.Duration(rapid.Int64Range(0, int64(5*time.Millisecond)).Draw(s.t, "late by"))
+	s.now = s.now.Add(step)
+	s.offered += s.rateBPS / 8 * step.Seconds()
+	frames := uint64(s.offered) / sched.FrameBytes
+	if s.meter.observe(s.now, s.window, frames*sched.FrameBytes, backlogBytes) {
+		s.changes++
+	}
+}
+
+func (s *sender) lookFor(d time.Duration, backlogBytes uint64) {
+	for end := s.now.Add(d); s.now.Before(end); {
+		s.look(backlogBytes)
+	}
+}
+
+// A sender that gets all it wants is allowed for what it sends and some
+// headroom, and the estimate keeps still.
+func TestDemandOfSteadySender(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		link := uint64(rapid.SampledFrom([]float64{1e6, 10e6, 100e6, 1e9, 10e9}).Draw(t, "link"))
+		s := newSender(t, link)
+		s.rateBPS = float64(link) * rapid.Float64Range(0.001, 0.9).Draw(t, "part of the link")
+		s.lookFor(2*s.window, 0)
+
+		// A frame more or less in the window is what a rate cannot tell.
+		frame := sched.FrameBytes * 8 / s.window.Seconds()
+		s.changes = 0
+		for range 40 {
+			s.look(0)
+			got := float64(s.meter.demandBPS)
+			if got < s.rateBPS-frame {
+				t.Fatalf("%.0f bit/s sent, %.0f allowed for (a frame is %.0f)", s.rateBPS, got, frame)
+			}
+			// At most what holdPercent lets stand.
+			if got > (s.rateBPS+frame)*1.05/0.85 {
+				t.Fatalf("%.0f bit/s sent, %.0f allowed for (a frame is %.0f)", s.rateBPS, got, frame)
+			}
+			if frame < s.rateBPS/50 && (got < s.rateBPS || got > s.rateBPS*1.15) {
+				t.Fatalf("%.0f bit/s sent smoothly, %.0f allowed for", s.rateBPS, got)
+			}
+		}
+		if frame < s.rateBPS/50 && s.changes > 0 {
+			t.Fatalf("%d changes of the estimate of a smooth sender", s.changes)
+		}
+	})
+}
+
+func TestDemandOfGreedySender(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSender(t, 100e6)
+		s.rateBPS = rapid.Float64Range(0, 50e6).Draw(t, "before")
+		s.lookFor(rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, time.Second}).Draw(t, "for"), 0)
+		s.rateBPS = 100e6
+		backlog := rapid.Uint64Range(1, 1<<20)
+		for range glances {
+			s.look(backlog.Draw(t, "backlog"))
+		}
+		if s.meter.demandBPS != alloc.Unlimited || !s.meter.settled() {
+			t.Fatalf("demand %d after %d looks at a queue", s.meter.demandBPS, glances)
+		}
+		s.changes = 0
+		s.lookFor(time.Second, 1500)
+		if s.changes > 0 {
+			t.Fatalf("%d changes while nothing changed", s.changes)
+		}
+	})
+}
+
+// A sender that stops is forgotten within the window and two looks: everybody
+// waits for what it leaves.
+func TestDemandOfSenderThatStops(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		link := uint64(rapid.SampledFrom([]float64{1e6, 100e6, 10e9}).Draw(t, "link"))
+		s := newSender(t, link)
+		s.rateBPS = float64(link) * rapid.Float64Range(0.01, 1).Draw(t, "part of the link")
+		s.lookFor(3*s.window, rapid.SampledFrom([]uint64{0, 1500}).Draw(t, "backlog"))
+		s.rateBPS = 0
+		stopped := s.now
+		for s.meter.demandBPS > 0 {
+			s.look(0)
+			if s.now.Sub(stopped) > s.window+2*15*time.Millisecond {
+				t.Fatalf("demand %d at %s after the last packet", s.meter.demandBPS, s.now.Sub(stopped))
+			}
+		}
+	})
+}
+
+// The meter's memory is one window, however long it runs.
+func TestDemandKeepsOneWindow(t *testing.T) {
+	var m demandMeter
+	for i := range 10_000 {
+		m.observe(epoch.Add(time.Duration(i)*10*time.Millisecond), minWindow, uint64(i), 0)
+	}
+	if len(m.samples) > 5 || cap(m.samples) > 16 {
+		t.Errorf("%d samples in room for %d", len(m.samples), cap(m.samples))
+	}
+}
+
+func TestRateMeter(t *testing.T) {
+	var m rateMeter
+	if got := m.bps(); got != 0 {
+		t.Errorf("before any sample: %d", got)
+	}
+	at, bytes := epoch, uint64(1<<40)
+	m.observe(at, bytes)
+	if got := m.bps(); got != 0 {
+		t.Errorf("after one sample: %d", got)
+	}
+	step := func(n int, perStep uint64) {
+		for range n {
+			at, bytes = at.Add(statsInterval), bytes+perStep
+			m.observe(at, bytes)
+		}
+	}
+	step(1, 250_000) // 10 Mbit/s
+	if got := m.bps(); got != 10_000_000 {
+		t.Errorf("after the first 200 ms: %d", got)
+	}
+	step(20, 250_000)
+	if got := m.bps(); got != 10_000_000 {
+		t.Errorf("steady: %d", got)
+	}
+	if len(m.samples) != 6 {
+		t.Errorf("%d samples of 200 ms in a second", len(m.samples))
+	}
+	step(1, 1_250_000) // a second's worth at once
+	if got := m.bps(); got != 18_000_000 {
+		t.Errorf("burst: %d", got)
+	}
+	step(5, 0)
+	if got := m.bps(); got != 0 {
+		t.Errorf("a second after the end: %d", got)
+	}
+	bytes = 0
+	step(1, 100) // the class was made anew
+	if got := m.bps(); got != 0 {
+		t.Errorf("counters that start anew: %d", got)
+	}
+	step(6, 250_000)
+	if got := m.bps(); got != 10_000_000 {
+		t.Errorf("a second later: %d", got)
+	}
+}

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/alloc"
+)
+
+// serve runs the requests of a bench as Run does, until the test ends.
+func (b *bench) serve() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case request := <-b.requests:
+				request()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	b.t.Cleanup(func() { cancel(); <-done })
+	return context.Background()
+}
+
+func ptr(s string) *string { return &s }
+
+func TestFind(t *testing.T) {
+	b := newBench(t, 100e6)
+	web := b.start("web")
+	web.ID = "aaaa1111bbbb2222"
+	db := b.start("db")
+	db.ID = "aaaa3333bbbb4444"
+	// A name that looks like the start of somebody's ID.
+	odd := b.start("aaaa3333")
+	odd.ID = "cccc"
+	twins := []*container{b.start("twin"), b.start("twin")}
+	for _, tc := range []struct {
+		name string
+		want *container
+		err  error
+		says string
+	}{
+		{"web", web, nil, ""},
+		{"aaaa1111bbbb2222", web, nil, ""},
+		{"aaaa1", web, nil, ""},
+		{"aaaa", nil, ErrAmbiguous, "aaaa1111bbbb (docker)"},
+		{"aaa", nil, ErrUnknown, "weir ps"}, // too short for an ID
+		{"aaaa3333", odd, nil, ""},
+		{"cccc", odd, nil, ""},
+		{"twin", nil, ErrAmbiguous, twins[0].ID},
+		{twins[1].ID, twins[1], nil, ""},
+		{"host", b.host, nil, ""},
+		{"", nil, ErrUnknown, ""},
+		{"nobody", nil, ErrUnknown, `"nobody"`},
+		{"WEB", nil, ErrUnknown, ""},
+	} {
+		got, err := b.find(tc.name)
+		if got != tc.want || !errors.Is(err, tc.err) || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("find %q: %+v, %v", tc.name, got, err)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	b := newBench(t, 100e6)
+	a, c := b.start("a", "min=50mbit", "weight=200"), b.start("c", "min=30mbit")
+	ctx := b.serve()
+	set := func(name string, change v1.PolicyChange) (v1.Container, error) {
+		t.Helper()
+		return b.Set(ctx, name, change)
+	}
+
+	view, err := set("a", v1.PolicyChange{Min: ptr("60mbit"), Max: ptr("80mbit")})
+	if err != nil || view.Policy.MinBPS != 60e6 || view.Policy.MaxBPS != 80e6 || view.Policy.Weight != 200 || view.State != v1.StateOK {
+		t.Errorf("set: %+v, %v", view, err)
+	}
+	if a.admittedBPS != 60e6 {
+		t.Errorf("admitted %d", a.admittedBPS)
+	}
+	applied := b.scheduler.applied[len(b.scheduler.applied)-1]
+	if applied.Classes[1].CeilingBPS != 80e6 {
+		t.Errorf("the scheduler was told %+v", applied.Classes[1])
+	}
+	if saved, err := openStore(filepath.Dir(b.store.path), "up0"); err != nil || saved.state.Containers[0].Override == nil {
+		t.Errorf("what was set is not saved: %v, %+v", err, saved)
+	}
+
+	// What is refused changes nothing, not even what would have been fine.
+	before := a.policy()
+	for _, tc := range []struct {
+		name   string
+		change v1.PolicyChange
+		err    error
+		says   string
+	}{
+		{"a", v1.PolicyChange{Weight: ptr("300"), Min: ptr("66mbit")}, ErrRefused, "at most 65mbit"},
+		{"a", v1.PolicyChange{Weight: ptr("300"), Max: ptr("fast")}, ErrRefused, "max"},
+		{"a", v1.PolicyChange{Max: ptr("10mbit")}, ErrRefused, "above the maximum"},
+		{"host", v1.PolicyChange{Weight: ptr("300")}, ErrRefused, "config file"},
+		{"nobody", v1.PolicyChange{Weight: ptr("300")}, ErrUnknown, ""},
+	} {
+		_, err := set(tc.name, tc.change)
+		if !errors.Is(err, tc.err) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("set %s: %v", tc.name, err)
+		}
+		if a.policy() != before || a.admittedBPS != 60e6 || a.refused != nil || b.host.policy().Weight != 100 {
+			t.Errorf("set %s: changed to %+v", tc.name, a.policy())
+		}
+	}
+	var floor *alloc.FloorError
+	if _, err := set("a", v1.PolicyChange{Min: ptr("66mbit")}); !errors.As(err, &floor) || floor.OthersBPS != 30e6 || floor.HeldBPS != 60e6 {
+		t.Errorf("refusal %v", err)
+	}
+
+	// The last bit that is free is free.
+	if _, err := set("a", v1.PolicyChange{Min: ptr("65mbit")}); err != nil || a.admittedBPS != 65e6 {
+		t.Errorf("set to all that is free: %v", err)
+	}
+	if view, err = b.Reset(ctx, "a"); err != nil || view.Policy.MinBPS != 50e6 || view.Policy.MaxBPS != 0 || a.admittedBPS != 50e6 {
+		t.Errorf("reset: %+v, %v", view, err)
+	}
+	if _, err := set("c", v1.PolicyChange{Min: ptr("45mbit")}); err != nil || c.admittedBPS != 45e6 {
+		t.Errorf("what was reset is free for others: %v", err)
+	}
+	if _, err := b.Reset(ctx, "nobody"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("reset nobody: %v", err)
+	}
+	if _, err := set("a", v1.PolicyChange{Min: ptr("none")}); err != nil || a.admittedBPS != 0 {
+		t.Errorf("no minimum: %v, %d", err, a.admittedBPS)
+	}
+}
+
+func TestContainersAndStatus(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.start("second").StartedAt = epoch.AddDate(1, 0, 0)
+	b.start("first")
+	ctx := b.serve()
+	list, err := b.Containers(ctx)
+	if err != nil || len(list) != 3 || list[0].Name != "first" || list[1].Name != "second" || list[2].Name != "host" {
+		t.Errorf("containers %+v, %v", list, err)
+	}
+	if h := list[2]; h.Mode != v1.ModeHost || h.State != v1.StateOK || h.Runtime != "host" {
+		t.Errorf("host class %+v", h)
+	}
+	status, err := b.Status(ctx)
+	if err != nil || status.Uplink != "up0" || status.RateBPS != 100e6 || status.ReserveBPS != 5e6 ||
+		status.Scheduler != "fake" || status.State != v1.StateOK || status.Version != "test" {
+		t.Errorf("status %+v, %v", status, err)
+	}
+	b.uplink.reason = errors.New("up0 is gone")
+	if status, err = b.Status(ctx); err != nil || status.State != v1.StateDegraded || status.Reason != "up0 is gone" {
+		t.Errorf("status of a lost uplink %+v, %v", status, err)
+	}
+}
+
+// A request to an agent that is stuck ends with its context.
+func TestRequestsEnd(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := b.Containers(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}

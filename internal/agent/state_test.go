@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+func fullState() stateFile {
+	return stateFile{
+		Version: stateVersion, Uplink: "up0",
+		Replaced: []kernel.SavedObject{
+			{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot, Kind: "htb", Options: []byte{0, 1, 0xff}, Nested: true},
+			{IsClass: true, Handle: kernel.NewHandle(1, 2), Parent: kernel.HandleRoot, Kind: "htb"},
+		},
+		Containers: []savedContainer{
+			{
+				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Labels: map[string]string{"weir.min": "10mbit"},
+				NetNSPath: "/proc/1/ns/net", Interface: "eth0", StartedAt: epoch, Number: 16, AdmittedBPS: 10e6,
+				Override: &v1.Policy{Weight: 300, MinBPS: 10e6, LatencyMS: 2.5, Class: v1.ClassEF},
+				Attached: []savedAttachment{{Interface: "eth0", HostIfindex: 7, GSOMaxBytes: 65536}},
+			},
+			{ID: "fedcba", Runtime: "static", NetNSPath: "/run/netns/x", HostNetwork: true, SharesNetwork: "cafe"},
+		},
+	}
+}
+
+func TestStateRoundTrip(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
+	s, err := openStore(dir, "up0")
+	if err != nil || len(s.last) > 0 {
+		t.Fatalf("without a file: %v, %+v", err, s)
+	}
+	s.state = fullState()
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openStore(dir, "up0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(again.state, fullState()) {
+		t.Errorf("read %+v\nwrote %+v", again.state, fullState())
+	}
+	info, err := os.Stat(s.path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v (%v)", info.Mode(), err)
+	}
+
+	// Another uplink has a file of its own.
+	other, err := openStore(dir, "up1")
+	if err != nil || other.state.Uplink != "up1" || len(other.state.Containers) > 0 {
+		t.Errorf("another uplink: %v, %+v", err, other.state)
+	}
+	for range 2 {
+		if err := again.remove(); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	}
+	if _, err := os.Stat(s.path); err == nil {
+		t.Error("still there after remove")
+	}
+}
+
+// A file that did not change is not written: the disk of a gateway wears out.
+func TestSaveOnlyChanges(t *testing.T) {
+	s, err := openStore(t.TempDir(), "up0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.state = fullState()
+	for range 2 {
+		if err := s.save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(s.path, []byte("mark"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := &store{path: s.path, state: s.state, last: s.last}
+	if err := again.save(); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := os.ReadFile(s.path); string(data) != "mark" {
+		t.Error("what had not changed was written")
+	}
+	again.state.Containers[0].Number++
+	if err := again.save(); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := os.ReadFile(s.path); string(data) == "mark" {
+		t.Error("what had changed was not written")
+	}
+}
+
+// A write that fails or breaks off leaves the old file, and is tried again.
+func TestSaveSurvivesACrash(t *testing.T) {
+	s, err := openStore(t.TempDir(), "up0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.state = fullState()
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The new file cannot be written.
+	obstacle := s.path + ".new"
+	if err := os.Mkdir(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.state.Containers[0].AdmittedBPS = 1
+	if err := s.save(); err == nil {
+		t.Error("no error")
+	}
+	if data, _ := os.ReadFile(s.path); !bytes.Equal(data, good) {
+		t.Errorf("the old file became %q", data)
+	}
+	if err := os.Remove(obstacle); err != nil {
+		t.Fatal(err)
+	}
+
+	// Half of one that an agent wrote when it died.
+	if err := os.WriteFile(obstacle, good[:len(good)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, err := openStore(filepath.Dir(s.path), "up0")
+	if err != nil || !reflect.DeepEqual(next.state, fullState()) {
+		t.Errorf("after a crash: %v, %+v", err, next)
+	}
+	if err := s.save(); err != nil {
+		t.Errorf("save again: %v", err)
+	}
+	if next, err = openStore(filepath.Dir(s.path), "up0"); err != nil || next.state.Containers[0].AdmittedBPS != 1 {
+		t.Errorf("after that: %v, %+v", err, next)
+	}
+	if _, err := os.Stat(obstacle); err == nil {
+		t.Error("the new file was not moved")
+	}
+}
+
+func TestCorruptState(t *testing.T) {
+	data, err := json.MarshalIndent(fullState(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(data) + "\n"
+	lineOf := func(text, needle string) int {
+		before, _, found := strings.Cut(text, needle)
+		if !found {
+			t.Fatalf("%q is not in the file", needle)
+		}
+		return 1 + strings.Count(before, "\n")
+	}
+	for _, tc := range []struct {
+		name     string
+		old, new string
+		line     int // 0: where new is
+		says     string
+	}{
+		{"a comma lost", `"number": 16,`, `"number": 16`, lineOf(good, `"number": 16`) + 1, "invalid character"},
+		{"a text for a number", `"number": 16`, `"number": "sixteen"`, 0, "cannot unmarshal string"},
+		{"a number too large", `"number": 16`, `"number": 65536`, 0, "cannot unmarshal number 65536"},
+		{"not a time", `"2026-01-02T03:04:05Z"`, `"yesterday"`, 0, "yesterday"},
+		{"an unknown name", `"admitted_bps"`, `"admited_bps"`, 0, `unknown field "admited_bps"`},
+		{"another version", `"version": 1`, `"version": 2`, 0, `"version" is 2, not 1`},
+		{"a container without an id", `"id": "0123456789abcdef"`, `"id": ""`, lineOf(good, `"name": "web"`), `container "web" has no id`},
+		{"a number twice", `"number": 0`, `"number": 16`, lineOf(good, `"id": "fedcba"`), `containers "0123456789abcdef" and "fedcba" have the same number 16`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bad := strings.Replace(good, tc.old, tc.new, 1)
+			if bad == good {
+				t.Fatalf("%q is not in the file", tc.old)
+			}
+			_, err := parseState([]byte(bad))
+			if err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Fatalf("error %v", err)
+			}
+			line := tc.line
+			if line == 0 {
+				line = lineOf(bad, tc.new)
+			}
+			if !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", line)) {
+				t.Errorf("error %v, want line %d", err, line)
+			}
+		})
+	}
+	half := good[:len(good)/2]
+	for _, tc := range []struct {
+		name, bad string
+		line      int
+	}{
+		{"empty", "", 1},
+		{"half", half, 1 + strings.Count(half, "\n")},
+		{"twice", good + good, 1 + strings.Count(good, "\n")},
+		{"not ours", "\n# a comment\n", 2},
+		{"a list", "[]\n", 1},
+		{"what a power cut leaves", strings.Repeat("\x00", 300), 1},
+	} {
+		if _, err := parseState([]byte(tc.bad)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", tc.line)) {
+			t.Errorf("%s: error %v, want line %d", tc.name, err, tc.line)
+		}
+	}
+	if _, err := parseState([]byte(good)); err != nil {
+		t.Errorf("the file as it was written: %v", err)
+	}
+}
+
+// What the user reads has the file, the line, and what to do.
+func TestCorruptStateIsExplained(t *testing.T) {
+	dir := t.TempDir()
+	path := statePath(dir, "up0")
+	if err := os.WriteFile(path, []byte("{\n \"version\": 1,\n \"uplink\" \"up0\"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openStore(dir, "up0")
+	if err == nil || !strings.HasPrefix(err.Error(), path+":3: ") || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("error %v", err)
+	}
+	// A folder in its place is not an empty state.
+	if err := os.Mkdir(statePath(dir, "up1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStore(dir, "up1"); err == nil {
+		t.Error("took a folder for an empty state")
+	}
+}
+
+// FuzzParseState: whatever is in the file, there is a state or an error with a
+// line of the file; and a state that was read is written as one that reads the
+// same.
+func FuzzParseState(f *testing.F) {
+	data, err := json.MarshalIndent(fullState(), "", " ")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add(data[:len(data)/2])
+	f.Add([]byte(`{"version":1,"uplink":"a","containers":[{"id":"a","number":1},{"id":"b","number":1}]}`))
+	f.Add([]byte(`{"version":1,"uplink":"a","containers":null,"x":"\u0022"}`))
+	f.Add([]byte("\n\n{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		state, err := parseState(data)
+		if err != nil {
+			line, _, _ := strings.Cut(err.Error(), ":")
+			var n int
+			if json.Unmarshal([]byte(line), &n) != nil || n < 1 || n > 1+bytes.Count(data, []byte("\n")) {
+				t.Errorf("error %v of %d lines", err, 1+bytes.Count(data, []byte("\n")))
+			}
+			return
+		}
+		written, err := json.Marshal(state)
+		if err != nil {
+			t.Skip(err) // a year that JSON does not have
+		}
+		again, err := parseState(written)
+		if err != nil {
+			t.Fatalf("wrote %s: %v", written, err)
+		}
+		if rewritten, _ := json.Marshal(again); !bytes.Equal(rewritten, written) {
+			t.Errorf("%s became %s", written, rewritten)
+		}
+	})
+}
+
+// An agent that starts again knows what the last one knew.
+func TestSaveAndRecall(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newBench(t, 100e6)
+		for range rapid.IntRange(0, 5).Draw(rt, "containers") {
+			c := b.start(rapid.StringMatching(`[a-z]{1,8}`).Draw(rt, "name"), "weight=200", "min=10mbit")
+			if rapid.Bool().Draw(rt, "set") {
+				c.override = &v1.Policy{Weight: 7, MinBPS: 5e6}
+			}
+			// Nothing is known of its devices, so that none is touched.
+			c.HostNetwork = rapid.Bool().Draw(rt, "host network")
+			c.NetNSPath = "/nowhere/ns/net"
+			c.attachments = []attachment{{gsoBefore: 65536}}
+		}
+		b.reconcile()
+		if b.uplink.reason != nil {
+			rt.Fatal(b.uplink.reason)
+		}
+		saved, err := openStore(filepath.Dir(b.store.path), "up0")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		next := newBench(t, 100e6)
+		next.store = saved
+		next.recall()
+		if len(next.registry.byKey) != len(b.registry.byKey) {
+			rt.Fatalf("%d of %d containers", len(next.registry.byKey), len(b.registry.byKey))
+		}
+		for k, c := range b.registry.byKey {
+			got := next.registry.byKey[k]
+			if got == nil || got.Name != c.Name || !got.StartedAt.Equal(c.StartedAt) || got.policy() != c.policy() || got.HostNetwork != c.HostNetwork {
+				rt.Fatalf("%+v became %+v", c, got)
+			}
+		}
+	})
+
+	// Of a source that is not asked any more, nobody would ever say that its
+	// containers are gone.
+	b := newBench(t, 100e6)
+	b.store.state = fullState()
+	b.recall()
+	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
+		t.Errorf("recalled %v", b.registry.byKey)
+	}
+}

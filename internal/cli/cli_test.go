@@ -1,0 +1,356 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/server"
+)
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update rewrites it); got:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+// fakeAgent answers with what it is given.
+type fakeAgent struct {
+	containers []v1.Container
+	status     v1.Status
+	err        error
+	called     []string
+	change     v1.PolicyChange
+}
+
+func (a *fakeAgent) call(format string, args ...any) {
+	a.called = append(a.called, fmt.Sprintf(format, args...))
+}
+
+func (a *fakeAgent) Containers(context.Context) ([]v1.Container, error) {
+	a.call("containers")
+	return a.containers, a.err
+}
+
+func (a *fakeAgent) Status(context.Context) (v1.Status, error) {
+	a.call("status")
+	return a.status, a.err
+}
+
+func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+	a.call("set %s", name)
+	a.change = change
+	return a.containers[0], a.err
+}
+
+func (a *fakeAgent) Reset(_ context.Context, name string) (v1.Container, error) {
+	a.call("reset %s", name)
+	return a.containers[0], a.err
+}
+
+func (a *fakeAgent) Down(context.Context) error {
+	a.call("down")
+	return a.err
+}
+
+// serve puts an agent on a socket and returns that.
+func (a *fakeAgent) serve(t *testing.T) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	listener, err := server.Listen(socket, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: server.New(a, slog.New(slog.DiscardHandler))}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(listener) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return socket
+}
+
+// run runs a command line.
+func run(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = Run(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// busyHost is an uplink with a container of every kind.
+func busyHost() *fakeAgent {
+	return &fakeAgent{
+		status: v1.Status{
+			Version: "test", Uplink: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 93_260_000,
+			Scheduler: "htb+fq_codel", State: v1.StateOK,
+			Sources: []v1.Source{{Name: "docker", Connected: true}},
+		},
+		containers: []v1.Container{
+			{
+				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge,
+				Policy:      v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10},
+				EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40,
+				DroppedPackets: 1234, State: v1.StateOK,
+			},
+			{
+				ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Policy: v1.Policy{Weight: 100},
+				EntitledBPS: 20e6, AllocatedBPS: 33_300_000, RateBPS: 33_300_000, BacklogBytes: 40_000_000, State: v1.StateOK,
+			},
+			{
+				ID: "2123456789abcdef", Name: "a-name-that-somebody-generated-and-nobody-can-remember", Runtime: "podman", Mode: v1.ModeBridge,
+				Policy: v1.Policy{Weight: 10000, MinBPS: 30e6}, EntitledBPS: 20e6, BacklogBytes: 999, State: v1.StateRejected,
+				Reason: "minimum 30mbit cannot be guaranteed: 10mbit is free (uplink 100mbit, reserve 5mbit, other minimums 85mbit); ask for at most 10mbit or lower the minimum of another container",
+			},
+			{
+				ID: "3123456789abcdef", Name: "vpn", Runtime: "docker", Mode: v1.ModeHost, Policy: v1.Policy{Weight: 100},
+				State: v1.StateDegraded, Reason: `it uses the host's network and is counted in the host class; weir.max="fäst": is not a rate (no maximum applies)`,
+			},
+			{ID: "4123456789abcdef", Name: "ünïcode", Runtime: "static", Mode: v1.ModeNone, Policy: v1.Policy{Weight: 1}, State: v1.StateOK},
+			{
+				ID: "host", Name: "host", Runtime: "host", Mode: v1.ModeHost, Policy: v1.Policy{Weight: 100},
+				EntitledBPS: 1e6, AllocatedBPS: 1e6, State: v1.StateOK,
+			},
+		},
+	}
+}
+
+func TestPs(t *testing.T) {
+	for _, tc := range []struct {
+		golden string
+		agent  *fakeAgent
+		args   []string
+	}{
+		{"ps", busyHost(), nil},
+		{"ps-json", busyHost(), []string{"-o", "json"}},
+		{"ps-empty", &fakeAgent{containers: []v1.Container{}}, nil},
+		{"ps-empty-json", &fakeAgent{containers: []v1.Container{}}, []string{"--output=json"}},
+	} {
+		t.Run(tc.golden, func(t *testing.T) {
+			code, stdout, stderr := run(append([]string{"ps", "--socket", tc.agent.serve(t)}, tc.args...)...)
+			if code != 0 || stderr != "" {
+				t.Errorf("exit code %d, %q", code, stderr)
+			}
+			golden(t, tc.golden, stdout)
+		})
+	}
+}
+
+func TestTopOnce(t *testing.T) {
+	code, stdout, stderr := run("top", "--once", "--socket", busyHost().serve(t))
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	golden(t, "top-120", stdout)
+
+	code, stdout, stderr = run("top", "-o", "json", "--socket", busyHost().serve(t))
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	golden(t, "top-json", stdout)
+}
+
+func TestTopWidths(t *testing.T) {
+	sample := topSample{Status: busyHost().status, Containers: busyHost().containers}
+	empty := topSample{Status: sample.Status}
+	degraded := topSample{Status: sample.Status, Containers: sample.Containers[5:]}
+	degraded.Status.State, degraded.Status.Reason = v1.StateDegraded, "eth0 is gone; it is shared out again when it comes back"
+	degraded.Status.Sources = []v1.Source{{Name: "docker", Reason: "no answer"}, {Name: "podman", Connected: true}}
+	for _, tc := range []struct {
+		golden string
+		sample topSample
+		width  int
+	}{
+		{"top-200", sample, 200},
+		{"top-80", sample, 80},
+		{"top-40", sample, 40},
+		{"top-empty", empty, 120},
+		{"top-degraded", degraded, 120},
+	} {
+		t.Run(tc.golden, func(t *testing.T) { golden(t, tc.golden, renderTop(computeTop(tc.sample), tc.width)) })
+	}
+	// However narrow, no line is wider than the terminal.
+	for width := 1; width < 250; width++ {
+		for line := range strings.Lines(renderTop(computeTop(sample), width)) {
+			if got := len([]rune(strings.TrimSuffix(line, "\n"))); got > width {
+				t.Fatalf("%d characters in a line for %d: %q", got, width, line)
+			}
+		}
+	}
+}
+
+func TestBar(t *testing.T) {
+	for _, tc := range []struct {
+		part, mark float64
+		want       string
+	}{
+		{0, 0, "··········"},
+		{1, 0, "██████████"},
+		{0.5, 0, "█████·····"},
+		{0.5, 0.7, "█████··|··"},
+		{0.55, 0, "█████▌····"},
+		{0.01, 0, "▏·········"},
+		{0.001, 0, "··········"},
+		{0, 1, "·········|"},
+		{0.2, 1, "██·······|"},
+		{1, 0.5, "██████████"}, // above what it is entitled to
+		{0, 0.001, "|·········"},
+	} {
+		if got := bar(tc.part, tc.mark, 10); got != tc.want {
+			t.Errorf("bar(%g, %g): %s, want %s", tc.part, tc.mark, got, tc.want)
+		}
+	}
+}
+
+func TestBytesOrDash(t *testing.T) {
+	for bytes, want := range map[uint64]string{0: "-", 1: "1B", 9999: "9999B", 10_000: "10kB", 9_999_999: "9999kB", 10_000_000: "10MB"} {
+		if got := bytesOrDash(bytes); got != want {
+			t.Errorf("%d: %s, want %s", bytes, got, want)
+		}
+	}
+}
+
+func TestDoctorTable(t *testing.T) {
+	var b strings.Builder
+	err := printFindings(&b, []finding{
+		{"kernel", resultOK, "6.18.5"},
+		{"privileges", resultMissing, "the checks below and the agent need root: not root"},
+		{"fq_codel", resultLess, "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL): no such file or directory"},
+		{"agent", resultOK, ""},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "doctor", b.String())
+}
+
+func TestSetFlags(t *testing.T) {
+	p := func(s string) *string { return &s }
+	for _, tc := range []struct {
+		args []string
+		want v1.PolicyChange
+	}{
+		{[]string{"--weight", "300"}, v1.PolicyChange{Weight: p("300")}},
+		{[]string{"--min=20mbit", "--max=none"}, v1.PolicyChange{Min: p("20mbit"), Max: p("none")}},
+		{[]string{"--priority", "0"}, v1.PolicyChange{Priority: p("0")}},
+		{[]string{"--latency", ""}, v1.PolicyChange{Latency: p("")}}, // given, though empty
+		{
+			[]string{"--weight=1", "--min=2", "--max=3", "--priority=4", "--latency=5ms", "--class=ef"},
+			v1.PolicyChange{Weight: p("1"), Min: p("2"), Max: p("3"), Priority: p("4"), Latency: p("5ms"), Class: p("ef")},
+		},
+	} {
+		a := busyHost()
+		code, stdout, stderr := run(append([]string{"set", "web", "--socket", a.serve(t)}, tc.args...)...)
+		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "NAME") || !strings.Contains(stdout, "web") {
+			t.Errorf("%v: exit code %d, %q, %q", tc.args, code, stdout, stderr)
+		}
+		if !reflect.DeepEqual(a.called, []string{"set web"}) || !reflect.DeepEqual(a.change, tc.want) {
+			t.Errorf("%v: %v with %+v, want %+v", tc.args, a.called, a.change, tc.want)
+		}
+	}
+	a := busyHost()
+	if code, stdout, _ := run("reset", "web", "--socket", a.serve(t)); code != 0 || !reflect.DeepEqual(a.called, []string{"reset web"}) || !strings.Contains(stdout, "web") {
+		t.Errorf("reset: exit code %d, %v, %q", code, a.called, stdout)
+	}
+}
+
+func TestDownAsksTheAgent(t *testing.T) {
+	a := busyHost()
+	if code, stdout, stderr := run("down", "--socket", a.serve(t)); code != 0 || stdout+stderr != "" || !reflect.DeepEqual(a.called, []string{"down"}) {
+		t.Errorf("exit code %d, %q, %q, %v", code, stdout, stderr, a.called)
+	}
+	// An agent that fails is an agent: nothing is removed behind its back.
+	a.err = errors.New("give eth0 back: no")
+	if code, _, stderr := run("down", "--socket", a.serve(t)); code != 1 || stderr != "weir: give eth0 back: no\n" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	failing := &fakeAgent{err: fmt.Errorf("%w: min 66mbit", agent.ErrRefused), containers: make([]v1.Container, 1)}
+	socket := failing.serve(t)
+	nowhere := filepath.Join(t.TempDir(), "weir.sock")
+	badConfig := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(badConfig, []byte("uplink: eth0\nrate: fast\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	emptyConfig := filepath.Join(t.TempDir(), "empty.yaml")
+	if err := os.WriteFile(emptyConfig, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args string // joined by spaces
+		code int
+		says string
+	}{
+		{"nonsense", 2, `unknown command "nonsense"`},
+		{"ps extra", 2, `"extra" is too much: weir ps`},
+		{"ps --nonsense", 2, "weir ps --help"},
+		{"ps -o xml", 2, `"xml" is neither table nor json`},
+		{"ps -o", 2, "needs an argument"},
+		{"--nonsense", 2, "unknown flag"},
+		{"top extra", 2, `"extra" is too much`},
+		{"top --interval 10ms", 2, "too short"},
+		{"top --interval soon", 2, "invalid"},
+		{"set", 2, "NAME is missing: weir set NAME"},
+		{"set web", 2, "nothing to set"},
+		{"set web db --weight 3", 2, `"db" is too much`},
+		{"set web --weight", 2, "needs an argument"},
+		{"reset", 2, "NAME is missing"},
+		{"reset web db", 2, `"db" is too much`},
+		{"down now", 2, `"now" is too much`},
+		{"doctor now", 2, `"now" is too much`},
+		{"agent now", 2, `"now" is too much`},
+		{"agent --config " + emptyConfig, 2, "which uplink? Give --uplink IF"},
+		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
+		{"agent --config " + nowhere, 2, "no such file"},
+		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
+
+		{"ps --socket " + nowhere, 1, "no weir agent is running on " + nowhere},
+		{"top --once --socket " + nowhere, 1, "no weir agent is running"},
+		{"set web --weight 3 --socket " + nowhere, 1, "no weir agent is running"},
+		{"set web --min 66mbit --socket " + socket, 1, "refused: min 66mbit"},
+		{"reset web --socket " + socket, 1, "refused: min 66mbit"},
+		{"ps --socket " + socket, 1, "refused: min 66mbit"},
+
+		{"--help", 0, ""},
+		{"set --help", 0, ""},
+		{"--version", 0, ""},
+		{"", 0, ""},
+	} {
+		code, stdout, stderr := run(strings.Fields(tc.args)...)
+		if code != tc.code || !strings.Contains(stderr, tc.says) {
+			t.Errorf("weir %s: exit code %d, want %d; %q", tc.args, code, tc.code, stderr)
+		}
+		if code != 0 && (stdout != "" || !strings.HasPrefix(stderr, "weir: ") || strings.Count(stderr, "\n") != 1) {
+			t.Errorf("weir %s: not one line on standard error: %q, %q", tc.args, stdout, stderr)
+		}
+		if code == 0 && (stdout == "" || stderr != "") {
+			t.Errorf("weir %s: data on standard output, nothing else: %q, %q", tc.args, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,16 @@
+//go:build docker
+
+package cli
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDemoWithDocker(t *testing.T) { demoShows(t) }
+
+func TestDemoWithDockerInterrupted(t *testing.T) {
+	demoInterrupted(t, []time.Duration{
+		300 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+	})
+}

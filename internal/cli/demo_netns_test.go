@@ -1,0 +1,16 @@
+//go:build netns
+
+package cli
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDemoWithNamespaces(t *testing.T) { demoShows(t, "--no-docker") }
+
+func TestDemoWithNamespacesInterrupted(t *testing.T) {
+	demoInterrupted(t, []time.Duration{
+		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second,
+	}, "--no-docker")
+}

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/server"
+)
+
+// demoFailure is why the show ended early.
+type demoFailure struct{ error }
+
+func (e *demoFailure) Unwrap() error { return e.error }
+
+// show plays the scenes and shows them, until ctx or the time given ends, the
+// user quits, or something fails.
+func (d *demo) show(ctx context.Context) error {
+	hints := d.hints()
+	d.say("\nWhile it runs, look at it from another terminal:\n\n  %s\n", strings.Join(hints, "\n  "))
+	if d.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.duration)
+		defer cancel()
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		select {
+		case <-d.agent.ended:
+			end(&demoFailure{d.agentEnded()})
+		case <-ctx.Done():
+		}
+	}()
+
+	var view demoView = &plainView{client: d.client, out: d.out}
+	if isTerminal(d.out) && isTerminal(os.Stdin) {
+		view = newLiveView(ctx, d.client, d.out, hints)
+	}
+	played := make(chan struct{})
+	go func() {
+		defer close(played)
+		err := d.script.play(ctx, d, d.script.sceneTime(d.duration), view.announce)
+		if err != nil && ctx.Err() == nil {
+			end(&demoFailure{err})
+		}
+	}()
+	err := view.run(ctx)
+	end(nil)
+	<-played
+	var failure *demoFailure
+	if errors.As(context.Cause(ctx), &failure) {
+		return failure.error
+	}
+	return err
+}
+
+// hints are commands that look at the demo from outside.
+func (d *demo) hints() []string {
+	weir := fmt.Sprintf("sudo %s --socket %s", os.Args[0], d.socket())
+	hints := []string{weir + " top", weir + " ps", weir + " set web --weight 50"}
+	if d.docker {
+		hints = append(hints, fmt.Sprintf("sudo docker -H unix://%s ps", d.engine.Socket()))
+	}
+	return hints
+}
+
+// demoView shows the scenes' texts and what `weir top` shows.
+type demoView interface {
+	announce(text string)
+	run(context.Context) error
+}
+
+// isTerminal says whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// plainView prints a picture every second.
+type plainView struct {
+	client *server.Client
+	out    io.Writer
+	mu     sync.Mutex
+}
+
+func (v *plainView) print(text string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, err := io.WriteString(v.out, text)
+	return err
+}
+
+func (v *plainView) announce(text string) {
+	// An output that is gone ends run.
+	_ = v.print(strings.Join(wrap("== "+text, defaultWidth), "\n") + "\n\n")
+}
+
+func (v *plainView) run(ctx context.Context) error {
+	for {
+		wait(ctx, time.Second)
+		if ctx.Err() != nil {
+			return nil
+		}
+		sample, err := sampleTop(ctx, v.client)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = v.print(renderTop(computeTop(sample), defaultWidth) + "\n")
+		}
+		switch {
+		case errors.Is(err, unix.EPIPE):
+			return nil // nobody looks any more
+		case err != nil:
+			return fmt.Errorf("show: %w", err)
+		}
+	}
+}
+
+// liveView is the live picture of `weir top` below the scene's text.
+type liveView struct {
+	top     *topModel
+	program *tea.Program
+	hints   []string
+	text    string
+}
+
+type announcement string
+
+func newLiveView(ctx context.Context, client *server.Client, out io.Writer, hints []string) *liveView {
+	v := &liveView{hints: hints}
+	v.top = &topModel{client: client, interval: 200 * time.Millisecond, width: defaultWidth}
+	// Signals end ctx.
+	v.program = tea.NewProgram(v, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(out),
+		tea.WithoutSignalHandler())
+	return v
+}
+
+func (v *liveView) announce(text string) { v.program.Send(announcement(text)) }
+
+func (v *liveView) run(ctx context.Context) error {
+	if _, err := v.program.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("show: %w", err)
+	}
+	return nil
+}
+
+// Init implements tea.Model.
+func (v *liveView) Init() tea.Cmd { return v.top.Init() }
+
+// Update implements tea.Model.
+func (v *liveView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	if text, ok := message.(announcement); ok {
+		v.text = string(text)
+		return v, nil
+	}
+	_, cmd := v.top.Update(message)
+	return v, cmd
+}
+
+// View implements tea.Model.
+func (v *liveView) View() string {
+	const bold, normal = "\x1b[1m", "\x1b[0m"
+	text := wrap(v.text, min(v.top.width, 100))
+	const textLines = 3 // so that the picture does not jump
+	for len(text) < textLines {
+		text = append(text, "")
+	}
+	lines := []string{bold + strings.Join(text, normal+"\n"+bold) + normal, "", v.top.View(), "From another terminal:"}
+	for _, hint := range v.hints {
+		lines = append(lines, "  "+cut(hint, v.top.width-2))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// wrap breaks a text into lines of at most width characters, between words.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-project/weir/internal/policy"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md")
+
+const treeRoot = "../.."
+
+// TestDocsCLI holds docs/cli.md to what the commands say of themselves.
+// Renew it with: go test ./internal/cli -run TestDocs -update
+func TestDocsCLI(t *testing.T) {
+	path := filepath.Join(treeRoot, "docs", "cli.md")
+	want := cliReference()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/cli.md is not what the commands say: go test ./internal/cli -run TestDocs -update")
+	}
+}
+
+// cliReference is the page of all commands.
+func cliReference() string {
+	var b strings.Builder
+	b.WriteString(`# Commands
+
+<!-- Generated from the commands: go test ./internal/cli -run TestDocs -update -->
+
+One program, ` + "`weir`" + `, is the agent and everything that talks to it. Data goes to
+standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
+2 called wrongly. ` + "`weir completion --help`" + ` tells how to have commands and the names of
+running containers completed by your shell.
+
+`)
+	root := newRoot()
+	var commands []*cobra.Command
+	for _, c := range root.Commands() {
+		if !c.Hidden && c.Name() != "help" && c.Name() != "completion" {
+			commands = append(commands, c)
+			fmt.Fprintf(&b, "- [weir %s](#weir-%s): %s\n", c.Name(), c.Name(), lowerFirst(c.Short))
+		}
+	}
+	b.WriteString("\n## Options of all commands\n\n")
+	writeFlags(&b, root.PersistentFlags())
+	for _, c := range commands {
+		writeCommand(&b, c)
+	}
+	return b.String()
+}
+
+func lowerFirst(text string) string { return strings.ToLower(text[:1]) + text[1:] }
+
+func writeCommand(b *strings.Builder, c *cobra.Command) {
+	fmt.Fprintf(b, "\n## weir %s\n\n    %s\n\n", c.Name(), c.UseLine())
+	text := c.Long
+	if text == "" {
+		text = c.Short + "."
+	}
+	b.WriteString(prose(text) + "\n")
+	if c.Example != "" {
+		b.WriteString("\nExamples:\n\n")
+		for line := range strings.Lines(c.Example) {
+			b.WriteString("    " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	if c.LocalFlags().HasAvailableFlags() {
+		b.WriteString("\n")
+		writeFlags(b, c.LocalFlags())
+	}
+}
+
+// prose keeps paragraphs and makes indented lines a block as they are.
+func prose(text string) string {
+	var lines []string
+	indented := false
+	for line := range strings.SplitSeq(text, "\n") {
+		starts := strings.HasPrefix(line, "  ")
+		if starts != indented && line != "" {
+			if len(lines) > 0 && lines[len(lines)-1] != "" {
+				lines = append(lines, "")
+			}
+			indented = starts
+		}
+		if starts {
+			line = "  " + line
+		} else {
+			line = strings.ReplaceAll(line, "<", "&lt;")
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
+	b.WriteString("| option | default | meaning |\n|---|---|---|\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		name := "`--" + f.Name + "`"
+		if f.Shorthand != "" {
+			name = "`-" + f.Shorthand + "`, " + name
+		}
+		value := ""
+		switch f.DefValue {
+		case "", "false", "0s", "[]":
+		default:
+			value = "`" + f.DefValue + "`"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", name, value, strings.ReplaceAll(f.Usage, "|", "\\|"))
+	})
+}
+
+// pages are the texts for users.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(treeRoot, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{}
+	for _, path := range append(paths, filepath.Join(treeRoot, "README.md")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
+	}
+	return texts
+}
+
+// TestDocsLinks holds links between pages, and to files of the tree, to what
+// is there.
+func TestDocsLinks(t *testing.T) {
+	texts := pages(t)
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`)
+	for path, text := range texts {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			target := match[1] + match[2]
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(target, "#")
+			there := path
+			if file != "" {
+				there = filepath.Join(filepath.Dir(path), file)
+			}
+			if _, err := os.Stat(there); err != nil {
+				t.Errorf("%s links to %s: %v", path, target, err)
+			} else if anchor != "" && !anchors(texts[there])[anchor] {
+				t.Errorf("%s links to %s: there is no such heading", path, target)
+			}
+		}
+	}
+}
+
+// anchors are the names that GitHub gives to headings.
+func anchors(text string) map[string]bool {
+	list := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") {
+			name := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+			name = regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(name, "")
+			list[strings.ReplaceAll(name, " ", "-")] = true
+		}
+	}
+	return list
+}
+
+// TestDocsMessages holds the headings of docs/troubleshooting.md, which are
+// messages with … for what varies, to messages that are in the code.
+func TestDocsMessages(t *testing.T) {
+	code := sourceText(t)
+	text, err := os.ReadFile(filepath.Join(treeRoot, "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		message, ok := strings.CutPrefix(strings.TrimSpace(line), "### `")
+		if !ok {
+			continue
+		}
+		found++
+		for part := range strings.SplitSeq(strings.TrimSuffix(message, "`"), "…") {
+			if part = strings.TrimSpace(part); part != "" && !strings.Contains(code, part) {
+				t.Errorf("no message in the code has %q (of %q)", part, message)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no message found in docs/troubleshooting.md")
+	}
+}
+
+// sourceText is all Go code that is no test.
+func sourceText(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(filepath.Join(treeRoot, "internal"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		b.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(b.String(), `\"`, `"`)
+}
+
+// TestDocsLabels holds the tables of labels to the names that are read.
+func TestDocsLabels(t *testing.T) {
+	for _, page := range []string{"README.md", "docs/user-guide.md"} {
+		text, err := os.ReadFile(filepath.Join(treeRoot, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := regexp.MustCompile("(?m)^\\| `(weir\\.[a-z]+)` \\|").FindAllStringSubmatch(string(text), -1)
+		var names []string
+		for _, row := range rows {
+			names = append(names, strings.TrimPrefix(row[1], policy.Prefix))
+		}
+		if got, want := strings.Join(names, " "), strings.Join(policy.Names(), " "); got != want {
+			t.Errorf("%s has rows for %q, the labels are %q", page, got, want)
+		}
+	}
+}

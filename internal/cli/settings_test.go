@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// settingsOf runs `weir agent` up to the point where it would start.
+func settingsOf(t *testing.T, file string, args ...string) (config.Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var (
+		g        global
+		f        agentFlags
+		settings config.Config
+	)
+	root := &cobra.Command{Use: "weir", SilenceErrors: true, SilenceUsage: true}
+	root.PersistentFlags().StringVar(&g.socket, "socket", config.DefaultSocket, "")
+	cmd := &cobra.Command{Use: "agent", RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		settings, err = f.settings(cmd, &g)
+		return err
+	}}
+	f.register(cmd.Flags())
+	root.AddCommand(cmd)
+	root.SetArgs(append([]string{"agent", "--config", path}, args...))
+	err := root.Execute()
+	return settings, err
+}
+
+func TestSettings(t *testing.T) {
+	const file = `
+uplink: eth0
+rate: 100mbit
+replace: true
+socket: /run/other.sock
+state_dir: /srv/weir
+docker: {enabled: true, socket: /run/docker1.sock}
+podman: {enabled: false}
+host: {weight: 300}
+`
+	fromFile := config.Default()
+	fromFile.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100e6, Replace: true}}
+	fromFile.Socket, fromFile.StateDir = "/run/other.sock", "/srv/weir"
+	fromFile.Docker.Socket = "/run/docker1.sock"
+	fromFile.Podman.Enabled = config.Off
+	fromFile.Host.Weight = 300
+	edit := func(c config.Config, change func(*config.Config)) config.Config {
+		c.Uplinks = append([]config.Uplink(nil), c.Uplinks...)
+		change(&c)
+		return c
+	}
+	fromFlags := config.Default()
+	fromFlags.Uplinks = []config.Uplink{{Interface: "wan0"}}
+	for _, tc := range []struct {
+		name, file string
+		args       []string
+		want       config.Config
+	}{
+		{"the file alone", file, nil, fromFile},
+		{"flags alone", "", []string{"--uplink", "wan0"}, fromFlags},
+		{
+			"flags win", file, []string{"--uplink", "wan0", "--rate", "1gbit", "--socket", "/s", "--state-dir", "/d"},
+			edit(fromFile, func(c *config.Config) {
+				c.Uplinks[0].Interface, c.Uplinks[0].RateBPS = "wan0", 1e9
+				c.Socket, c.StateDir = "/s", "/d"
+			}),
+		},
+		{
+			"a flag that says the default wins, too", file, []string{"--socket", config.DefaultSocket, "--state-dir", config.DefaultStateDir, "--replace=false"},
+			edit(fromFile, func(c *config.Config) {
+				c.Socket, c.StateDir = config.DefaultSocket, config.DefaultStateDir
+				c.Uplinks[0].Replace = false
+			}),
+		},
+		{"replace", "", []string{"--uplink", "wan0", "--replace"}, edit(fromFlags, func(c *config.Config) { c.Uplinks[0].Replace = true })},
+		{
+			"engines", file, []string{"--docker", "none", "--podman", "/run/p.sock"},
+			edit(fromFile, func(c *config.Config) {
+				c.Docker.Enabled = config.Off
+				c.Podman = config.Engine{Enabled: config.On, Socket: "/run/p.sock"}
+			}),
+		},
+		{
+			"the rate in the file, the uplink on the command line", "rate: 30mbit\n", []string{"--uplink", "wan0"},
+			edit(fromFlags, func(c *config.Config) { c.Uplinks[0].RateBPS = 30e6 }),
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := settingsOf(t, tc.file, tc.args...)
+			if err != nil || !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("got  %+v (%v)\nwant %+v", got, err, tc.want)
+			}
+		})
+	}
+	for _, tc := range []struct {
+		name, file string
+		args       []string
+		says       string
+	}{
+		{"no uplink", "", nil, "which uplink?"},
+		{"no uplink, but a rate", "", []string{"--rate", "1gbit"}, "which uplink?"},
+		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate: unit \"MB\": bytes are not accepted"},
+		{"a wrong file", "uplnk: eth0\n", []string{"--uplink", "wan0"}, ":1: uplnk: unknown key"},
+	} {
+		_, err := settingsOf(t, tc.file, tc.args...)
+		var usage *usageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+	// A file that is named has to be there; that it is not is told apart.
+	if _, err := settingsOf(t, "", "--config", "/nowhere/weir.yaml", "--uplink", "wan0"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if fromFlags.Host != policy.Default() {
+		t.Error("the host class has another default than containers")
+	}
+}

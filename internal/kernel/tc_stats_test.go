@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const testSequence = 7
+
+// datagram is what one recvmsg gives: messages with headers.
+func datagram(typ uint16, sequence uint32, payloads ...[]byte) []byte {
+	var b []byte
+	for _, payload := range payloads {
+		header := make([]byte, sizeofHeader)
+		binary.NativeEndian.PutUint32(header, uint32(sizeofHeader+len(payload)))
+		binary.NativeEndian.PutUint16(header[4:], typ)
+		binary.NativeEndian.PutUint32(header[8:], sequence)
+		b = append(append(b, header...), payload...)
+		b = append(b, make([]byte, align(len(b))-len(b))...)
+	}
+	return b
+}
+
+func newReader() *classStatsReader { return &classStatsReader{sequence: testSequence} }
+
+func all(Handle) bool { return true }
+
+func TestClassStatsOfARealKernel(t *testing.T) {
+	b := datagram(unix.RTM_NEWTCLASS, testSequence, messages(t, "counters.hex", "class")...)
+	before := []ClassStats{{Handle: 1}}
+	got, done, err := newReader().parse(b, all, before)
+	if err != nil || done {
+		t.Fatalf("done %t, error %v", done, err)
+	}
+	slices.SortFunc(got[1:], func(a, b ClassStats) int { return int(a.Handle) - int(b.Handle) })
+	want := []ClassStats{
+		{Handle: 1},
+		{Handle: NewHandle(0x7e11, 0x10), SentBytes: 2000, SentPackets: 4, DroppedPackets: 10, BacklogBytes: 3000, BacklogPackets: 6},
+		{Handle: NewHandle(0x7e11, 0x11)},
+		{Handle: NewHandle(0x7e11, 0xffff), SentBytes: 2000, SentPackets: 4},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+
+	only := NewHandle(0x7e11, 0x10)
+	got, _, err = newReader().parse(b, func(h Handle) bool { return h == only }, nil)
+	if err != nil || len(got) != 1 || got[0].Handle != only {
+		t.Errorf("of one class: %v, %v", got, err)
+	}
+}
+
+func TestClassStatsAnswers(t *testing.T) {
+	class := tcmsg(3, NewHandle(1, 1), HandleRoot)
+	for _, tc := range []struct {
+		name    string
+		answer  []byte
+		classes int
+		done    bool
+		err     error
+	}{
+		{"nothing", nil, 0, false, nil},
+		{"the end", datagram(unix.NLMSG_DONE, testSequence, make([]byte, 4)), 0, true, nil},
+		{"the end of an earlier request", datagram(unix.NLMSG_DONE, testSequence-1, make([]byte, 4)), 0, false, nil},
+		{"a class without counters", datagram(unix.RTM_NEWTCLASS, testSequence, class), 1, false, nil},
+		{"a class of an earlier request", datagram(unix.RTM_NEWTCLASS, testSequence-1, class), 0, false, nil},
+		{
+			"a class, the end, and what is not ours",
+			slices.Concat(datagram(unix.RTM_NEWTCLASS, testSequence, class), datagram(unix.NLMSG_DONE, testSequence, make([]byte, 4)), datagram(unix.RTM_NEWTCLASS, testSequence, class)),
+			1, true, nil,
+		},
+		{"a refusal", datagram(unix.NLMSG_ERROR, testSequence, netlinkErrno(unix.EPERM)), 0, true, unix.EPERM},
+		{"a refusal of an earlier request", datagram(unix.NLMSG_ERROR, testSequence-1, netlinkErrno(unix.EPERM)), 0, false, nil},
+		{"a refusal without a reason", datagram(unix.NLMSG_ERROR, testSequence, nil), 0, false, errShort},
+		{"less than it says", datagram(unix.RTM_NEWTCLASS, testSequence, class)[:30], 0, false, errShort},
+		{"a length of nothing", make([]byte, 32), 0, false, errShort},
+	} {
+		got, done, err := newReader().parse(tc.answer, all, nil)
+		if len(got) != tc.classes || done != tc.done || !errors.Is(err, tc.err) {
+			t.Errorf("%s: %v, done %t, error %v", tc.name, got, done, err)
+		}
+	}
+}
+
+// FuzzParsers: nothing that arrives on the socket makes a parser panic, run on
+// for ever, or tell of more than was there.
+func FuzzParsers(f *testing.F) {
+	for _, kind := range []string{"qdisc", "class"} {
+		for _, m := range messages(f, "tree.hex", kind) {
+			f.Add(m)
+		}
+	}
+	for _, m := range messages(f, "counters.hex", "class") {
+		f.Add(m)
+		f.Add(datagram(unix.RTM_NEWTCLASS, testSequence, m, m))
+	}
+	f.Add(datagram(unix.NLMSG_ERROR, testSequence, netlinkErrno(unix.EPERM)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		stats, _, err := newReader().parse(data, all, nil)
+		if len(stats)*(sizeofHeader+sizeofTcmsg) > len(data) {
+			t.Errorf("%d classes in %d bytes (error %v)", len(stats), len(data), err)
+		}
+		if len(data) >= sizeofTcmsg {
+			for _, isClass := range []bool{false, true} {
+				options, err := parseOptions(data[sizeofTcmsg:], isClass)
+				if err == nil && options.String() == "" && options.Kind() != "" {
+					t.Error("parameters without words")
+				}
+			}
+		}
+		for _, kind := range []string{"htb", "tbf", "bfifo", "fq_codel", "other"} {
+			for _, isClass := range []bool{false, true} {
+				options, err := decodeOptions(kind, isClass, data, false)
+				if err != nil {
+					continue
+				}
+				// What was understood can be said again, with the same meaning.
+				value, nested, err := options.attribute()
+				if err != nil {
+					t.Fatalf("encode %#v: %v", options, err)
+				}
+				if _, unknown := options.(Unknown); unknown {
+					continue
+				}
+				again, err := decodeOptions(kind, isClass, value, nested)
+				if err != nil || again != options {
+					t.Errorf("%#v became %#v (%v)", options, again, err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// fakeSocket answers requests as the kernel does: dumps with messages, changes
+// with one acknowledgement each, in order.
+type fakeSocket struct {
+	// dumps are the payloads of the answer to a request of a type.
+	dumps map[uint16][][]byte
+	// refuse gives the error of a change, by how many came before it.
+	refuse map[int]unix.Errno
+	// lost: the socket is broken.
+	lost error
+
+	batches  []int // how many changes came at once
+	messages int
+	answers  [][]netlink.Message
+}
+
+func (s *fakeSocket) Close() error { return nil }
+
+func (s *fakeSocket) Send(m netlink.Message) error {
+	var answer []netlink.Message
+	for _, data := range s.dumps[uint16(m.Header.Type)] {
+		answer = append(answer, netlink.Message{
+			Header: netlink.Header{Type: m.Header.Type, Flags: netlink.Multi, Sequence: m.Header.Sequence, PID: m.Header.PID},
+			Data:   data,
+		})
+	}
+	answer = append(answer, netlink.Message{Header: netlink.Header{
+		Type: netlink.Done, Flags: netlink.Multi, Sequence: m.Header.Sequence, PID: m.Header.PID}, Data: make([]byte, 4)})
+	s.answers = append(s.answers, answer)
+	return s.lost
+}
+
+func (s *fakeSocket) SendMessages(list []netlink.Message) error {
+	s.batches = append(s.batches, len(list))
+	for _, m := range list {
+		data := make([]byte, 4)
+		if errno, refused := s.refuse[s.messages]; refused {
+			data = fmt.Append(nil)
+			data = append(data, netlinkErrno(errno)...)
+		}
+		s.messages++
+		s.answers = append(s.answers, []netlink.Message{{
+			Header: netlink.Header{Type: netlink.Error, Sequence: m.Header.Sequence, PID: m.Header.PID}, Data: data}})
+	}
+	return s.lost
+}
+
+func netlinkErrno(errno unix.Errno) []byte {
+	v := uint32(-int32(errno))
+	return []byte{byte(v), byte(v >> 8), byte(v >> 16), byte(v >> 24)}
+}
+
+func (s *fakeSocket) Receive() ([]netlink.Message, error) {
+	if len(s.answers) == 0 {
+		return nil, errors.New("nothing to receive: the caller would wait for ever")
+	}
+	answer := s.answers[0]
+	s.answers = s.answers[1:]
+	return answer, nil
+}
+
+func (s *fakeSocket) ReceiveIter() iter.Seq2[netlink.Message, error] {
+	return func(yield func(netlink.Message, error) bool) {
+		list, err := s.Receive()
+		if err != nil {
+			yield(netlink.Message{}, err)
+			return
+		}
+		for _, m := range list {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *fakeSocket) tc() *TC { return &TC{conn: netlink.NewConn(s, 1)} }
+
+func recorded(t *testing.T) *TC {
+	return (&fakeSocket{dumps: map[uint16][][]byte{
+		getQdisc: messages(t, "tree.hex", "qdisc"),
+		getClass: messages(t, "tree.hex", "class"),
+	}}).tc()
+}
+
+// What a real kernel tells, of the device that is asked for only.
+func TestQdiscs(t *testing.T) {
+	got, err := recorded(t).Qdiscs(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Qdisc{
+		{NewHandle(0x7e10, 0), HandleRoot, TBF{RateBytesPerSec: 12_562_500, Burst: 332_711, PeakBytesPerSec: 1 << 43, LimitBytes: 1_000_000}},
+		{NewHandle(0x10, 0), NewHandle(0x7e11, 0x10), BFIFO{LimitBytes: 50_000}},
+		{NewHandle(0x7e11, 0), NewHandle(0x7e10, 1), HTB{DefaultMinor: 1, DirectPackets: 1000}},
+		{NewHandle(0xffff, 0), HandleIngress, Unknown{Name: "clsact"}},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+
+	got, err = recorded(t).Qdiscs(2)
+	if want := []Qdisc{{0, HandleRoot, Unknown{Name: "noqueue"}}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("the other device has %v (%v)", got, err)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	got, err := recorded(t).Classes(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Class{
+		{NewHandle(0x7e10, 1), NewHandle(0x7e10, 0), Unknown{Name: "tbf"}},
+		{NewHandle(0x7e11, 0xffff), HandleRoot, HTBClass{
+			RateBytesPerSec: 12_500_000, CeilBytesPerSec: 12_500_000, Burst: 66_406, CeilBurst: 66_406, QuantumBytes: 3125}},
+		{NewHandle(0x7e11, 0x10), NewHandle(0x7e11, 0x4010), HTBClass{
+			RateBytesPerSec: 6_250_000, CeilBytesPerSec: 5_000_000_000, Burst: 70_312, CeilBurst: 46, QuantumBytes: 9375, Prio: 3}},
+		// Set to quantum 9375 and prio 2 when it had a class below it.
+		{NewHandle(0x7e11, 0x4010), NewHandle(0x7e11, 0xffff), HTBClass{
+			RateBytesPerSec: 5_000_000, CeilBytesPerSec: 12_500_000, Burst: 5000, CeilBurst: 2000, QuantumBytes: 3125, Prio: 1}},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestSave(t *testing.T) {
+	got, err := recorded(t).Save(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, o := range got {
+		order = append(order, o.Kind+" "+o.Handle.String())
+	}
+	want := []string{"tbf 7e10:", "tbf 7e10:1", "htb 7e11:", "htb 7e11:ffff", "htb 7e11:4010", "htb 7e11:10", "bfifo 10:"}
+	slices.Sort(order[1:3]) // either may be first
+	slices.Sort(want[1:3])
+	if !slices.Equal(order, want) {
+		t.Errorf("saved %v, want %v", order, want)
+	}
+
+	filtered := &fakeSocket{dumps: map[uint16][][]byte{
+		getQdisc:            messages(t, "tree.hex", "qdisc"),
+		getClass:            messages(t, "tree.hex", "class"),
+		unix.RTM_GETTFILTER: {tcmsg(3, 0, NewHandle(0x7e11, 0))},
+	}}
+	if _, err := filtered.tc().Save(3); !errors.Is(err, ErrFilters) {
+		t.Errorf("with filters: %v", err)
+	}
+}
+
+func TestDumpRefusesNonsense(t *testing.T) {
+	for name, message := range map[string][]byte{
+		"empty":                 {},
+		"half a tcmsg":          tcmsg(3, 1, 2)[:18],
+		"half an attribute":     append(tcmsg(3, 1, 2), 8, 0, 1),
+		"an attribute too long": append(tcmsg(3, 1, 2), 200, 0, 1, 0, 'h', 't', 'b', 0),
+		"short parameters":      append(tcmsg(3, 1, 2), 8, 0, 1, 0, 't', 'b', 'f', 0, 12, 0, 2, 0, 8, 0, 1, 0, 0, 0, 0, 0),
+		"no room for a rate":    append(tcmsg(3, 1, 2), 8, 0, 1, 0, 't', 'b', 'f', 0, 12, 0, 2, 0, 8, 0, 4, 0, 0, 0, 0, 0),
+	} {
+		s := &fakeSocket{dumps: map[uint16][][]byte{getQdisc: {message}}}
+		if got, err := s.tc().Qdiscs(3); err == nil {
+			t.Errorf("%s: no error, but %v", name, got)
+		}
+	}
+}
+
+func TestApply(t *testing.T) {
+	var ops []Op
+	for i := range 150 {
+		ops = append(ops, Op{Verb: Add, Class: &Class{
+			Handle: NewHandle(1, uint16(i)), Parent: NewHandle(1, 0), Options: HTBClass{RateBytesPerSec: 1, CeilBytesPerSec: 1}}})
+	}
+	s := &fakeSocket{}
+	if err := s.tc().Apply(3, ops); err != nil {
+		t.Errorf("apply: %v", err)
+	}
+	if want := []int{64, 64, 22}; !slices.Equal(s.batches, want) {
+		t.Errorf("batches of %v, want %v", s.batches, want)
+	}
+	if err := s.tc().Apply(3, nil); err != nil || len(s.batches) != 3 {
+		t.Errorf("apply nothing: %v, batches %v", err, s.batches)
+	}
+
+	// Each refusal is told of its own op, and what follows is still tried.
+	s = &fakeSocket{refuse: map[int]unix.Errno{0: unix.EEXIST, 63: unix.ENOENT, 64: unix.EBUSY, 149: unix.EINVAL}}
+	err := s.tc().Apply(3, ops)
+	if s.messages != len(ops) {
+		t.Errorf("%d changes were tried", s.messages)
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 4 {
+		t.Fatalf("error %v", err)
+	}
+	for i, want := range []struct {
+		op    int
+		errno unix.Errno
+	}{{0, unix.EEXIST}, {63, unix.ENOENT}, {64, unix.EBUSY}, {149, unix.EINVAL}} {
+		var refused *OpError
+		if err := joined.Unwrap()[i]; !errors.As(err, &refused) || refused.Op != ops[want.op] || !errors.Is(err, want.errno) {
+			t.Errorf("refusal %d is %v, want %v of %s", i, err, want.errno, ops[want.op])
+		}
+	}
+
+	s = &fakeSocket{lost: unix.ENOBUFS}
+	if err := s.tc().Apply(3, ops); !errors.Is(err, unix.ENOBUFS) || len(s.batches) != 1 {
+		t.Errorf("a broken socket: %v after %d batches", err, len(s.batches))
+	}
+}
+
+func TestRestore(t *testing.T) {
+	saved, err := recorded(t).Save(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &fakeSocket{refuse: map[int]unix.Errno{1: unix.EINVAL}}
+	err = s.tc().Restore(3, saved)
+	// All but the class that tbf makes by itself, and each for itself: one
+	// that is refused is no reason to leave the others out.
+	if want := []int{1, 1, 1, 1, 1, 1}; !slices.Equal(s.batches, want) {
+		t.Errorf("batches of %v", s.batches)
+	}
+	if !errors.Is(err, unix.EINVAL) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,293 @@
+package htb
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// ops are all that were tried, refused ones included.
+func (d *device) ops() int {
+	n := 0
+	for _, ops := range d.tried {
+		n += len(ops)
+	}
+	return n
+}
+
+// leafKinds counts the queues of the device by kind.
+func (d *device) kinds() map[string]int {
+	kinds := map[string]int{}
+	for _, q := range d.qdiscs {
+		kinds[q.Options.Kind()]++
+	}
+	return kinds
+}
+
+func apply(t *testing.T, b *Backend, tree sched.Tree) {
+	t.Helper()
+	if err := b.Apply(tree); err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+}
+
+func TestApplyTwice(t *testing.T) {
+	for _, lacks := range []string{"", "fq_codel"} {
+		t.Run("without "+lacks, func(t *testing.T) {
+			d := &device{lacks: lacks}
+			b := New(d, testIfindex)
+			tree := treeOf(10e6, container(16, 100, 3e6, ceiling(5e6)), container(17, 1, 3e3))
+			apply(t, b, tree)
+			tried, dumps := d.ops(), d.dumps
+
+			apply(t, b, tree)
+			if d.ops() != tried || d.dumps != dumps {
+				t.Errorf("the same tree again: %d changes, %d looks", d.ops()-tried, d.dumps-dumps)
+			}
+			b.Forget()
+			apply(t, b, tree)
+			if d.ops() != tried || d.dumps == dumps {
+				t.Errorf("the same tree compared with the kernel: %d looks, changes:\n%s", d.dumps-dumps, lines(d.tried[len(d.tried)-1]))
+			}
+			// A new agent finds what the old one left.
+			next := New(d, testIfindex)
+			apply(t, next, tree)
+			if d.ops() != tried {
+				t.Errorf("the same tree by another agent:\n%s", lines(d.tried[len(d.tried)-1]))
+			}
+			if next.Name() != b.Name() {
+				t.Errorf("%s became %s", b.Name(), next.Name())
+			}
+		})
+	}
+}
+
+func TestApplyWithoutFqCodel(t *testing.T) {
+	d := &device{lacks: "fq_codel"}
+	b := New(d, testIfindex)
+	tree := treeOf(100e6, container(16, 100, 50e6))
+	apply(t, b, tree)
+	if b.Name() != "htb+bfifo" || d.kinds()["bfifo"] != 3 {
+		t.Errorf("%s with queues %v", b.Name(), d.kinds())
+	}
+	// It is not asked for again.
+	tree.Classes = append(tree.Classes, container(17, 100, 10e6))
+	tried := len(d.tried)
+	apply(t, b, tree)
+	if len(d.tried) != tried+1 {
+		t.Errorf("one container more took %d calls", len(d.tried)-tried)
+	}
+}
+
+// Somebody deletes everything, and then a container starts: the kernel knows
+// neither its class nor its share. That is no reason to think it has no
+// fq_codel.
+func TestApplyAfterSomebodyDeletedAll(t *testing.T) {
+	d := &device{}
+	b := New(d, testIfindex)
+	apply(t, b, treeOf(100e6, container(16, 100, 50e6)))
+	d.drop(linkHandle)
+	tree := treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6))
+	apply(t, b, tree)
+	if b.Name() != "htb+fq_codel" || d.kinds()["fq_codel"] != 3 {
+		t.Errorf("%s with queues %v", b.Name(), d.kinds())
+	}
+}
+
+func TestApplyAdoptsQueues(t *testing.T) {
+	tree := treeOf(100e6, container(16, 100, 50e6))
+	for _, leaf := range []leafKind{leafFqCodel, leafBFIFO} {
+		t.Run(leaf.String(), func(t *testing.T) {
+			d := built(t, tree, leaf)
+			built := d.ops()
+			b := New(d, testIfindex)
+			apply(t, b, tree)
+			if b.Name() != "htb+"+leaf.String() {
+				t.Errorf("took it for %s", b.Name())
+			}
+			if d.ops() != built {
+				t.Errorf("changed what it found:\n%s", lines(d.tried[len(d.tried)-1]))
+			}
+		})
+	}
+}
+
+func TestApplyRefused(t *testing.T) {
+	tree := treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6))
+	refusing := func(d *device, h kernel.Handle, times int) {
+		d.refuse = func(op kernel.Op) error {
+			if op.Class != nil && op.Class.Handle == h && times != 0 {
+				times--
+				return unix.ENOMEM
+			}
+			return nil
+		}
+	}
+	t.Run("once", func(t *testing.T) {
+		d := &device{}
+		refusing(d, leafClass(16), 1)
+		b := New(d, testIfindex)
+		apply(t, b, tree)
+		if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
+			t.Errorf("left undone:\n%s", lines(left))
+		}
+	})
+	t.Run("for good", func(t *testing.T) {
+		d := &device{}
+		refusing(d, leafClass(16), -1)
+		b := New(d, testIfindex)
+		err := b.Apply(tree)
+		if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "7e11:10") {
+			t.Errorf("error %v does not tell what was refused", err)
+		}
+		if strings.Contains(err.Error(), "7e11:11") {
+			t.Errorf("error %v tells of what was not refused", err)
+		}
+		// The others are in force.
+		if d.class(leafClass(17)) < 0 || d.at(leafClass(17)) < 0 {
+			t.Error("the other container has no class or no queue")
+		}
+		// Nothing is taken for granted after that.
+		d.refuse = nil
+		apply(t, b, tree)
+		if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
+			t.Errorf("left undone:\n%s", lines(left))
+		}
+	})
+	t.Run("no such device", func(t *testing.T) {
+		b := New(&device{}, testIfindex+1)
+		if err := b.Apply(tree); !errors.Is(err, unix.ENODEV) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// Whatever somebody does between two trees, Apply gets the second one into the
+// kernel.
+func TestApplyReachesWhatIsWanted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &device{}
+		if rapid.Bool().Draw(t, "lacks fq_codel") {
+			d.lacks = "fq_codel"
+		}
+		b := New(d, testIfindex)
+		for range rapid.IntRange(1, 4).Draw(t, "steps") {
+			tree := trees().Draw(t, "tree")
+			// The first may trust what it remembers, the second looks.
+			for range 2 {
+				if err := b.Apply(tree); err != nil {
+					t.Fatalf("apply: %v", err)
+				}
+				b.Forget()
+			}
+			before := d.ops()
+			if err := b.Apply(tree); err != nil || d.ops() != before {
+				t.Fatalf("again: %v\n%s", err, lines(d.tried[len(d.tried)-1]))
+			}
+			if want := map[string]string{"": "htb+fq_codel", "fq_codel": "htb+bfifo"}[d.lacks]; b.Name() != want {
+				t.Fatalf("%s, want %s", b.Name(), want)
+			}
+			interfere(t, d)
+		}
+	})
+}
+
+func TestStats(t *testing.T) {
+	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
+	b := New(d, testIfindex)
+	for range 2 {
+		got, err := b.Stats([]sched.Stats{{Number: 99}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(got, func(a, b sched.Stats) int { return int(a.Number) - int(b.Number) })
+		want := []sched.Stats{
+			{Number: 1, SentBytes: 1000, DroppedPackets: 2, BacklogBytes: 3},
+			{Number: 2, SentBytes: 2000, DroppedPackets: 3, BacklogBytes: 4},
+			{Number: 16, SentBytes: 16000, DroppedPackets: 17, BacklogBytes: 18},
+			{Number: 99},
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+func TestRemove(t *testing.T) {
+	tree := treeOf(100e6, container(16, 100, 50e6))
+	d := &device{}
+	b := New(d, testIfindex)
+	if err := b.Remove(); err != nil || d.ops() > 0 {
+		t.Errorf("remove nothing: %v, %d changes", err, d.ops())
+	}
+	apply(t, b, tree)
+	if err := b.Remove(); err != nil || len(d.qdiscs)+len(d.classes) > 0 {
+		t.Errorf("remove: %v, left %v %v", err, d.qdiscs, d.classes)
+	}
+	if err := b.Remove(); err != nil {
+		t.Errorf("remove again: %v", err)
+	}
+	// What was removed is not remembered.
+	apply(t, b, tree)
+	if len(d.qdiscs) == 0 {
+		t.Error("apply after remove did nothing")
+	}
+
+	// Somebody else's is not ours to remove.
+	foreign := &device{qdiscs: []kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot, Options: kernel.HTB{}}}}
+	if err := New(foreign, testIfindex).Remove(); err != nil || len(foreign.qdiscs) != 1 {
+		t.Errorf("remove with somebody else's qdisc: %v, left %v", err, foreign.qdiscs)
+	}
+}
+
+func TestOwns(t *testing.T) {
+	for _, tc := range []struct {
+		qdiscs []kernel.Qdisc
+		want   bool
+	}{
+		{nil, false},
+		{[]kernel.Qdisc{{Handle: linkHandle, Parent: kernel.HandleRoot}}, true},
+		{[]kernel.Qdisc{{Handle: htbHandle, Parent: kernel.HandleRoot}}, false},
+		{[]kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot}, {Handle: linkHandle, Parent: kernel.NewHandle(1, 1)}}, false},
+		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress}, {Handle: linkHandle, Parent: kernel.HandleRoot}}, true},
+	} {
+		if got := Owns(tc.qdiscs); got != tc.want {
+			t.Errorf("Owns(%v) = %t", tc.qdiscs, got)
+		}
+	}
+}
+
+func TestLacksQdisc(t *testing.T) {
+	queue := leafOf(16, 1e6, 1514, leafFqCodel)
+	class := kernel.Class{Handle: leafClass(16), Parent: shareClass(16), Options: kernel.HTBClass{}}
+	add := &kernel.OpError{Op: kernel.Op{Verb: kernel.Add, Qdisc: &queue}, Err: fmt.Errorf("netlink receive: %w", unix.ENOENT)}
+	for _, tc := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"nothing", nil, false},
+		{"something else", errors.New("no"), false},
+		{"refused", add, true},
+		{"refused, wrapped and joined", fmt.Errorf("schedule: %w", errors.Join(&kernel.OpError{Op: kernel.Op{Verb: kernel.Change, Class: &class}, Err: unix.EINVAL}, errors.Join(add))), false},
+		{"among others", fmt.Errorf("schedule: %w", errors.Join(errors.New("no"), errors.Join(add))), true},
+		{"a class is not there", errors.Join(&kernel.OpError{Op: kernel.Op{Verb: kernel.Add, Class: &class}, Err: unix.ENOENT}, add), false},
+		{"a queue is not there", &kernel.OpError{Op: kernel.Op{Verb: kernel.Change, Qdisc: &queue}, Err: unix.ENOENT}, false},
+		{"for another reason", &kernel.OpError{Op: kernel.Op{Verb: kernel.Add, Qdisc: &queue}, Err: unix.EEXIST}, false},
+	} {
+		if got := lacksQdisc(tc.err, "fq_codel"); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+	if lacksQdisc(add, "bfifo") {
+		t.Error("took fq_codel for bfifo")
+	}
+}

@@ -1,0 +1,520 @@
+package htb
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update rewrites it); got:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+func lines(ops []kernel.Op) string {
+	var b strings.Builder
+	for _, op := range ops {
+		fmt.Fprintln(&b, op)
+	}
+	return b.String()
+}
+
+const (
+	hostNumber    = 1
+	controlNumber = 2
+)
+
+func treeOf(rateBPS uint64, classes ...sched.Class) sched.Tree {
+	host := sched.Class{Number: hostNumber, Weight: 100, GuaranteedBPS: rateBPS / 100,
+		AllocatedBPS: rateBPS / 100, CeilingBPS: alloc.Unlimited}
+	return sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, DefaultNumber: hostNumber,
+		Classes: append([]sched.Class{host}, classes...)}
+}
+
+// container is a class whose allocation is its guarantee.
+func container(number uint16, weight uint32, bps uint64, options ...func(*sched.Class)) sched.Class {
+	c := sched.Class{Number: number, Weight: weight, GuaranteedBPS: bps, AllocatedBPS: bps, CeilingBPS: alloc.Unlimited}
+	for _, option := range options {
+		option(&c)
+	}
+	return c
+}
+
+func allocated(bps uint64) func(*sched.Class) { return func(c *sched.Class) { c.AllocatedBPS = bps } }
+func ceiling(bps uint64) func(*sched.Class)   { return func(c *sched.Class) { c.CeilingBPS = bps } }
+func priority(p uint32) func(*sched.Class)    { return func(c *sched.Class) { c.Priority = p } }
+func built(t *testing.T, tree sched.Tree, leaf leafKind) *device {
+	t.Helper()
+	d := &device{}
+	if err := d.Apply(testIfindex, plan(desired(tree, leaf), state{})); err != nil {
+		t.Fatalf("build the tree: %v", err)
+	}
+	return d
+}
+
+// have is what a new backend sees of a device.
+func (d *device) have() state {
+	b := New(d, testIfindex)
+	b.controlQueue = leafQdisc(controlNumber)
+	s, err := b.observe()
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// The planned kernel state of typical hosts. Rates are bytes per second, as tc
+// writes them ("bps").
+func TestPlanFromNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		leaf leafKind
+		tree sched.Tree
+	}{
+		{"one-container", leafFqCodel, treeOf(100e6, container(16, 100, 99e6))},
+		{"one-container-without-fq_codel", leafBFIFO, treeOf(100e6, container(16, 100, 99e6))},
+		{"three-weights", leafFqCodel, treeOf(100e6,
+			container(16, 100, 16.5e6), container(17, 200, 33e6), container(18, 300, 49.5e6))},
+		{"minimum-and-maximum", leafFqCodel, treeOf(100e6,
+			container(16, 100, 69e6, allocated(80e6)),
+			container(17, 100, 30e6, allocated(20e6)), // idle: less allocated than guaranteed
+			container(18, 100, 10e6, ceiling(10e6)))},
+		{"10-mbit", leafFqCodel, treeOf(10e6, container(16, 1, 100e3), container(17, 100, 9.8e6))},
+		{"5-gbit", leafFqCodel, treeOf(5e9, container(16, 100, 4.95e9))},
+		{"weights-1-to-1000", leafFqCodel, treeOf(1e9, container(16, 1, 989e3), container(17, 1000, 989e6))},
+		{"priorities", leafFqCodel, treeOf(1e9,
+			container(16, 100, 90e6, priority(1000)), container(17, 100, 90e6, priority(10)), container(18, 100, 90e6, priority(10)),
+			container(19, 100, 90e6, priority(9)), container(20, 100, 90e6, priority(8)), container(21, 100, 90e6, priority(7)),
+			container(22, 100, 90e6, priority(6)), container(23, 100, 90e6, priority(5)), container(24, 100, 90e6, priority(4)))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ops := plan(desired(tc.tree, tc.leaf), state{})
+			golden(t, tc.name, lines(ops))
+			if err := (&device{}).Apply(testIfindex, ops); err != nil {
+				t.Errorf("the kernel refuses it: %v", err)
+			}
+		})
+	}
+}
+
+func TestPlanOfChanges(t *testing.T) {
+	const leaf = leafFqCodel
+	two := treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6))
+	foreign := func(h, parent kernel.Handle) kernel.Class {
+		return kernel.Class{Handle: h, Parent: parent, Options: kernel.HTBClass{RateBytesPerSec: 1, CeilBytesPerSec: 1}}
+	}
+	for _, tc := range []struct {
+		name string
+		// before is done to a device that holds two.
+		before func(d *device)
+		want   sched.Tree
+		plan   string
+	}{
+		{"nothing changed", nil, two, ""},
+		{
+			"another allocation", nil,
+			treeOf(100e6, container(16, 100, 49.5e6, allocated(89e6)), container(17, 100, 49.5e6)),
+			`class change parent 7e11:ffff classid 7e11:4010 htb prio 0 quantum 1514 rate 11125000bps burst 47626b ceil 12500000bps cburst 53126b
+`,
+		},
+		{
+			"another guarantee", nil,
+			treeOf(100e6, container(16, 100, 40e6, allocated(49.5e6)), container(17, 100, 49.5e6)),
+			`class change parent 7e11:4010 classid 7e11:10 htb prio 1 quantum 4882 rate 5000000bps burst 23125b ceil 12500000bps cburst 53126b
+`,
+		},
+		{
+			"another weight", nil,
+			treeOf(100e6, container(16, 150, 49.5e6), container(17, 100, 49.5e6)),
+			`class change parent 7e11:4010 classid 7e11:10 htb prio 1 quantum 7324 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
+`,
+		},
+		{
+			"a container starts", nil,
+			treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6), container(32, 100, 8e3)),
+			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3137b ceil 12500000bps cburst 53126b
+class add parent 7e11:4020 classid 7e11:20 htb prio 1 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
+qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 4194304b
+`,
+		},
+		{
+			"a container stops: its leaf goes before its share", nil,
+			treeOf(100e6, container(17, 100, 49.5e6)),
+			`class delete classid 7e11:10
+class delete classid 7e11:4010
+`,
+		},
+		{
+			"leftovers of somebody else", func(d *device) {
+				d.classes = append(d.classes,
+					foreign(kernel.NewHandle(Major, 0x4444), rootClass),
+					foreign(kernel.NewHandle(Major, 0x444), kernel.NewHandle(Major, 0x4444)))
+			},
+			two,
+			`class delete classid 7e11:444
+class delete classid 7e11:4444
+`,
+		},
+		{
+			"another queue in the place of ours", func(d *device) {
+				d.drop(leafQdisc(16))
+				d.qdiscs = append(d.qdiscs, kernel.Qdisc{Handle: kernel.NewHandle(0x99, 0), Parent: leafClass(16), Options: kernel.Unknown{Name: "sfq"}})
+			},
+			two,
+			`qdisc delete parent 7e11:10 handle 99:
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+`,
+		},
+		{
+			"our queue under another class", func(d *device) {
+				d.drop(leafQdisc(16))
+				d.drop(leafQdisc(17))
+				q := leafOf(16, 49.5e6, 3125, leaf)
+				q.Parent = leafClass(17)
+				d.qdiscs = append(d.qdiscs, q)
+			},
+			two,
+			`qdisc delete parent 7e11:11 handle 10:
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:11 handle 11: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+`,
+		},
+		{
+			"our queue of another kind", func(d *device) {
+				d.drop(leafQdisc(16))
+				d.qdiscs = append(d.qdiscs, kernel.Qdisc{Handle: leafQdisc(16), Parent: leafClass(16), Options: kernel.Unknown{Name: "pfifo"}})
+			},
+			two,
+			`qdisc delete parent 7e11:10 handle 10:
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+`,
+		},
+		{
+			"a class that somebody deleted", func(d *device) { d.drop(leafClass(16)) }, two,
+			`class add parent 7e11:4010 classid 7e11:10 htb prio 1 quantum 4882 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := built(t, two, leaf)
+			if tc.before != nil {
+				tc.before(d)
+			}
+			ops := plan(desired(tc.want, leaf), d.have())
+			if got := lines(ops); got != tc.plan {
+				t.Errorf("planned:\n%swant:\n%s", got, tc.plan)
+			}
+			if err := d.Apply(testIfindex, ops); err != nil {
+				t.Errorf("the kernel refuses it: %v", err)
+			}
+			if left := plan(desired(tc.want, leaf), d.have()); len(left) > 0 {
+				t.Errorf("still to do after that:\n%s", lines(left))
+			}
+		})
+	}
+}
+
+// What cannot be moved or converted makes the whole tree anew, in one go.
+func TestPlanStartsAnew(t *testing.T) {
+	tree := treeOf(100e6, container(16, 100, 99e6))
+	fresh := lines(plan(desired(tree, leafFqCodel), state{}))
+	for _, tc := range []struct {
+		name   string
+		before func(d *device)
+	}{
+		{"the link is of another kind", func(d *device) { d.qdiscs[0].Options = kernel.Unknown{Name: "prio"} }},
+		{"HTB has another default class", func(d *device) {
+			d.qdiscs[d.qdisc(htbHandle)].Options = kernel.HTB{DefaultMinor: 16, DirectPackets: directPackets}
+		}},
+		{"something else is in the place of HTB", func(d *device) {
+			d.drop(htbHandle)
+			d.qdiscs = append(d.qdiscs, kernel.Qdisc{Handle: kernel.NewHandle(0x99, 0), Parent: htbParent, Options: kernel.Unknown{Name: "pfifo"}})
+		}},
+		{"a leaf is outside of its share", func(d *device) { d.classes[d.class(leafClass(16))].Parent = rootClass }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := built(t, tree, leafFqCodel)
+			tc.before(d)
+			ops := plan(desired(tree, leafFqCodel), d.have())
+			if want := "qdisc delete parent root handle 7e10:\n" + fresh; lines(ops) != want {
+				t.Errorf("planned:\n%swant:\n%s", lines(ops), want)
+			}
+			if err := d.Apply(testIfindex, ops); err != nil {
+				t.Errorf("the kernel refuses it: %v", err)
+			}
+		})
+	}
+}
+
+func TestHandlesAreApart(t *testing.T) {
+	// Of a container's number, its share, the root class and control traffic,
+	// no two may meet.
+	if classify.NumberLast >= shareBit {
+		t.Errorf("numbers reach %#x, where shares begin", classify.NumberLast)
+	}
+	if share := shareClass(classify.NumberLast); share == rootClass || share.Minor()&^uint16(shareBit) != classify.NumberLast {
+		t.Errorf("the last container's share is %s", share)
+	}
+	if classify.NumberHost != hostNumber || classify.NumberControl != controlNumber || classify.NumberFirst <= controlNumber {
+		t.Errorf("numbers: host %d, control %d, containers from %d", classify.NumberHost, classify.NumberControl, classify.NumberFirst)
+	}
+	for _, major := range []uint16{linkMajor, Major} {
+		if major <= classify.NumberLast {
+			t.Errorf("the queue of container %#x has the handle of the trunk", major)
+		}
+	}
+}
+
+// trees draws trees as the agent makes them: guarantees and allocations of the
+// ideal allocation.
+func trees() *rapid.Generator[sched.Tree] {
+	return rapid.Custom(func(t *rapid.T) sched.Tree {
+		rate := uint64(math.Pow(10, rapid.Float64Range(6, 11).Draw(t, "log10 of the rate")))
+		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(16, 40), 0, 12, rapid.ID).Draw(t, "numbers")
+		slices.Sort(numbers)
+		competing := make([]alloc.Container, len(numbers))
+		floors := rate / 2
+		for i := range competing {
+			floor := rapid.SampledFrom([]uint64{0, floors / 10, floors / 3}).Draw(t, "floor")
+			floors -= floor
+			ceiling := uint64(alloc.Unlimited)
+			if rapid.Bool().Draw(t, "has a ceiling") {
+				ceiling = max(floor, rapid.Uint64Range(8000, 2*rate).Draw(t, "ceiling"))
+			}
+			competing[i] = alloc.Container{
+				Weight:     rapid.SampledFrom([]uint32{1, 2, 7, 100, 300, 9999, 10000}).Draw(t, "weight"),
+				FloorBPS:   floor,
+				CeilingBPS: ceiling,
+				Priority:   rapid.Uint32Range(0, 12).Draw(t, "priority"),
+				DemandBPS:  rapid.SampledFrom([]uint64{0, rate / 100, rate / 3, alloc.Unlimited}).Draw(t, "demand"),
+			}
+		}
+		guaranteed := alloc.Entitle(rate-2*(rate/100), competing)
+		given := alloc.Allocate(rate, competing, alloc.Entitle(rate, competing))
+		tree := treeOf(rate)
+		for i, c := range competing {
+			tree.Classes = append(tree.Classes, sched.Class{
+				Number: numbers[i], GuaranteedBPS: guaranteed[i], AllocatedBPS: given[i],
+				CeilingBPS: c.CeilingBPS, Weight: c.Weight, Priority: c.Priority,
+			})
+		}
+		return tree
+	})
+}
+
+var leafKinds = rapid.SampledFrom([]leafKind{leafFqCodel, leafBFIFO})
+
+// interfere does to a device what somebody with tc may do.
+func interfere(t *rapid.T, d *device) {
+	stray := kernel.HTBClass{RateBytesPerSec: 1, CeilBytesPerSec: 1}
+	for range rapid.IntRange(0, 4).Draw(t, "interferences") {
+		var leaf kernel.Handle
+		if len(d.classes) > 0 {
+			leaf = d.classes[rapid.IntRange(0, len(d.classes)-1).Draw(t, "which class")].Handle
+		}
+		switch rapid.IntRange(0, 4).Draw(t, "what") {
+		case 0:
+			_ = d.doClass(kernel.Delete, kernel.Class{Handle: leaf})
+		case 1:
+			if at := d.at(leaf); at >= 0 {
+				_ = d.doQdisc(kernel.Delete, d.qdiscs[at])
+			}
+		case 2:
+			if d.at(leaf) < 0 {
+				_ = d.doQdisc(kernel.Add, kernel.Qdisc{Handle: kernel.NewHandle(0x99, 0), Parent: leaf, Options: kernel.Unknown{Name: "sfq"}})
+			}
+		case 3:
+			minor := rapid.Uint16Range(3, 0x6000).Draw(t, "a class of theirs")
+			_ = d.doClass(kernel.Add, kernel.Class{Handle: kernel.NewHandle(Major, minor), Parent: rootClass, Options: stray})
+		case 4:
+			if leaf != 0 {
+				_ = d.doClass(kernel.Change, kernel.Class{Handle: leaf, Options: stray})
+			}
+		}
+	}
+}
+
+// From whatever is there, one plan leads to what is wanted, and the kernel
+// takes every step of it.
+func TestPlanReachesWhatIsWanted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &device{}
+		steps := rapid.IntRange(1, 4).Draw(t, "steps")
+		for range steps {
+			want := desired(trees().Draw(t, "tree"), leafKinds.Draw(t, "leaf"))
+			ops := plan(want, d.have())
+			if err := d.Apply(testIfindex, ops); err != nil {
+				t.Fatalf("the kernel refuses: %v\nof the plan\n%s", err, lines(ops))
+			}
+			if left := plan(want, d.have()); len(left) > 0 {
+				t.Fatalf("still to do:\n%s", lines(left))
+			}
+			if len(d.classes) != len(want.classes) || len(d.qdiscs) != len(want.qdiscs) {
+				t.Fatalf("%d classes and %d qdiscs, want %d and %d", len(d.classes), len(d.qdiscs), len(want.classes), len(want.qdiscs))
+			}
+			interfere(t, d)
+		}
+	})
+}
+
+// What nobody interferes with keeps its queue when only rates, weights and
+// priorities change.
+func TestPlanKeepsQueues(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before := trees().Draw(t, "before")
+		after := trees().Draw(t, "after")
+		after.Classes = slices.Clone(before.Classes)
+		leaf := leafKinds.Draw(t, "leaf")
+		for i := range after.Classes {
+			c := &after.Classes[i]
+			c.GuaranteedBPS = rapid.Uint64Range(0, after.RateBPS).Draw(t, "guaranteed")
+			c.AllocatedBPS = rapid.Uint64Range(0, after.RateBPS).Draw(t, "allocated")
+			c.Weight = rapid.Uint32Range(1, 10000).Draw(t, "weight")
+			c.Priority = rapid.Uint32Range(0, 1000).Draw(t, "priority")
+		}
+		for _, op := range plan(desired(after, leaf), desired(before, leaf)) {
+			if op.Verb != kernel.Change {
+				t.Fatalf("not a change: %s", op)
+			}
+		}
+	})
+}
+
+// The rates of a tree make sense to HTB, which checks nothing.
+func TestRatesFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tree := trees().Draw(t, "tree")
+		s := desired(tree, leafKinds.Draw(t, "leaf"))
+		class := map[kernel.Handle]kernel.HTBClass{}
+		for _, c := range s.classes {
+			class[c.Handle] = c.Options.(kernel.HTBClass)
+		}
+		packet := sched.MaxPacketBytes(tree.RateBPS)
+		outer := s.qdiscs[0].Options.(kernel.TBF)
+		link := outer.RateBytesPerSec
+		if link != tree.RateBPS/8 {
+			t.Fatalf("the outer bound is %d for a link of %d bit/s", link, tree.RateBPS)
+		}
+		root := class[rootClass]
+		if root.RateBytesPerSec > link || root.RateBytesPerSec < link*998/1000 || root.CeilBytesPerSec != root.RateBytesPerSec {
+			t.Fatalf("the root of a link of %d has rate %d and ceiling %d", link, root.RateBytesPerSec, root.CeilBytesPerSec)
+		}
+		if outer.MaxPacketBytes != 0 && outer.MaxPacketBytes < sched.FrameBytes {
+			t.Fatalf("packets are cut to %d bytes", outer.MaxPacketBytes)
+		}
+
+		control := class[leafClass(controlNumber)]
+		sum := control.RateBytesPerSec
+		if control.RateBytesPerSec == 0 || control.CeilBytesPerSec > link/10 || control.Prio != 0 {
+			t.Fatalf("control traffic: %s", control)
+		}
+		for _, c := range tree.Classes {
+			leaf, share := class[leafClass(c.Number)], class[shareClass(c.Number)]
+			sum += leaf.RateBytesPerSec
+			if leaf.RateBytesPerSec > max(share.RateBytesPerSec, 1) || share.RateBytesPerSec > link {
+				t.Fatalf("container %d: leaf %d, share %d, link %d", c.Number, leaf.RateBytesPerSec, share.RateBytesPerSec, link)
+			}
+			if leaf.RateBytesPerSec > leaf.CeilBytesPerSec || leaf.CeilBytesPerSec > link ||
+				c.CeilingBPS != alloc.Unlimited && leaf.CeilBytesPerSec > c.CeilingBPS/8 {
+				t.Fatalf("container %d with ceiling %d: %s", c.Number, c.CeilingBPS, leaf)
+			}
+			// A turn must hold a packet, or HTB goes round for nothing; and a
+			// bucket one, as far as its depth can be told.
+			if leaf.QuantumBytes < packet ||
+				leaf.Burst != math.MaxUint32 && leaf.Burst.Bytes(leaf.RateBytesPerSec)+1 < uint64(packet) ||
+				leaf.CeilBurst != math.MaxUint32 && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec)+1 < uint64(packet) {
+				t.Fatalf("container %d cannot take a packet of %d bytes: %s", c.Number, packet, leaf)
+			}
+			if leaf.Prio < 1 || leaf.Prio > 7 {
+				t.Fatalf("container %d: prio %d", c.Number, leaf.Prio)
+			}
+			// Order of priorities and weights.
+			for _, o := range tree.Classes {
+				other := class[leafClass(o.Number)]
+				if c.Priority > o.Priority && leaf.Prio > other.Prio || c.Priority == o.Priority && leaf.Prio != other.Prio {
+					t.Fatalf("priorities %d and %d became %d and %d", c.Priority, o.Priority, leaf.Prio, other.Prio)
+				}
+				if c.Weight > o.Weight && leaf.QuantumBytes < other.QuantumBytes {
+					t.Fatalf("weights %d and %d became %d and %d", c.Weight, o.Weight, leaf.QuantumBytes, other.QuantumBytes)
+				}
+			}
+		}
+		// Every rate of zero became one byte per second.
+		if slack := uint64(len(tree.Classes)); sum > link+slack {
+			t.Fatalf("guarantees of %d on a link of %d", sum, link)
+		}
+	})
+}
+
+func TestQuantize(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.Uint64Range(0, 1<<30).Draw(t, "v")
+		got := uint64(quantize(v))
+		if got < v || got > v+v/4+1 {
+			t.Fatalf("quantize(%d) = %d", v, got)
+		}
+		if again := quantize(got); uint64(again) != got {
+			t.Fatalf("quantize(%d) = %d", got, again)
+		}
+		if w := rapid.Uint64Range(v, 1<<30).Draw(t, "w"); uint64(quantize(w)) < got {
+			t.Fatalf("quantize(%d) = %d and quantize(%d) = %d", v, got, w, quantize(w))
+		}
+	})
+	if got := quantize(math.MaxUint64); got != 1<<30 {
+		t.Errorf("quantize of the largest is %d", got)
+	}
+}
+
+// RFC 8290, section 5.2: target 5 ms and interval 100 ms, more where a packet
+// takes longer.
+func TestFqCodel(t *testing.T) {
+	for _, tc := range []struct {
+		rateBPS          uint64
+		packetBytes      uint32
+		target, interval uint32
+	}{
+		{100e6, 3125, 5000, 100_000},
+		{10e9, 65536, 5000, 100_000},
+		{3.7e6, 1514, 5000, 100_000},
+		{1e6, 1514, 19_200, 384_000},
+		{8000, 1514, 2_457_600, 49_152_000},
+		{1, 1514, 16_384_000, 327_680_000}, // bounded
+		{0, 1514, 16_384_000, 327_680_000},
+	} {
+		got := fqCodel(tc.rateBPS, tc.packetBytes)
+		if got.TargetMicroseconds != tc.target || got.IntervalMicroseconds != tc.interval {
+			t.Errorf("at %d bit/s: %s", tc.rateBPS, got)
+		}
+		if kept(got) != kernel.Options(got) {
+			t.Errorf("at %d bit/s the kernel tells %s after %s", tc.rateBPS, kept(got), got)
+		}
+	}
+}

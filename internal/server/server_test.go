@@ -1,0 +1,346 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent"
+)
+
+// fakeAgent remembers what it was asked and answers err, or something to tell
+// apart.
+type fakeAgent struct {
+	err    error
+	called string // the last call
+	change v1.PolicyChange
+	left   time.Duration // until the call's deadline
+}
+
+func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
+	a.called = fmt.Sprintf(format, args...)
+	if deadline, ok := ctx.Deadline(); ok {
+		a.left = time.Until(deadline)
+	}
+}
+
+func (a *fakeAgent) Containers(ctx context.Context) ([]v1.Container, error) {
+	a.call(ctx, "containers")
+	return []v1.Container{{Name: "web", RateBPS: 1 << 40}, {Name: "host"}}, a.err
+}
+
+func (a *fakeAgent) Status(ctx context.Context) (v1.Status, error) {
+	a.call(ctx, "status")
+	return v1.Status{Uplink: "up0", RateBPS: 100e6}, a.err
+}
+
+func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+	a.call(ctx, "set %s", name)
+	a.change = change
+	return v1.Container{Name: name, State: v1.StateOK}, a.err
+}
+
+func (a *fakeAgent) Reset(ctx context.Context, name string) (v1.Container, error) {
+	a.call(ctx, "reset %s", name)
+	return v1.Container{Name: name}, a.err
+}
+
+func (a *fakeAgent) Down(ctx context.Context) error {
+	a.call(ctx, "down")
+	return a.err
+}
+
+// serve puts handler on a Unix socket and returns its path.
+func serve(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	listener, err := Listen(socket, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: handler}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(listener) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return socket
+}
+
+func serveAgent(t *testing.T) (*fakeAgent, *Client) {
+	t.Helper()
+	a := &fakeAgent{}
+	return a, NewClient(serve(t, New(a, slog.New(slog.DiscardHandler))))
+}
+
+func ptr(s string) *string { return &s }
+
+func TestClientAndServer(t *testing.T) {
+	a, client := serveAgent(t)
+	ctx := t.Context()
+	called := func(want string) {
+		t.Helper()
+		if a.called != want {
+			t.Errorf("the agent was asked for %q, want %q", a.called, want)
+		}
+		if a.left <= 0 || a.left > requestTimeout {
+			t.Errorf("%s: %s to answer", want, a.left)
+		}
+	}
+	list, err := client.Containers(ctx)
+	if err != nil || len(list) != 2 || list[0].RateBPS != 1<<40 {
+		t.Errorf("containers: %+v, %v", list, err)
+	}
+	called("containers")
+	status, err := client.Status(ctx)
+	if err != nil || status.Uplink != "up0" || status.RateBPS != 100e6 {
+		t.Errorf("status: %+v, %v", status, err)
+	}
+	called("status")
+	if err := client.Down(ctx); err != nil {
+		t.Errorf("down: %v", err)
+	}
+	called("down")
+
+	change := v1.PolicyChange{Weight: ptr("300"), Max: ptr("none"), Class: ptr("")}
+	for _, name := range []string{"web", "a/b", "with space", "ünïcode", "100%", "a?b=c#d", "%2e%2e", "policy", "..."} {
+		container, err := client.Set(ctx, name, change)
+		if err != nil || container.Name != name {
+			t.Errorf("set %q: %+v, %v", name, container, err)
+		}
+		called("set " + name)
+		if !reflect.DeepEqual(a.change, change) {
+			t.Errorf("set %q: %+v arrived", name, a.change)
+		}
+		if _, err = client.Reset(ctx, name); err != nil {
+			t.Errorf("reset %q: %v", name, err)
+		}
+		called("reset " + name)
+	}
+}
+
+// request makes one request by hand.
+func request(t *testing.T, client *Client, method, path, body string) (int, v1.Error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.http.Do(r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	var problem v1.Error
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s %s: content type %q", method, path, response.Header.Get("Content-Type"))
+	}
+	if err := json.Unmarshal(data, &problem); response.StatusCode != http.StatusOK && (err != nil || problem.Message == "") {
+		t.Errorf("%s %s: no reason in %q", method, path, data)
+	}
+	return response.StatusCode, problem
+}
+
+func TestBadRequests(t *testing.T) {
+	a, client := serveAgent(t)
+	const set = "/v1/containers/web/policy"
+	for _, tc := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"PATCH", set, "", 400, "read the policy"},
+		{"PATCH", set, "weight=3", 400, "invalid character"},
+		{"PATCH", set, `{"weight": 3}`, 400, "cannot unmarshal number"},
+		{"PATCH", set, `{"wieght": "3"}`, 400, `unknown field "wieght"`},
+		{"PATCH", set, `{"weight": "3"`, 400, "unexpected EOF"},
+		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},
+		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
+		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 400, "too large"},
+		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 400, "too large"},
+		{"GET", set, "", 404, "there is no GET " + set},
+		{"PUT", set, "{}", 404, "there is no PUT"},
+		{"POST", "/v1/containers", "{}", 404, "there is no POST"},
+		{"GET", "/v1/down", "", 404, "there is no GET"},
+		{"GET", "/", "", 404, "there is no GET /"},
+		{"GET", "/v2/status", "", 404, "there is no GET /v2/status"},
+		{"GET", "/v1/containers/web", "", 404, "there is no"},
+	} {
+		status, problem := request(t, client, tc.method, tc.path, tc.body)
+		if status != tc.status || !strings.Contains(problem.Message, tc.says) {
+			t.Errorf("%s %s %.40q: %d %q, want %d", tc.method, tc.path, tc.body, status, problem.Message, tc.status)
+		}
+	}
+	if a.called != "" {
+		t.Errorf("the agent was asked for %q", a.called)
+	}
+	if status, _ := request(t, client, "PATCH", set, "{}\n"); status != 200 || a.called != "set web" {
+		t.Errorf("an empty change: %d, %q", status, a.called)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	a, client := serveAgent(t)
+	for _, tc := range []struct {
+		err    error
+		status int
+	}{
+		{fmt.Errorf("%w: web", agent.ErrUnknown), 404},
+		{fmt.Errorf("%w: min", agent.ErrRefused), 409},
+		{errors.Join(fmt.Errorf("%w: web", agent.ErrAmbiguous)), 409},
+		{fmt.Errorf("agent is busy or stopping: %w", context.DeadlineExceeded), 503},
+		{errors.New("no"), 500},
+	} {
+		a.err = tc.err
+		for _, r := range [][2]string{
+			{"GET", "/v1/status"}, {"GET", "/v1/containers"}, {"POST", "/v1/down"},
+			{"PATCH", "/v1/containers/web/policy"}, {"DELETE", "/v1/containers/web/policy"},
+		} {
+			if status, problem := request(t, client, r[0], r[1], "{}"); status != tc.status || problem.Message != tc.err.Error() {
+				t.Errorf("%s %s: %d %q, want %d %q", r[0], r[1], status, problem.Message, tc.status, tc.err)
+			}
+		}
+		// And the user reads just that.
+		if _, err := client.Reset(t.Context(), "web"); err == nil || err.Error() != tc.err.Error() {
+			t.Errorf("the client says %v, want %v", err, tc.err)
+		}
+	}
+}
+
+func TestListen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run", "weir")
+	socket := filepath.Join(dir, "weir.sock")
+	open := func() net.Listener {
+		t.Helper()
+		l, err := Listen(socket, "")
+		if err != nil {
+			t.Fatalf("listen: %v", err)
+		}
+		info, err := os.Stat(socket)
+		if err != nil || info.Mode() != fs.ModeSocket|0o600 {
+			t.Errorf("mode %v (%v)", info.Mode(), err)
+		}
+		return l
+	}
+	l := open()
+	if _, err := Listen(socket, ""); err == nil || !strings.Contains(err.Error(), "another weir agent listens on "+socket) {
+		t.Errorf("where one listens: %v", err)
+	}
+	// The one that listens is still there.
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatalf("the socket was taken: %v", err)
+	}
+	conn.Close()
+
+	// An agent that is killed leaves its socket.
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := os.Stat(socket); err != nil {
+		t.Fatal(err)
+	}
+	open().Close()
+
+	// Something that is not a socket is not ours to remove.
+	if err := os.WriteFile(socket, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(socket, ""); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("where a file is: %v", err)
+	}
+	if data, err := os.ReadFile(socket); string(data) != "precious" {
+		t.Errorf("the file became %q (%v)", data, err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+
+	const group = "no-such-group"
+	if _, err := Listen(socket, group); err == nil || !strings.Contains(err.Error(), group) {
+		t.Errorf("for a group that is not there: %v", err)
+	}
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("the socket stays after an error")
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestClientErrors(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "missing.sock")
+	stale := filepath.Join(dir, "stale.sock")
+	l, err := Listen(stale, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	for _, socket := range []string{missing, stale} {
+		_, err := NewClient(socket).Status(t.Context())
+		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), socket) || !strings.Contains(err.Error(), "weir agent --uplink") {
+			t.Errorf("%s: %v", socket, err)
+		}
+	}
+
+	answer := func(status int, body string) roundTripper {
+		return func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Body: io.NopCloser(bytes.NewBufferString(body))}, nil
+		}
+	}
+	for _, tc := range []struct {
+		name      string
+		transport roundTripper
+		says      string
+	}{
+		{"no permission", func(*http.Request) (*http.Response, error) {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", fs.ErrPermission)}
+		}, "not allowed to use /s: run as root"},
+		{"breaks off", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, "ask the agent: "},
+		{"another server's error", answer(502, "<html>"), "the agent answered 502 Bad Gateway"},
+		{"an error without a reason", answer(500, "{}"), "the agent answered 500 Internal Server Error"},
+		{"a broken answer", answer(200, `{"uplink": `), "read the agent's answer: "},
+		{"another agent's answer", answer(200, `[]`), "read the agent's answer: "},
+	} {
+		client := NewClient("/s")
+		client.http.Transport = tc.transport
+		if _, err := client.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tc.says) || errors.Is(err, ErrNoAgent) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+
+	// A request can be given up.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := NewClient(missing).Status(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	var refused *url.Error
+	if _, err := NewClient(missing).Status(ctx); !errors.As(err, &refused) {
+		t.Errorf("given up: %v", err)
+	}
+}

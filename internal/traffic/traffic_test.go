@@ -1,0 +1,176 @@
+package traffic
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+)
+
+// freePort finds a port with nothing behind it, for TCP and UDP.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return uint16(listener.Addr().(*net.TCPAddr).Port)
+}
+
+func newTestSink(t *testing.T) netip.AddrPort {
+	t.Helper()
+	port := freePort(t)
+	sink, err := NewSink(port, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 {
+			if err := sink.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestSenderSendsFromStartToStop(t *testing.T) {
+	target := newTestSink(t)
+	for _, options := range []SenderOptions{
+		{Target: target, Protocol: TCP, Connections: 3, RateBPS: 50e6},
+		{Target: target, Protocol: UDP, RateBPS: 20e6},
+		{Target: target, Protocol: UDP, RateBPS: 20e6, PayloadBytes: 1200, SegmentsPerSend: 4},
+	} {
+		t.Run(string(options.Protocol), func(t *testing.T) {
+			sender, err := NewSender(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sender.Start(MonotonicNS() + (50 * time.Millisecond).Nanoseconds())
+			time.Sleep(20 * time.Millisecond)
+			if sent := sender.SentBytes(); sent > 0 {
+				t.Errorf("sent %d bytes before the start", sent)
+			}
+			time.Sleep(230 * time.Millisecond)
+			sender.Stop()
+			sent := sender.SentBytes()
+			if sent == 0 || sender.Err() != nil {
+				t.Errorf("sent %d bytes, error %v", sent, sender.Err())
+			}
+			sender.Stop()
+			time.Sleep(20 * time.Millisecond)
+			if after := sender.SentBytes(); after != sent {
+				t.Errorf("sent %d bytes after Stop", after-sent)
+			}
+		})
+	}
+}
+
+func TestPacedUDPKeepsItsRate(t *testing.T) {
+	target := newTestSink(t)
+	const rateBPS = 8e6
+	sender, err := NewSender(t.Context(), SenderOptions{Target: target, Protocol: UDP, RateBPS: rateBPS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	sender.Start(0)
+	time.Sleep(500 * time.Millisecond)
+	sender.Stop()
+	wire := float64(sender.SentBytes()) / DefaultPayloadBytes * float64(WireBytesUDP(target.Addr(), DefaultPayloadBytes)) * 8
+	// A busy machine takes CPU from the sender, which then sends less.
+	if rate := wire / time.Since(started).Seconds(); rate > rateBPS*1.05 || rate < rateBPS*0.5 {
+		t.Errorf("sent %.1f Mbit/s, want 8", rate/1e6)
+	}
+}
+
+func TestSenderThatNeverStartsLeavesNothing(t *testing.T) {
+	target := newTestSink(t)
+	before := openFiles(t)
+	for _, protocol := range []Protocol{TCP, UDP} {
+		sender, err := NewSender(t.Context(), SenderOptions{Target: target, Protocol: protocol})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sender.Stop()
+	}
+	// The sink notices the end of the TCP connection in its own time.
+	for deadline := time.Now().Add(time.Second); openFiles(t) > before && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d files open, %d before", after, before)
+	}
+}
+
+func TestNewSenderFails(t *testing.T) {
+	nobody := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	for name, options := range map[string]SenderOptions{
+		"nobody listens":   {Target: nobody, Protocol: TCP},
+		"unknown protocol": {Target: nobody, Protocol: "sctp"},
+	} {
+		if sender, err := NewSender(t.Context(), options); err == nil {
+			t.Errorf("%s: no error", name)
+			sender.Stop()
+		}
+	}
+}
+
+func TestPing(t *testing.T) {
+	port := freePort(t)
+	echo, err := NewEcho(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"127.0.0.1", "::1"} {
+		pinger, err := NewPinger(PingOptions{
+			Target: netip.AddrPortFrom(netip.MustParseAddr(address), port), Interval: 5 * time.Millisecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		result, err := pinger.Run(ctx)
+		if err != nil || result.Lost > 0 || len(result.RTTs) < 10 || len(result.RTTs) != result.Sent {
+			t.Errorf("%s: %+v, %v", address, result, err)
+		}
+	}
+	for range 2 {
+		if err := echo.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPingCountsLosses(t *testing.T) {
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}) // takes and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	pinger, err := NewPinger(PingOptions{
+		Target: socket.LocalAddr().(*net.UDPAddr).AddrPort(), Interval: time.Millisecond, Timeout: 10 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 350*time.Millisecond)
+	defer cancel()
+	result, err := pinger.Run(ctx)
+	if err != nil || result.Lost == 0 || result.Lost != result.Sent || len(result.RTTs) != 0 {
+		t.Errorf("%+v, %v; want all lost", result, err)
+	}
+}

@@ -1,0 +1,263 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/server"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 10 * time.Second
+	pollInterval = 10 * time.Millisecond
+)
+
+// AgentOptions say how to start an agent. The zero value is one for the bed's
+// uplink at 100 Mbit/s and the containers of its config file.
+type AgentOptions struct {
+	// Rate is the uplink's; "-" leaves it to the agent.
+	Rate string
+	// Docker is an engine's socket; empty means none.
+	Docker string
+	// Settings are further keys of the config file.
+	Settings map[string]any
+	// KeepConfig leaves the config file as it is.
+	KeepConfig bool
+	// Args are further arguments, which win over the bed's.
+	Args []string
+	// Wrapper is a command that runs the agent, such as setpriv.
+	Wrapper []string
+}
+
+// Agent is a running agent.
+type Agent struct {
+	Client *server.Client
+
+	bed    *Bed
+	cmd    *exec.Cmd
+	stderr safeBuffer
+	ended  chan struct{} // closed when it has ended
+	err    error         // why, once ended is closed
+}
+
+// safeBuffer is read while a process writes.
+type safeBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buffer.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buffer.String()
+}
+
+func (b *Bed) launch(options AgentOptions) *Agent {
+	b.tb.Helper()
+	if !options.KeepConfig {
+		b.WriteConfig(options.Settings)
+	}
+	docker := options.Docker
+	if docker == "" {
+		docker = "none"
+	}
+	args := append(append([]string{}, options.Wrapper...), b.program, "agent",
+		"--config", b.ConfigPath(), "--socket", b.Socket(), "--state-dir", b.StateDir(),
+		"--docker", docker, "--podman", "none", "--uplink", b.Host.UplinkName)
+	switch options.Rate {
+	case "":
+		args = append(args, "--rate", "100mbit")
+	case "-":
+	default:
+		args = append(args, "--rate", options.Rate)
+	}
+	args = append(args, options.Args...)
+	a := &Agent{bed: b, Client: server.NewClient(b.Socket()), ended: make(chan struct{})}
+	a.cmd = b.Host.Command(context.Background(), args[0], args[1:]...)
+	a.cmd.Stderr = &a.stderr
+	if err := a.cmd.Start(); err != nil {
+		b.tb.Fatal(err)
+	}
+	go func() {
+		a.err = a.cmd.Wait()
+		close(a.ended)
+	}()
+	b.tb.Cleanup(func() {
+		a.end(syscall.SIGKILL)
+		if b.tb.Failed() {
+			b.tb.Logf("the agent (%d) said:\n%s", a.Pid(), a.Said())
+		}
+	})
+	return a
+}
+
+// StartAgent starts an agent and waits until it knows its containers.
+func (b *Bed) StartAgent(options AgentOptions) *Agent {
+	b.tb.Helper()
+	a := b.launch(options)
+	deadline := time.Now().Add(startTimeout)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		status, err := a.Client.Status(ctx)
+		cancel()
+		if err == nil && !slices.ContainsFunc(status.Sources, func(s v1.Source) bool { return !s.Connected }) {
+			return a
+		}
+		select {
+		case <-a.ended:
+			b.tb.Fatalf("the agent ended: %v: %s", a.err, a.Said())
+		case <-time.After(pollInterval):
+		}
+		if time.Now().After(deadline) {
+			b.tb.Fatalf("the agent is not ready after %v: %+v, %v: %s", startTimeout, status, err, a.Said())
+		}
+	}
+}
+
+// LaunchAgent starts an agent and does not wait for anything.
+func (b *Bed) LaunchAgent(options AgentOptions) *Agent {
+	b.tb.Helper()
+	return b.launch(options)
+}
+
+// RefusedAgent runs an agent that has to end by itself.
+func (b *Bed) RefusedAgent(options AgentOptions) Result {
+	b.tb.Helper()
+	a := b.launch(options)
+	select {
+	case <-a.ended:
+	case <-time.After(stopTimeout):
+		b.tb.Fatalf("the agent runs, and should have refused to: %s", a.Said())
+	}
+	return Result{Stderr: a.Said(), Code: a.cmd.ProcessState.ExitCode()}
+}
+
+// Pid is the agent's process: nsenter has become it.
+func (a *Agent) Pid() int { return a.cmd.Process.Pid }
+
+// Said is what the agent has logged.
+func (a *Agent) Said() string { return a.stderr.String() }
+
+// Stop ends the agent as a service manager does, and fails the test if it
+// does not end well.
+func (a *Agent) Stop() {
+	a.bed.tb.Helper()
+	a.end(syscall.SIGTERM)
+	if a.err != nil {
+		a.bed.tb.Errorf("the agent ended: %v: %s", a.err, a.Said())
+	}
+}
+
+// Kill ends the agent as a crash does.
+func (a *Agent) Kill() { a.end(syscall.SIGKILL) }
+
+// Ended waits until the agent has ended by itself, without complaint.
+func (a *Agent) Ended() {
+	a.bed.tb.Helper()
+	select {
+	case <-a.ended:
+		if a.err != nil {
+			a.bed.tb.Errorf("the agent ended: %v: %s", a.err, a.Said())
+		}
+	case <-time.After(stopTimeout):
+		a.bed.tb.Fatalf("the agent has not ended: %s", a.Said())
+	}
+}
+
+func (a *Agent) end(signal syscall.Signal) {
+	_ = a.cmd.Process.Signal(signal) // fails if it has ended
+	select {
+	case <-a.ended:
+	case <-time.After(stopTimeout):
+		_ = a.cmd.Process.Kill()
+		<-a.ended
+	}
+}
+
+// Containers lists what the agent knows, by name.
+func (a *Agent) Containers() map[string]v1.Container {
+	a.bed.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
+	defer cancel()
+	list, err := a.Client.Containers(ctx)
+	if err != nil {
+		a.bed.tb.Fatal(err)
+	}
+	byName := map[string]v1.Container{}
+	for _, c := range list {
+		byName[c.Name] = c
+	}
+	return byName
+}
+
+// Container is one of the containers that the agent knows; the zero value if
+// it does not.
+func (a *Agent) Container(name string) v1.Container {
+	a.bed.tb.Helper()
+	return a.Containers()[name]
+}
+
+// Status is what the agent says of itself.
+func (a *Agent) Status() v1.Status {
+	a.bed.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
+	defer cancel()
+	status, err := a.Client.Status(ctx)
+	if err != nil {
+		a.bed.tb.Fatal(err)
+	}
+	return status
+}
+
+// AwaitContainer waits until a container is as wanted, and returns it and how
+// long that took.
+func (a *Agent) AwaitContainer(name, what string, timeout time.Duration, fits func(v1.Container) bool) (v1.Container, time.Duration) {
+	a.bed.tb.Helper()
+	var last v1.Container
+	took := a.bed.Await(fmt.Sprintf("%s %s", name, what), timeout, func() (bool, string) {
+		last = a.Container(name)
+		return fits(last), fmt.Sprintf("%+v", last)
+	})
+	return last, took
+}
+
+// AwaitGone waits until the agent does not know a container any more.
+func (a *Agent) AwaitGone(name string, timeout time.Duration) {
+	a.bed.tb.Helper()
+	a.bed.Await(name+" gone", timeout, func() (bool, string) {
+		_, there := a.Containers()[name]
+		return !there, "it is still there"
+	})
+}
+
+// Await waits until fits, and returns how long that took. What fits says of
+// the state is shown when it never does.
+func (b *Bed) Await(what string, timeout time.Duration, fits func() (bool, string)) time.Duration {
+	b.tb.Helper()
+	began := time.Now()
+	for {
+		ok, state := fits()
+		if ok {
+			return time.Since(began)
+		}
+		if time.Since(began) > timeout {
+			b.tb.Fatalf("after %v not yet: %s; %s", timeout, what, strings.TrimSpace(state))
+		}
+		time.Sleep(pollInterval)
+	}
+}

@@ -1,0 +1,350 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/meter"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+)
+
+const (
+	// BasePort is the destination port of slot 0.
+	BasePort = 5200
+	// HostSlot is where the host itself sends to.
+	HostSlot = Slots - 1
+	// UnknownSlot is where containers send to that no agent was told of.
+	UnknownSlot = Slots - 2
+	// Slots is how many senders a bed tells apart.
+	Slots = 8
+
+	// BinWidth and bins are the meter's time series.
+	BinWidth = 5 * time.Millisecond
+	bins     = 4000
+
+	setUpTimeout = 30 * time.Second
+	toolTimeout  = 10 * time.Second
+)
+
+// Bed is a host, its neighbour, and what is needed to judge the link between
+// them.
+type Bed struct {
+	Host  *testbed.Host
+	Meter *meter.Meter
+	// Dir holds the agent's files.
+	Dir string
+
+	tb         testing.TB
+	program    string
+	containers []*Container
+}
+
+// Container is a container of the agent's config file.
+type Container struct {
+	*testbed.NetContainer
+	// Slot is where it sends to.
+	Slot   int
+	Labels map[string]string
+}
+
+// NewBed makes a bed that lasts as long as the test.
+func NewBed(tb testing.TB, options testbed.HostOptions) *Bed {
+	tb.Helper()
+	b := &Bed{tb: tb, program: Program(tb)}
+	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
+	defer cancel()
+	var err error
+	// Not tb.TempDir: its name has the test's, and a socket's path is short.
+	if b.Dir, err = os.MkdirTemp("", "weir-test-"); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { b.check(os.RemoveAll(b.Dir)) })
+	if err := os.Chmod(b.Dir, 0o755); err != nil { // for tests as another user
+		tb.Fatal(err)
+	}
+	if b.Host, err = testbed.NewHost(ctx, options); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		b.check(b.Host.Close())
+		if leaked, err := b.Host.Leaked(); err != nil || len(leaked) > 0 {
+			tb.Errorf("left behind: network namespaces %v, %v", leaked, err)
+		}
+	})
+	b.inPeer(func() (err error) {
+		b.Meter, err = meter.New(meter.Options{
+			Interface: b.Host.PeerInterface, BasePort: BasePort, Slots: Slots,
+			BinWidth: BinWidth, Bins: bins,
+		})
+		return err
+	})
+	tb.Cleanup(func() { b.check(b.Meter.Close()) })
+	b.inPeer(func() error {
+		sink, err := traffic.NewSink(BasePort, Slots)
+		if err == nil {
+			tb.Cleanup(func() { b.check(sink.Close()) })
+		}
+		return err
+	})
+	return b
+}
+
+func (b *Bed) check(err error) {
+	b.tb.Helper()
+	if err != nil {
+		b.tb.Error(err)
+	}
+}
+
+func (b *Bed) inPeer(fn func() error) {
+	b.tb.Helper()
+	if err := testbed.InNetNS(b.Host.PeerNetNSPath(), fn); err != nil {
+		b.tb.Fatal(err)
+	}
+}
+
+// Add attaches a container, which the agent's config file will list.
+func (b *Bed) Add(name string, labels map[string]string) *Container {
+	b.tb.Helper()
+	c := b.AddUnknown(name)
+	c.Slot, c.Labels = len(b.containers), labels
+	b.containers = append(b.containers, c)
+	return c
+}
+
+// AddUnknown attaches a container that no agent is told of.
+func (b *Bed) AddUnknown(name string) *Container {
+	b.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
+	defer cancel()
+	made, err := b.Host.AddContainer(ctx, name)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return &Container{NetContainer: made, Slot: UnknownSlot}
+}
+
+// WriteConfig writes the agent's config file: the containers added so far and
+// settings, which are further keys.
+func (b *Bed) WriteConfig(settings map[string]any) string {
+	b.tb.Helper()
+	type entry struct {
+		Name   string            `json:"name"`
+		NetNS  string            `json:"netns"`
+		Labels map[string]string `json:"labels,omitempty"`
+	}
+	config := map[string]any{}
+	var entries []entry
+	for _, c := range b.containers {
+		entries = append(entries, entry{c.Name, c.NetNSPath(), c.Labels})
+	}
+	if len(entries) > 0 {
+		config["containers"] = entries
+	}
+	for key, value := range settings {
+		config[key] = value
+	}
+	// JSON is YAML.
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	path := b.ConfigPath()
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		b.tb.Fatal(err)
+	}
+	return path
+}
+
+// ConfigPath, Socket and StateDir are the files of the bed's agents.
+func (b *Bed) ConfigPath() string { return filepath.Join(b.Dir, "weir.yaml") }
+
+// Socket is the agent's socket.
+func (b *Bed) Socket() string { return filepath.Join(b.Dir, "weir.sock") }
+
+// StateDir is the agent's state directory.
+func (b *Bed) StateDir() string { return filepath.Join(b.Dir, "state") }
+
+// StatePath is the state file of an uplink.
+func (b *Bed) StatePath(uplink string) string {
+	return filepath.Join(b.StateDir(), uplink+".state.json")
+}
+
+// Run runs a tool in the host's network namespace and returns what it prints.
+func (b *Bed) Run(args ...string) string {
+	b.tb.Helper()
+	return b.run(b.Host.Command, args)
+}
+
+// RunPeer is Run at the neighbour.
+func (b *Bed) RunPeer(args ...string) string {
+	b.tb.Helper()
+	return b.run(b.Host.PeerCommand, args)
+}
+
+func (b *Bed) run(command func(context.Context, string, ...string) *exec.Cmd, args []string) string {
+	b.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
+	defer cancel()
+	var stderr bytes.Buffer
+	cmd := command(ctx, args[0], args[1:]...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		b.tb.Fatalf("%s: %v: %s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return string(out)
+}
+
+// Result is how a command of weir's ended.
+type Result struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Weir runs a command of weir's in the host's network namespace, against the
+// bed's agent.
+func (b *Bed) Weir(args ...string) Result {
+	b.tb.Helper()
+	return b.WeirAs(nil, args...)
+}
+
+// WeirAs is Weir behind a wrapper that changes who runs it, such as setpriv.
+func (b *Bed) WeirAs(wrapper []string, args ...string) Result {
+	b.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
+	defer cancel()
+	command := append(append([]string{}, wrapper...), b.program)
+	command = append(append(command, args...), "--socket", b.Socket())
+	var stdout, stderr bytes.Buffer
+	cmd := b.Host.Command(ctx, command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		b.tb.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		b.tb.Fatalf("weir %s did not end within %v: %s", strings.Join(args, " "), toolTimeout, stderr.String())
+	}
+	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+// MustWeir is Weir for commands that have to succeed; it returns what they
+// print.
+func (b *Bed) MustWeir(args ...string) string {
+	b.tb.Helper()
+	result := b.Weir(args...)
+	if result.Code != 0 {
+		b.tb.Fatalf("weir %s: exit code %d: %s", strings.Join(args, " "), result.Code, result.Stderr)
+	}
+	return result.Stdout
+}
+
+// UplinkIndex is the index of the uplink.
+func (b *Bed) UplinkIndex() int {
+	b.tb.Helper()
+	var link kernel.Link
+	err := testbed.InNetNS(b.Host.NetNSPath(), func() (err error) {
+		link, err = kernel.LinkByName(b.Host.UplinkName)
+		return err
+	})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return link.Index
+}
+
+// Programs lists where on the host's interfaces a program of Weir's is
+// attached, such as "uplink: weir_uplink".
+func (b *Bed) Programs(name string) []string {
+	b.tb.Helper()
+	var found []string
+	err := testbed.InNetNS(b.Host.NetNSPath(), func() error {
+		links, err := kernel.Links()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			program, err := kernel.Hook{Ifindex: l.Index, Egress: name == "weir_uplink"}.Find(name)
+			if err != nil {
+				return fmt.Errorf("look at %s: %w", l.Name, err)
+			}
+			if program != nil {
+				program.Close()
+				found = append(found, l.Name+": "+name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return found
+}
+
+// Target is where slot's traffic goes, over IPv4 or IPv6.
+func (b *Bed) Target(slot int, v6 bool) netip.AddrPort {
+	address := b.Host.PeerAddr
+	if v6 {
+		address = b.Host.PeerAddr6
+	}
+	return netip.AddrPortFrom(address, uint16(BasePort+slot))
+}
+
+// Load is what a container sends.
+type Load struct {
+	Protocol    traffic.Protocol
+	Connections int
+	// RateBPS paces the sender; 0 is all it can.
+	RateBPS uint64
+	V6      bool
+}
+
+// Some loads.
+var (
+	TCP = Load{Protocol: traffic.TCP, Connections: 1}
+	// Flood is three times a link of 100 Mbit/s: beyond what any container
+	// can have there, and without a processor spent on nothing else.
+	Flood = Load{Protocol: traffic.UDP, RateBPS: 300e6}
+)
+
+// Send lets a container send until the test ends or Stop.
+func (b *Bed) Send(c *Container, load Load) *traffic.Sender {
+	b.tb.Helper()
+	return b.SendFrom(c.NetNSPath(), c.Slot, load)
+}
+
+// SendFrom sends from any network namespace to a slot.
+func (b *Bed) SendFrom(netNSPath string, slot int, load Load) *traffic.Sender {
+	b.tb.Helper()
+	var sender *traffic.Sender
+	err := testbed.InNetNS(netNSPath, func() (err error) {
+		sender, err = traffic.NewSender(b.tb.Context(), traffic.SenderOptions{
+			Target: b.Target(slot, load.V6), Protocol: load.Protocol,
+			Connections: load.Connections, RateBPS: load.RateBPS,
+		})
+		return err
+	})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	b.tb.Cleanup(sender.Stop)
+	sender.Start(0)
+	return sender
+}
+
+// Context is the test's.
+func (b *Bed) Context() context.Context { return b.tb.Context() }

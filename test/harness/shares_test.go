@@ -1,0 +1,75 @@
+package harness
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func measured(bps ...float64) Measurement {
+	m := Measurement{Duration: 3 * time.Second, CPU: "enough"}
+	copy(m.BPS[:], bps)
+	return m
+}
+
+// TestCheckSharesCanFail proves that what judges every measurement does
+// complain, and of the right thing.
+func TestCheckSharesCanFail(t *testing.T) {
+	weights := func(weights ...string) (claims []Claim) {
+		for _, w := range weights {
+			claims = append(claims, Claim{Labels: map[string]string{"weir.weight": w}, DemandBPS: Unlimited})
+		}
+		return claims
+	}
+	const link = 60e6
+	for _, test := range []struct {
+		name     string
+		measured Measurement
+		claims   []Claim
+		want     []string
+	}{
+		{"exact", measured(10e6, 20e6, 30e6), weights("1", "2", "3"), nil},
+		{"within tolerance", measured(9.8e6, 20.3e6, 29.6e6), weights("1", "2", "3"), nil},
+		{"equal instead of weighted", measured(20e6, 20e6, 20e6), weights("1", "2", "3"), []string{"container 0", "container 2"}},
+		{"one starves", measured(0, 20e6, 40e6), weights("1", "2", "3"), []string{"container 0", "container 2"}},
+		{"four percent too much", measured(10.4e6, 20e6, 29.6e6), weights("1", "2", "3"), []string{"container 0 is off by +4"}},
+		{"link idle", measured(9.7e6, 19.4e6, 29e6), weights("1", "2", "3"), []string{"only 96"}},
+		{"link exceeded", measured(10.2e6, 20.3e6, 30.4e6), weights("1", "2", "3"), []string{"above the link"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ideal, err := Ideal(link, test.claims)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = CheckShares(link, test.measured, ideal)
+			if (err != nil) != (test.want != nil) {
+				t.Fatalf("got %v, want %v", err, test.want)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestIdeal(t *testing.T) {
+	ideal, err := Ideal(100e6, []Claim{
+		{Labels: map[string]string{"weir.min": "50mbit"}, DemandBPS: Unlimited},
+		{Labels: map[string]string{"weir.max": "10mbit"}, DemandBPS: Unlimited},
+		{DemandBPS: 5e6},
+		{DemandBPS: Unlimited},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint64{50e6, 10e6, 5e6, 35e6} {
+		if ideal[i] != want {
+			t.Errorf("container %d: %d, want %d", i, ideal[i], want)
+		}
+	}
+	if _, err := Ideal(100e6, []Claim{{Labels: map[string]string{"weir.min": "fast"}}}); err == nil {
+		t.Error("a label that cannot be parsed was taken")
+	}
+}

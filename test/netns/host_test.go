@@ -1,0 +1,219 @@
+//go:build netns
+
+package netns
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// sendsAbout waits until a row of `weir ps` shows a rate.
+func sendsAbout(bps float64) func(v1.Container) bool {
+	return func(c v1.Container) bool {
+		return float64(c.RateBPS) > 0.95*bps && float64(c.RateBPS) < 1.05*bps
+	}
+}
+
+// TestHostClass: what the host itself sends, and containers that nobody told
+// the agent of, is shown as one class, which has its policy from the config
+// file.
+func TestHostClass(t *testing.T) {
+	b := newBed(t)
+	one := b.Add("one", nil)
+	unknown := b.AddUnknown("unknown")
+	agent := b.StartAgent(harness.AgentOptions{Settings: map[string]any{
+		"host": map[string]any{"weight": "300", "max": "70mbit"},
+	}})
+	const rateBPS = 4 * mbit
+	paced := harness.Load{Protocol: traffic.UDP, RateBPS: rateBPS}
+	fromHost := b.SendFrom(b.Host.NetNSPath(), harness.HostSlot, paced)
+	agent.AwaitContainer("host", "sends what the host does", 3*time.Second, sendsAbout(rateBPS))
+	b.Send(unknown, paced)
+	row, _ := agent.AwaitContainer("host", "sends what the unknown container does as well", 3*time.Second, sendsAbout(2*rateBPS))
+	if row.ID != "host" || row.Runtime != "host" || row.Mode != v1.ModeHost || row.State != v1.StateOK ||
+		row.Policy.Weight != 300 || row.Policy.MaxBPS != 70*mbit || row.SentBytes == 0 {
+		t.Errorf("got %+v", row)
+	}
+	fromHost.Stop()
+	// One class, whoever is in it: 3 to 1 against the container.
+	b.SendFrom(b.Host.NetNSPath(), harness.HostSlot, harness.Flood)
+	b.Send(one, harness.TCP)
+	m := b.Measure()
+	m.BPS[1] = m.BPS[harness.HostSlot] + m.BPS[harness.UnknownSlot]
+	m.BPS[harness.HostSlot], m.BPS[harness.UnknownSlot] = 0, 0
+	if err := harness.CheckShares(100*mbit, m, []uint64{30 * mbit, 70 * mbit}); err != nil {
+		t.Error(err)
+	}
+	if result := b.Weir("set", "host", "--weight", "5"); result.Code != 1 {
+		t.Errorf("weir set host: %+v", result)
+	}
+}
+
+// TestControlTrafficSurvives: while the host class is flooded, neighbours are
+// still found: address resolution does not wait behind data.
+func TestControlTrafficSurvives(t *testing.T) {
+	b := newBed(t)
+	b.StartAgent(harness.AgentOptions{})
+	const echoPort = 5100
+	var echo *traffic.Echo
+	err := testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
+		echo, err = traffic.NewEcho(echoPort)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = echo.Close() })
+	for _, v6 := range []bool{false, true} {
+		target := netip.AddrPortFrom(b.Target(0, v6).Addr(), echoPort)
+		t.Run(map[bool]string{false: "ARP", true: "neighbour discovery"}[v6], func(t *testing.T) {
+			flood := harness.Flood
+			flood.V6 = v6
+			b.SendFrom(b.Host.NetNSPath(), harness.HostSlot, flood)
+			time.Sleep(300 * time.Millisecond)
+			for range 3 {
+				b.Run("ip", "neigh", "flush", "dev", b.Host.UplinkName)
+				b.RunPeer("ip", "neigh", "flush", "dev", b.Host.PeerInterface)
+				began := time.Now()
+				if err := answered(b, target, time.Second); err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("an answer %v after the neighbour was forgotten", time.Since(began).Round(time.Millisecond))
+			}
+		})
+	}
+}
+
+// answered pings from the host, whose class is flooded, until an answer comes.
+func answered(b *harness.Bed, target netip.AddrPort, timeout time.Duration) error {
+	var conn net.Conn
+	err := testbed.InNetNS(b.Host.NetNSPath(), func() (err error) {
+		conn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(target))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	deadline := time.Now().Add(timeout)
+	answer := make([]byte, 64)
+	for time.Now().Before(deadline) {
+		// Among the flood some pings are dropped, as all of its packets may.
+		_, _ = conn.Write([]byte("ping"))
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := conn.Read(answer); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("no answer from %s within %v", target, timeout)
+}
+
+// TestControlClassIsNoWayAround: a container that dresses its data as control
+// traffic does not get it past its share.
+func TestControlClassIsNoWayAround(t *testing.T) {
+	for _, attachment := range []testbed.Attachment{testbed.AttachNAT, testbed.AttachBridged} {
+		b := harness.NewBed(t, testbed.HostOptions{Attachment: attachment})
+		one := b.Add("one", labels("max", "10mbit"))
+		b.StartAgent(harness.AgentOptions{})
+		name := map[testbed.Attachment]string{testbed.AttachNAT: "NAT", testbed.AttachBridged: "bridged"}[attachment]
+		for _, disguise := range []struct {
+			name     string
+			v6       bool
+			protocol int
+			first    byte // of the payload: the type of an ICMPv6 message
+			// allowedBPS is what may arrive: the container's maximum, or what
+			// the control class is limited to where the packets really are
+			// what they look like.
+			allowedBPS float64
+		}{
+			{"DHCP", false, unix.IPPROTO_UDP, 0, 10 * mbit},
+			{"OSPF", false, 89, 0, 10 * mbit},
+			{"VRRP", false, 112, 0, 10 * mbit},
+			{"IGMP", false, unix.IPPROTO_IGMP, 0x16, 10 * mbit},
+			{"OSPF over IPv6", true, 89, 0, 10 * mbit},
+			{"multicast listener report", true, unix.IPPROTO_ICMPV6, 143, 10 * mbit},
+			{"neighbour solicitation", true, unix.IPPROTO_ICMPV6, 135, 5 * mbit},
+		} {
+			t.Run(name+"/"+disguise.name, func(t *testing.T) {
+				control := queueing(t, b)["class htb 7e11:2"].bytes
+				stop := disguised(t, b, one, disguise.v6, disguise.protocol, disguise.first)
+				time.Sleep(200 * time.Millisecond)
+				m := b.MeasureFor(500 * time.Millisecond)
+				stop()
+				control = queueing(t, b)["class htb 7e11:2"].bytes - control
+				if m.SumBPS() < mbit {
+					t.Errorf("only %.2f Mbit/s arrived: this proves nothing", m.SumBPS()/mbit)
+				}
+				if m.SumBPS() > disguise.allowedBPS*(1+harness.ShareTolerance) {
+					t.Errorf("%.2f Mbit/s arrived, allowed are %.0f", m.SumBPS()/mbit, disguise.allowedBPS/mbit)
+				}
+				const fewBytes = 20_000 // true neighbour discovery and reports
+				if disguise.allowedBPS == 10*mbit && control > fewBytes {
+					t.Errorf("%d bytes went through the control class", control)
+				}
+			})
+		}
+	}
+}
+
+// disguised sends large packets of a protocol from a container, at about
+// 50 Mbit/s, until stop.
+func disguised(t *testing.T, b *harness.Bed, c *harness.Container, v6 bool, protocol int, first byte) (stop func()) {
+	t.Helper()
+	const payloadBytes, interval, batch = 1400, 2 * time.Millisecond, 9
+	target := b.Target(0, v6).Addr()
+	family, to := unix.AF_INET, unix.Sockaddr(nil)
+	if v6 {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Addr: target.As16()}
+	} else {
+		to = &unix.SockaddrInet4{Addr: target.As4()}
+	}
+	kind := unix.SOCK_RAW
+	if protocol == unix.IPPROTO_UDP {
+		kind = unix.SOCK_DGRAM
+		to.(*unix.SockaddrInet4).Port = 67
+	}
+	fd := -1
+	err := testbed.InNetNS(c.NetNSPath(), func() (err error) {
+		fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)
+		return err
+	})
+	if err != nil {
+		t.Fatal(os.NewSyscallError("socket", err))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		packet := make([]byte, payloadBytes)
+		packet[0] = first
+		for ctx.Err() == nil {
+			for range batch {
+				_ = unix.Sendto(fd, packet, unix.MSG_DONTWAIT, to) // a full buffer is as good
+			}
+			time.Sleep(interval)
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-done
+		if fd >= 0 {
+			unix.Close(fd)
+			fd = -1
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}

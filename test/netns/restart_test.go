@@ -1,0 +1,401 @@
+//go:build netns
+
+package netns
+
+import (
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// restarts are the ways in which an agent goes.
+var restarts = []struct {
+	name string
+	end  func(*harness.Agent)
+}{
+	{"SIGTERM", (*harness.Agent).Stop},
+	{"SIGKILL", (*harness.Agent).Kill},
+}
+
+// TestSetAndReset changes a policy with the commands that users have, and
+// measures that it is in force.
+func TestSetAndReset(t *testing.T) {
+	b := newBed(t)
+	competitors := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "100", "min", "10mbit"), harness.TCP}}
+	agent, _ := compete(t, b, harness.AgentOptions{}, competitors...)
+	if out := b.MustWeir("set", "one", "--weight", "300", "--max", "60mbit"); !strings.Contains(out, "300") {
+		t.Errorf("weir set prints %q", out)
+	}
+	changed := []harness.Claim{
+		{Labels: labels("weight", "300", "max", "60mbit"), DemandBPS: harness.Unlimited},
+		{Labels: labels("min", "10mbit"), DemandBPS: harness.Unlimited},
+	}
+	b.CheckShares(100*mbit, changed)
+
+	t.Run("refusal changes nothing", func(t *testing.T) {
+		before, kernel := agent.Containers(), tcClasses(b)
+		for _, refused := range []struct {
+			args []string
+			code int
+			want string
+		}{
+			{[]string{"set", "one", "--min", "50mbit", "--max", "none"}, 0, ""},
+			{[]string{"set", "two", "--min", "46mbit", "--weight", "900"}, 1, "45mbit is free"},
+			{[]string{"set", "two", "--min", "70mbit", "--max", "60mbit"}, 1, "above the maximum"},
+			{[]string{"set", "two", "--weight", "0"}, 1, "weight"},
+			{[]string{"set", "two", "--min", "10MB/s"}, 1, "bytes"},
+			{[]string{"set", "nobody", "--weight", "7"}, 1, "no such container"},
+			{[]string{"set", "two"}, 2, "nothing to set"},
+			{[]string{"set"}, 2, "NAME is missing"},
+			{[]string{"set", "two", "--wieght", "7"}, 2, "unknown flag"},
+			{[]string{"reset", "nobody"}, 1, "no such container"},
+		} {
+			result := b.Weir(refused.args...)
+			if result.Code != refused.code || !strings.Contains(result.Stderr, refused.want) ||
+				(refused.code == 0) != (result.Stderr == "") || (refused.code != 0) && result.Stdout != "" {
+				t.Errorf("weir %s: %+v, want code %d and %q", strings.Join(refused.args, " "), result, refused.code, refused.want)
+			}
+			if refused.code == 0 {
+				// The preparation: two's minimum has 45 Mbit/s left.
+				before, kernel = agent.Containers(), tcClasses(b)
+				continue
+			}
+			after := agent.Containers()
+			for name := range before {
+				if after[name].Policy != before[name].Policy || after[name].EntitledBPS != before[name].EntitledBPS ||
+					after[name].State != before[name].State {
+					t.Errorf("weir %s: %s was %+v, is %+v", strings.Join(refused.args, " "), name, before[name], after[name])
+				}
+			}
+			if now := tcClasses(b); !slices.Equal(now, kernel) {
+				t.Errorf("weir %s: classes were %v, are %v", strings.Join(refused.args, " "), kernel, now)
+			}
+		}
+	})
+	b.MustWeir("reset", "one")
+	b.CheckShares(100*mbit, claims(100*mbit, competitors...))
+	if got := agent.Container("one").Policy; got != (v1.Policy{Weight: 100}) {
+		t.Errorf("after reset: %+v", got)
+	}
+}
+
+// tcClasses are the handles of the uplink's classes and queues, which say who
+// has which.
+func tcClasses(b *harness.Bed) []string {
+	var handles []string
+	for line := range strings.Lines(tcConfig(b)) {
+		if m := objectLine.FindStringSubmatch(line); m != nil {
+			handles = append(handles, m[1])
+		}
+	}
+	slices.Sort(handles)
+	return handles
+}
+
+// TestRestartIsNotNoticed: while the agent ends, is away, and comes back, not
+// a packet of a container within its share is lost, though others flood; no
+// class or queue is made anew; and what was set stays set.
+func TestRestartIsNotNoticed(t *testing.T) {
+	for _, restart := range restarts {
+		t.Run(restart.name, func(t *testing.T) {
+			b := newBed(t)
+			careful, flooding := b.Add("careful", nil), b.Add("flooding", labels("min", "10mbit"))
+			agent := b.StartAgent(harness.AgentOptions{})
+			b.MustWeir("set", "careful", "--weight", "200", "--min", "20mbit")
+			b.Send(flooding, harness.Flood)
+			sequence := startSequence(t, b, careful)
+			time.Sleep(300 * time.Millisecond)
+			handles, before := tcClasses(b), queueing(t, b)
+			programs := bpfPrograms(t, b)
+
+			restart.end(agent)
+			time.Sleep(200 * time.Millisecond)
+			between := queueing(t, b)
+			agent = b.StartAgent(harness.AgentOptions{})
+			time.Sleep(500 * time.Millisecond)
+
+			after := queueing(t, b)
+			if now := tcClasses(b); !slices.Equal(now, handles) {
+				t.Errorf("classes and queues were %v, are %v", handles, now)
+			}
+			for object, was := range before {
+				if now := after[object]; now.bytes < between[object].bytes || between[object].bytes < was.bytes {
+					t.Errorf("%s had sent %d bytes, then %d, then %d: it was made anew",
+						object, was.bytes, between[object].bytes, now.bytes)
+				}
+			}
+			if now := bpfPrograms(t, b); !slices.Equal(slices.Sorted(slices.Values(now)), slices.Sorted(slices.Values(programs))) {
+				t.Errorf("programs were %v, are %v", programs, now)
+			}
+			carefulClass, floodingClass := "class htb 7e11:10", "class htb 7e11:11"
+			if moved := after[floodingClass].bytes - before[floodingClass].bytes; moved < 1e6 {
+				t.Errorf("the flood sent %d bytes meanwhile: is %s its class?", moved, floodingClass)
+			}
+			if after[carefulClass].dropped != 0 {
+				t.Errorf("%d packets of the careful container were dropped", after[carefulClass].dropped)
+			}
+			sequence.stop(t)
+
+			got := agent.Container("careful")
+			if got.Policy.Weight != 200 || got.Policy.MinBPS != 20*mbit || got.State != v1.StateOK {
+				t.Errorf("what was set before the restart: %+v", got)
+			}
+			if got := agent.Container("flooding"); got.Policy.MinBPS != 10*mbit || got.State != v1.StateOK {
+				t.Errorf("labels after the restart: %+v", got)
+			}
+			b.MustWeir("reset", "careful")
+			if got := agent.Container("careful").Policy; got != (v1.Policy{Weight: 100}) {
+				t.Errorf("reset after the restart: %+v", got)
+			}
+		})
+	}
+}
+
+// sequence sends numbered datagrams from a container, a thousand a second,
+// and counts what arrives.
+type sequence struct {
+	in, out *net.UDPConn
+	quit    chan struct{}
+	sent    chan uint64
+	counts  chan map[uint64]int
+	late    chan int
+}
+
+func startSequence(t *testing.T, b *harness.Bed, c *harness.Container) *sequence {
+	t.Helper()
+	const port = 5100 // not the meter's
+	s := &sequence{
+		quit: make(chan struct{}), sent: make(chan uint64, 1),
+		counts: make(chan map[uint64]int, 1), late: make(chan int, 1),
+	}
+	err := testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
+		s.in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.in.Close() })
+	if err := s.in.SetReadBuffer(4 << 20); err != nil {
+		t.Fatal(err)
+	}
+	err = testbed.InNetNS(c.NetNSPath(), func() (err error) {
+		s.out, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: b.Host.PeerAddr.AsSlice(), Port: port})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.out.Close() })
+	go s.receive()
+	go s.send()
+	return s
+}
+
+func (s *sequence) send() {
+	const payloadBytes = 1000 // 8.3 Mbit/s
+	packet := make([]byte, payloadBytes)
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for number := uint64(0); ; number++ {
+		select {
+		case <-s.quit:
+			s.sent <- number
+			return
+		case <-ticker.C:
+		}
+		for i := range 8 {
+			packet[i] = byte(number >> (8 * i))
+		}
+		if _, err := s.out.Write(packet); err != nil {
+			number-- // not sent
+		}
+	}
+}
+
+func (s *sequence) receive() {
+	counts, late, highest := map[uint64]int{}, 0, uint64(0)
+	packet := make([]byte, 2000)
+	for {
+		n, err := s.in.Read(packet)
+		if err != nil {
+			s.counts <- counts
+			s.late <- late
+			return
+		}
+		number := uint64(0)
+		for i := range min(n, 8) {
+			number |= uint64(packet[i]) << (8 * i)
+		}
+		counts[number]++
+		if number < highest {
+			late++
+		}
+		highest = max(highest, number)
+	}
+}
+
+// stop ends the sequence and fails the test if it was not received as it was
+// sent.
+func (s *sequence) stop(t *testing.T) {
+	t.Helper()
+	close(s.quit)
+	sent := <-s.sent
+	time.Sleep(200 * time.Millisecond) // until the last has arrived
+	s.in.Close()
+	counts, late := <-s.counts, <-s.late
+	var lost []uint64
+	for number := range sent {
+		if counts[number] == 0 {
+			lost = append(lost, number)
+		}
+	}
+	if len(lost) > 0 || late > 0 || uint64(len(counts)) != sent {
+		t.Errorf("of %d packets %d were lost (%v), %d came late, %d arrived", sent, len(lost), lost[:min(len(lost), 10)], late, len(counts))
+	}
+	for number, times := range counts {
+		if times != 1 {
+			t.Errorf("packet %d arrived %d times", number, times)
+		}
+	}
+	if sent < 500 {
+		t.Errorf("only %d packets were sent", sent)
+	}
+}
+
+// TestRestartWithAnotherRate: the new rate is in force, in place: classes and
+// queues are the old ones, changed.
+func TestRestartWithAnotherRate(t *testing.T) {
+	b := newBed(t)
+	// Not TCP, which would remember for seconds that it was starved.
+	competitors := []competitor{
+		{labels("weight", "100"), harness.Flood},
+		{labels("weight", "300", "min", "60mbit"), harness.Flood},
+	}
+	agent, containers := compete(t, b, harness.AgentOptions{}, competitors...)
+	b.CheckShares(100*mbit, claims(100*mbit, competitors...))
+	handles := tcClasses(b)
+	sent := queueing(t, b)["class htb 7e11:10"].bytes
+	limit := gsoMaxBytes(t, containers[0])
+	agent.Stop()
+
+	agent = b.StartAgent(harness.AgentOptions{Rate: "40mbit"})
+	if now := tcClasses(b); !slices.Equal(now, handles) {
+		t.Errorf("classes and queues were %v, are %v", handles, now)
+	}
+	if now := queueing(t, b)["class htb 7e11:10"].bytes; now < sent {
+		t.Errorf("class 7e11:10 had sent %d bytes, now %d: it was made anew", sent, now)
+	}
+	if now := gsoMaxBytes(t, containers[0]); now >= limit {
+		t.Errorf("packets were limited to %d bytes, now to %d: want less on a slower link", limit, now)
+	}
+	// The minimum does not fit any more, and that is shown.
+	if got := agent.Container("two"); got.State == v1.StateOK || !strings.Contains(got.Reason, "60mbit") {
+		t.Errorf("a minimum of 60 Mbit/s on a link of 40: %+v", got)
+	}
+	m := b.Measure()
+	if sum := m.SumBPS(); sum > 40*mbit*(1+harness.Overshoot) || sum < 40*mbit*harness.LinkUse {
+		t.Errorf("sent %.2f Mbit/s through a link of 40; CPU: %s", sum/mbit, m.CPU)
+	}
+	agent.Stop()
+
+	agent = b.StartAgent(harness.AgentOptions{Rate: "200mbit"})
+	if got := agent.Container("two"); got.State != v1.StateOK {
+		t.Errorf("a minimum of 60 Mbit/s on a link of 200: %+v", got)
+	}
+	b.CheckShares(200*mbit, claims(200*mbit, competitors...))
+}
+
+// TestCorruptState: a state file that cannot be read stops an agent with its
+// line, before it touches the kernel.
+func TestCorruptState(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.MustWeir("set", "one", "--weight", "700")
+	agent.Stop()
+	path := b.StatePath(b.Host.UplinkName)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, programs := tcConfig(b), bpfPrograms(t, b)
+	lines := strings.Split(string(good), "\n")
+	for _, corrupt := range []struct {
+		name, text, want string
+	}{
+		{"cut off", strings.Join(lines[:len(lines)/2], "\n"), path + ":"},
+		{"a letter", strings.Replace(string(good), `"number": 16`, `"number": sixteen`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
+		{"another type", strings.Replace(string(good), `"number": 16`, `"number": "16"`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
+		{"a later version", strings.Replace(string(good), `"version": 1`, `"version": 99`, 1), "version 99"},
+		{"empty", "", path + ":1:"},
+		{"rubbish", "\x00\x01\x02", path + ":1:"},
+		{"no object", "[]", path + ":1:"},
+		{"an unknown field", strings.Replace(string(good), `"version": 1,`, `"version": 1, "flavour": 2,`, 1), "flavour"},
+		{"trailing rubbish", string(good) + "}{", path + ":"},
+	} {
+		t.Run(corrupt.name, func(t *testing.T) {
+			if err := os.WriteFile(path, []byte(corrupt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			result := b.RefusedAgent(harness.AgentOptions{})
+			if result.Code != 1 || !strings.Contains(result.Stderr, corrupt.want) {
+				t.Errorf("got %+v, want code 1 and %q", result, corrupt.want)
+			}
+			if down := b.Weir("down", "--state-dir", b.StateDir()); down.Code != 1 || !strings.Contains(down.Stderr, path) {
+				t.Errorf("weir down: %+v", down)
+			}
+			if now := tcConfig(b); now != before {
+				t.Errorf("the uplink was\n%s\nis\n%s", before, now)
+			}
+			if now := bpfPrograms(t, b); !maps.Equal(set(now), set(programs)) {
+				t.Errorf("programs were %v, are %v", programs, now)
+			}
+		})
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.StartAgent(harness.AgentOptions{}).Container("one").Policy.Weight; got != 700 {
+		t.Errorf("with the file mended, weight %d, want 700", got)
+	}
+}
+
+func lineOf(lines []string, text string) string {
+	i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, text) })
+	return number10(i + 1)
+}
+
+// TestTrafficOfNewContainersDuringRestart: a container that starts while no
+// agent runs is taken in by the next one, and one that ended is forgotten.
+func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
+	b := newBed(t)
+	one, two := b.Add("one", nil), b.Add("two", labels("weight", "300"))
+	_ = two
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.MustWeir("set", "two", "--weight", "400")
+	agent.Kill()
+	b.Run("ip", "netns", "del", netNSName(two))
+	three := b.Add("three", labels("weight", "300"))
+	agent = b.StartAgent(harness.AgentOptions{})
+	if got := agent.Containers(); got["two"].ID != "" || got["three"].State != v1.StateOK {
+		t.Errorf("got %+v", got)
+	}
+	b.Send(one, harness.TCP)
+	b.Send(three, harness.Load{Protocol: traffic.TCP, Connections: 4})
+	m := b.Measure()
+	m.BPS[1] = m.BPS[three.Slot]
+	m.BPS[three.Slot] = 0
+	if err := harness.CheckShares(100*mbit, m, []uint64{25 * mbit, 75 * mbit}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,178 @@
+//go:build netns
+
+package netns
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+const mbit = 1_000_000
+
+// TestShares compares what containers send with the ideal allocation.
+func TestShares(t *testing.T) {
+	tcp, flood := harness.TCP, harness.Flood
+	tcp16 := harness.Load{Protocol: traffic.TCP, Connections: 16}
+	unlimitedUDP := harness.Load{Protocol: traffic.UDP}
+	for _, test := range []struct {
+		name        string
+		rate        string // 100mbit
+		rateBPS     uint64
+		window      time.Duration // 3 s
+		competitors []competitor
+	}{
+		{name: "weights", competitors: []competitor{
+			{labels("weight", "100"), tcp}, {labels("weight", "200"), tcp}, {labels("weight", "300"), tcp},
+		}},
+		{name: "connections do not count", competitors: []competitor{{nil, tcp}, {nil, tcp16}}},
+		{name: "TCP against unlimited UDP", competitors: []competitor{{nil, tcp}, {nil, unlimitedUDP}}},
+		{name: "minimum", competitors: []competitor{
+			{labels("min", "60mbit"), tcp}, {nil, flood}, {nil, tcp16},
+		}},
+		{name: "maximum", competitors: []competitor{
+			{labels("max", "15mbit", "weight", "1000"), tcp}, {nil, tcp},
+		}},
+		{name: "maximum of one alone", competitors: []competitor{{labels("max", "25mbit"), tcp}}},
+		{name: "weight, minimum and maximum", competitors: []competitor{
+			{labels("min", "50mbit", "weight", "50"), tcp},
+			{labels("weight", "300"), tcp16},
+			{labels("weight", "100"), flood},
+			{labels("max", "5mbit", "weight", "500"), tcp},
+		}},
+		{name: "who wants less leaves it to the others", competitors: []competitor{
+			{labels("weight", "300"), harness.Load{Protocol: traffic.UDP, RateBPS: 10 * mbit}},
+			{labels("weight", "100"), tcp}, {labels("weight", "200"), tcp},
+		}},
+		{name: "priority", competitors: []competitor{
+			{labels("weight", "300"), harness.Load{Protocol: traffic.UDP, RateBPS: 10 * mbit}},
+			{labels("priority", "10"), tcp}, {nil, tcp},
+		}},
+		{name: "10 Mbit/s", rate: "10mbit", rateBPS: 10 * mbit, competitors: []competitor{
+			{labels("weight", "100"), tcp}, {labels("weight", "200"), tcp}, {labels("weight", "300"), tcp},
+		}},
+		{name: "1 Gbit/s", rate: "1gbit", rateBPS: 1000 * mbit, competitors: []competitor{
+			{labels("weight", "100"), tcp16}, {labels("weight", "200"), tcp}, {labels("weight", "300"), tcp},
+		}},
+		// 100 kbit/s are eight frames a second: it takes longer to tell. Both
+		// always have something to send: what one TCP connection leaves idle
+		// while it recovers from a loss is more than the small one's share.
+		{name: "weights 1 to 1000", window: 6 * time.Second, competitors: []competitor{
+			{labels("weight", "10"), flood}, {labels("weight", "10000"), flood},
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.rateBPS == 0 {
+				test.rate, test.rateBPS = "100mbit", 100*mbit
+			}
+			if test.window == 0 {
+				test.window = 3 * time.Second
+			}
+			b := newBed(t)
+			compete(t, b, harness.AgentOptions{Rate: test.rate}, test.competitors...)
+			b.CheckSharesFor(test.rateBPS, claims(test.rateBPS, test.competitors...), test.window)
+		})
+	}
+}
+
+// TestWrongSharesAreFound plants a failure: the check that all tests above
+// rely on has to complain about a real measurement when something else was
+// expected.
+func TestWrongSharesAreFound(t *testing.T) {
+	b := newBed(t)
+	real := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "200"), harness.TCP}}
+	compete(t, b, harness.AgentOptions{}, real...)
+	m := b.Measure()
+	for _, test := range []struct {
+		name    string
+		rateBPS uint64
+		weights [2]string
+		want    string
+	}{
+		{"as they are", 100 * mbit, [2]string{"100", "200"}, ""},
+		{"other weights", 100 * mbit, [2]string{"200", "100"}, "container 0 is off"},
+		{"slightly other weights", 100 * mbit, [2]string{"110", "200"}, "container 0 is off"},
+		{"slower link", 95 * mbit, [2]string{"100", "200"}, "above the link"},
+		{"faster link", 105 * mbit, [2]string{"100", "200"}, "of what the link could carry"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ideal, err := harness.Ideal(test.rateBPS, []harness.Claim{
+				{Labels: labels("weight", test.weights[0]), DemandBPS: harness.Unlimited},
+				{Labels: labels("weight", test.weights[1]), DemandBPS: harness.Unlimited},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = harness.CheckShares(test.rateBPS, m, ideal)
+			switch {
+			case test.want == "" && err != nil:
+				t.Error(err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("got %v, want a complaint that has %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestAttachments shares out the uplink between containers that reach it in
+// different ways, over IPv4 and IPv6.
+func TestAttachments(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		attachment testbed.Attachment
+		v6         bool
+	}{
+		{"NAT over IPv6", testbed.AttachNAT, true},
+		{"routed", testbed.AttachRouted, false},
+		{"routed over IPv6", testbed.AttachRouted, true},
+		{"bridged", testbed.AttachBridged, false},
+		{"bridged over IPv6", testbed.AttachBridged, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := harness.NewBed(t, testbed.HostOptions{Attachment: test.attachment})
+			tcp := harness.Load{Protocol: traffic.TCP, Connections: 1, V6: test.v6}
+			competitors := []competitor{{labels("weight", "100"), tcp}, {labels("weight", "300"), tcp}}
+			agent, _ := compete(t, b, harness.AgentOptions{}, competitors...)
+			b.CheckShares(100*mbit, claims(100*mbit, competitors...))
+			if c := agent.Container("one"); c.Mode != "bridge" || c.State != "ok" {
+				t.Errorf("got %+v", c)
+			}
+		})
+	}
+}
+
+// TestSeveralInterfaces: a container has one share, through however many
+// interfaces it sends.
+func TestSeveralInterfaces(t *testing.T) {
+	b := newBed(t)
+	one, two := b.Add("one", nil), b.Add("two", nil)
+	// A second interface, on the same bridge, that leads to the neighbour over
+	// IPv6 only.
+	second := attachVeth(t, b, one.NetNSPath(), "second")
+	inside := []string{"nsenter", "--net=" + one.NetNSPath(), "--"}
+	b.Run(append(inside, "ip", "-6", "addr", "add", one.Addr6.String()+"/64", "dev", second, "nodad")...)
+	b.Run(append(inside, "ip", "-6", "addr", "del", one.Addr6.String()+"/64", "dev", "eth0")...)
+	gateway := one.Addr6.As16()
+	gateway[15] = 1
+	b.Run(append(inside, "ip", "-6", "route", "replace", "default", "via", address(gateway), "dev", second)...)
+	b.StartAgent(harness.AgentOptions{})
+	b.Send(one, harness.TCP)
+	through := harness.Load{Protocol: traffic.TCP, Connections: 1, V6: true}
+	const otherSlot = 3
+	b.SendFrom(one.NetNSPath(), otherSlot, through)
+	b.Send(two, harness.TCP)
+	m := b.Measure()
+	if m.BPS[one.Slot] < mbit || m.BPS[otherSlot] < mbit {
+		t.Errorf("through the first interface %.1f Mbit/s, through the second %.1f: want some through both",
+			m.BPS[one.Slot]/mbit, m.BPS[otherSlot]/mbit)
+	}
+	m.BPS[one.Slot] += m.BPS[otherSlot]
+	m.BPS[otherSlot] = 0
+	if err := harness.CheckShares(100*mbit, m, []uint64{50 * mbit, 50 * mbit}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,359 @@
+//go:build netns
+
+package netns
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// checkInterval is how often an agent compares everything with the kernel;
+// whatever somebody else broke is mended a little later at the latest.
+const checkInterval = 5 * time.Second
+
+// foreign are qdiscs that somebody else may have configured.
+var foreign = []struct {
+	name string
+	add  []string
+}{
+	{"tbf", []string{"qdisc add dev uplink root handle 5: tbf rate 80mbit burst 64kb latency 50ms"}},
+	{"tbf without a handle", []string{"qdisc add dev uplink root tbf rate 80mbit burst 64kb latency 50ms"}},
+	{"htb", []string{
+		"qdisc add dev uplink root handle 1: htb default 20 r2q 5",
+		"class add dev uplink parent 1: classid 1:1 htb rate 90mbit burst 15k",
+		"class add dev uplink parent 1:1 classid 1:10 htb rate 30mbit ceil 90mbit prio 1 quantum 1514",
+		"class add dev uplink parent 1:1 classid 1:20 htb rate 60mbit ceil 90mbit prio 2 quantum 3028",
+		"qdisc add dev uplink parent 1:10 handle 10: bfifo limit 50000",
+	}},
+	{"bfifo", []string{"qdisc add dev uplink root handle 7: bfifo limit 100000"}},
+}
+
+// TestForeignQdisc: what somebody configured is left alone, or put aside when
+// that was asked for, and put back as it was by weir down: while the agent
+// runs, after it was killed, and after it was started again.
+func TestForeignQdisc(t *testing.T) {
+	for _, f := range foreign {
+		t.Run(f.name, func(t *testing.T) {
+			b := newBed(t)
+			one := b.Add("one", nil)
+			for _, command := range f.add {
+				b.Run(append([]string{"tc"}, strings.Fields(command)...)...)
+			}
+			before, gso := tcConfig(b), gsoMaxBytes(t, one)
+			result := b.RefusedAgent(harness.AgentOptions{})
+			kind, _, _ := strings.Cut(f.name, " ")
+			if result.Code != 1 || !strings.Contains(result.Stderr, kind) || !strings.Contains(result.Stderr, "--replace") {
+				t.Errorf("without --replace: %+v", result)
+			}
+			if now := tcConfig(b); now != before {
+				t.Fatalf("a refusal changed\n%s\nto\n%s", before, now)
+			}
+			for _, round := range []string{"agent alive", "agent killed", "agent restarted"} {
+				agent := b.StartAgent(harness.AgentOptions{Args: []string{"--replace"}})
+				if state := agent.Status().State; state != v1.StateOK || len(bpfPrograms(t, b)) != 2 {
+					t.Errorf("%s: state %s, programs %v", round, state, bpfPrograms(t, b))
+				}
+				switch round {
+				case "agent alive":
+					b.MustWeir("down")
+					agent.Ended()
+				case "agent killed":
+					agent.Kill()
+					b.MustWeir("down", "--state-dir", b.StateDir())
+				default:
+					agent.Stop()
+					agent = b.StartAgent(harness.AgentOptions{}) // ours by now: no --replace needed
+					b.MustWeir("down")
+					agent.Ended()
+				}
+				if now := tcConfig(b); now != before {
+					t.Errorf("%s: the uplink was\n%s\nis\n%s", round, before, now)
+				}
+				checkNothingLeft(t, b)
+				if now := gsoMaxBytes(t, one); now != gso {
+					t.Errorf("%s: gso_max_size was %d, is %d", round, gso, now)
+				}
+			}
+		})
+	}
+}
+
+// TestForeignFilter: queueing with filters cannot be put back, so it is not
+// taken away.
+func TestForeignFilter(t *testing.T) {
+	b := newBed(t)
+	for _, command := range []string{
+		"qdisc add dev uplink root handle 1: htb default 10",
+		"class add dev uplink parent 1: classid 1:10 htb rate 30mbit",
+		"filter add dev uplink parent 1: bpf bytecode 1,6_0_0_4294967295, flowid 1:10",
+	} {
+		args := strings.Fields(command)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "_", " ")
+		}
+		b.Run(append([]string{"tc"}, args...)...)
+	}
+	before := tcConfig(b)
+	result := b.RefusedAgent(harness.AgentOptions{Args: []string{"--replace"}})
+	if result.Code != 1 || !strings.Contains(result.Stderr, "filters") {
+		t.Errorf("got %+v", result)
+	}
+	if now := tcConfig(b); now != before {
+		t.Errorf("a refusal changed\n%s\nto\n%s", before, now)
+	}
+}
+
+// TestDown: weir down leaves nothing, with and without a running agent, and
+// may be said twice. Traffic goes on.
+func TestDown(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		dead bool
+	}{{"agent alive", false}, {"agent killed", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(t)
+			containers := []*harness.Container{b.Add("one", nil), b.Add("two", labels("max", "10mbit"))}
+			before := b.Run("tc", "qdisc", "show")
+			gso := gsoMaxBytes(t, containers[0])
+			agent := b.StartAgent(harness.AgentOptions{})
+			if limited := gsoMaxBytes(t, containers[0]); limited >= gso {
+				t.Errorf("packets of containers may have %d bytes with an agent, %d without", limited, gso)
+			}
+			b.Send(containers[1], harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 20 * mbit})
+			if test.dead {
+				agent.Kill()
+			}
+			out := b.MustWeir("down", "--state-dir", b.StateDir())
+			if out != "" {
+				t.Errorf("weir down prints %q on standard output", out)
+			}
+			if !test.dead {
+				agent.Ended()
+			}
+			checkNothingLeft(t, b)
+			if after := b.Run("tc", "qdisc", "show"); after != before {
+				t.Errorf("queueing was\n%s\nis\n%s", before, after)
+			}
+			for _, c := range containers {
+				if now := gsoMaxBytes(t, c); now != gso {
+					t.Errorf("gso_max_size of %s was %d, is %d", c.Name, gso, now)
+				}
+			}
+			if m := b.MeasureFor(300 * time.Millisecond); m.BPS[1] < 19*mbit {
+				t.Errorf("after weir down a container that sends 20 Mbit/s gets %.2f through", m.BPS[1]/mbit)
+			}
+			if again := b.Weir("down", "--state-dir", b.StateDir()); again.Code != 0 || !strings.Contains(again.Stderr, "nothing to remove") {
+				t.Errorf("weir down again: %+v", again)
+			}
+		})
+	}
+	t.Run("state lost", func(t *testing.T) {
+		b := newBed(t)
+		b.Add("one", nil)
+		b.StartAgent(harness.AgentOptions{}).Kill()
+		b.Run("rm", "-r", b.StateDir())
+		b.MustWeir("down", "--state-dir", b.StateDir(), "--uplink", b.Host.UplinkName)
+		if left := b.Run("tc", "qdisc", "show", "dev", b.Host.UplinkName); strings.Contains(left, "7e1") {
+			t.Errorf("left: %s", left)
+		}
+	})
+	t.Run("no such uplink", func(t *testing.T) {
+		b := newBed(t)
+		result := b.Weir("down", "--state-dir", b.StateDir(), "--uplink", "nowhere")
+		if result.Code != 1 || !strings.Contains(result.Stderr, `"nowhere"`) {
+			t.Errorf("got %+v", result)
+		}
+	})
+}
+
+// TestSecondAgent: one uplink has one agent, and one socket, and the second
+// does not harm the first.
+func TestSecondAgent(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	first := b.StartAgent(harness.AgentOptions{})
+	before := tcConfig(b)
+	for name, args := range map[string][]string{
+		"same socket":          nil,
+		"another socket":       {"--socket", b.Dir + "/other.sock"},
+		"another socket, too":  {"--socket", b.Dir + "/other.sock", "--state-dir", b.Dir + "/other"},
+		"another uplink":       {"--uplink", "containers"},
+		"uplink, as a replace": {"--replace", "--socket", b.Dir + "/other.sock"},
+	} {
+		result := b.RefusedAgent(harness.AgentOptions{Args: args, KeepConfig: true})
+		if result.Code != 1 || !strings.Contains(result.Stderr, "another weir agent") {
+			t.Errorf("%s: %+v", name, result)
+		}
+	}
+	if result := b.Weir("ps"); result.Code != 0 {
+		t.Errorf("weir ps at the first agent: %+v", result)
+	}
+	if now := tcConfig(b); now != before {
+		t.Errorf("the uplink was\n%s\nis\n%s", before, now)
+	}
+	// A socket that a killed agent left is no agent.
+	first.Kill()
+	b.StartAgent(harness.AgentOptions{})
+}
+
+// TestMended: what somebody else takes away is put back.
+func TestMended(t *testing.T) {
+	b := newBed(t)
+	// Not TCP, which would remember the damage longer than it lasts.
+	competitors := []competitor{{labels("weight", "100"), harness.Flood}, {labels("weight", "300"), harness.Flood}}
+	agent, _ := compete(t, b, harness.AgentOptions{}, competitors...)
+	before := tcClasses(b)
+	for _, damage := range []struct {
+		name    string
+		command []string
+	}{
+		{"root qdisc", []string{"tc", "qdisc", "del", "dev", "uplink", "root"}},
+		{"a queue", []string{"tc", "qdisc", "replace", "dev", "uplink", "parent", "7e11:10", "handle", "99:", "bfifo", "limit", "3000"}},
+		{"the rate of a class", []string{"tc", "class", "change", "dev", "uplink", "parent", "7e11:4010", "classid", "7e11:10", "htb", "rate", "1kbit", "ceil", "2kbit"}},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			whole := tcConfig(b)
+			b.Run(damage.command...)
+			if tcConfig(b) == whole {
+				t.Fatal("the damage shows nowhere")
+			}
+			took := b.Await("mended", checkInterval+time.Second, func() (bool, string) {
+				now := tcClasses(b)
+				config := tcConfig(b)
+				return slices.Equal(now, before) && !strings.Contains(config, "2Kbit") && !strings.Contains(config, "limit 3000b"), config
+			})
+			t.Logf("mended after %v", took.Round(time.Millisecond))
+		})
+	}
+	t.Run("classifier", func(t *testing.T) {
+		detachUplink(t, b)
+		b.Await("mended", checkInterval+time.Second, func() (bool, string) {
+			programs := bpfPrograms(t, b)
+			return set(programs)["uplink: weir_uplink"], fmt.Sprint(programs)
+		})
+	})
+	if status := agent.Status(); status.State != v1.StateOK {
+		t.Errorf("got %+v", status)
+	}
+	b.CheckShares(100*mbit, claims(100*mbit, competitors...))
+}
+
+// relink makes the uplink of a NAT host anew, as when a card is plugged out
+// and in.
+func relink(b *harness.Bed, more ...string) {
+	add := append([]string{"ip", "link", "add", "uplink"}, more...)
+	b.Run(append(add, "type", "veth", "peer", "name", b.Host.PeerInterface+"2", "netns", b.Host.PeerNetNSPath())...)
+}
+
+// TestUplinkComesAndGoes: an uplink that is deleted is waited for, and one
+// that is renamed is followed.
+func TestUplinkComesAndGoes(t *testing.T) {
+	b := newBed(t)
+	one := b.Add("one", labels("max", "10mbit"))
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.MustWeir("set", "one", "--weight", "500")
+	index := b.UplinkIndex()
+	for _, again := range []struct {
+		name string
+		more []string
+	}{
+		{"made again", nil},
+		{"made again with the same index", []string{"index", fmt.Sprint(index)}},
+		{"made again at once", nil},
+	} {
+		t.Run(again.name, func(t *testing.T) {
+			b.Run("ip", "link", "del", "uplink")
+			if again.name != "made again at once" {
+				b.Await("missed", time.Second, func() (bool, string) {
+					status := agent.Status()
+					return status.State == v1.StateDegraded && strings.Contains(status.Reason, "uplink is gone"), fmt.Sprintf("%+v", status)
+				})
+				if got := agent.Container("one"); got.Policy.Weight != 500 {
+					t.Errorf("while the uplink is gone: %+v", got)
+				}
+			}
+			relink(b, again.more...)
+			b.Await("shared out again", checkInterval+time.Second, func() (bool, string) {
+				status := agent.Status()
+				return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") &&
+					set(bpfPrograms(t, b))["uplink: weir_uplink"], fmt.Sprintf("%+v %v", status, tcClasses(b))
+			})
+			if got := agent.Container("one"); got.Policy.Weight != 500 || got.State != v1.StateOK {
+				t.Errorf("on the new uplink: %+v", got)
+			}
+		})
+	}
+	t.Run("renamed", func(t *testing.T) {
+		b.Run("ip", "link", "set", "uplink", "down")
+		b.Run("ip", "link", "set", "uplink", "name", "wan0")
+		b.Run("ip", "link", "set", "wan0", "up")
+		b.Await("noticed", checkInterval+time.Second, func() (bool, string) {
+			status := agent.Status()
+			return status.Uplink == "wan0" && status.State == v1.StateOK, fmt.Sprintf("%+v", status)
+		})
+		if _, err := b.Meter.Snapshot(); err != nil {
+			t.Error(err)
+		}
+		// The next agent is told the new name, and knows what was set.
+		agent.Kill()
+		agent = b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "wan0"}})
+		if got := agent.Container("one"); got.Policy.Weight != 500 {
+			t.Errorf("with the new name: %+v", got)
+		}
+		agent.Kill()
+		b.MustWeir("down", "--state-dir", b.StateDir())
+		checkNothingLeft(t, b)
+		if limit := gsoMaxBytes(t, one); limit < 65536 {
+			t.Errorf("gso_max_size of one is %d", limit)
+		}
+	})
+}
+
+// TestDownWhileUplinkIsGone: there is nothing to give back, and no reason to
+// fail.
+func TestDownWhileUplinkIsGone(t *testing.T) {
+	for _, dead := range []bool{false, true} {
+		t.Run(map[bool]string{false: "agent alive", true: "agent killed"}[dead], func(t *testing.T) {
+			b := newBed(t)
+			one := b.Add("one", nil)
+			gso := gsoMaxBytes(t, one)
+			agent := b.StartAgent(harness.AgentOptions{})
+			b.Run("ip", "link", "del", "uplink")
+			if dead {
+				agent.Kill()
+			}
+			b.MustWeir("down", "--state-dir", b.StateDir())
+			if !dead {
+				agent.Ended()
+			}
+			checkNothingLeft(t, b)
+			if now := gsoMaxBytes(t, one); now != gso {
+				t.Errorf("gso_max_size was %d, is %d", gso, now)
+			}
+		})
+	}
+}
+
+// TestBridgedUplinkGivenBack: an uplink that is a port of a bridge stays one.
+func TestBridgedUplinkGivenBack(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})
+	b.Add("one", nil)
+	before := b.Run("tc", "qdisc", "show")
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.MustWeir("down")
+	agent.Ended()
+	checkNothingLeft(t, b)
+	if after := b.Run("tc", "qdisc", "show"); after != before {
+		t.Errorf("queueing was\n%s\nis\n%s", before, after)
+	}
+	if port := b.Run("ip", "-o", "link", "show", "uplink"); !strings.Contains(port, "master containers") {
+		t.Errorf("the uplink: %s", port)
+	}
+}
