@@ -38,8 +38,10 @@ static __always_inline int weir_is_mld(__u8 icmp6_type)
 
 /*
  * weir_is_control says whether skb is control traffic. from_container narrows
- * it to address resolution: a container must not move its data into this class
- * by dressing it as DHCP or OSPF.
+ * it to address resolution on this link: a container must not move its data
+ * into this class by dressing it as DHCP or OSPF, nor fill it from behind a
+ * router. A router takes one off the hop limit, and neighbour discovery is
+ * void below 255 (RFC 4861, section 6.1).
  */
 static __always_inline int weir_is_control(struct __sk_buff *skb,
 					   int from_container)
@@ -50,11 +52,15 @@ static __always_inline int weir_is_control(struct __sk_buff *skb,
 		return 1;
 
 	if (protocol == ETH_P_IPV6) {
-		/* byte 6: next header; bytes 40..: what follows it */
-		__u8 next, type, after;
+		/* byte 6: next header; 7: hop limit; 40..: what follows */
+		__u8 next, hops, type, after;
 
 		if (bpf_skb_load_bytes_relative(skb, 6, &next, sizeof(next),
+						BPF_HDR_START_NET) ||
+		    bpf_skb_load_bytes_relative(skb, 7, &hops, sizeof(hops),
 						BPF_HDR_START_NET))
+			return 0;
+		if (next == IPPROTO_ICMPV6 && from_container && hops != 255)
 			return 0;
 		if (next == IPPROTO_ICMPV6) {
 			if (bpf_skb_load_bytes_relative(skb, 40, &type,

@@ -85,6 +85,8 @@ need test docker.io 'for a container engine of the tests'"'"' own' has_version 2
 
 need lint shellcheck 'to check shell scripts' has shellcheck
 
+need demo busybox-static 'for container images built without a registry' has /bin/busybox
+need demo docker.io 'for a container engine of the demo'"'"'s own' has_version 20.10 dockerd --version
 need demo iproute2 'to build the demo network (ip, tc)' has_version 5.10 tc -V
 need demo iptables 'for NAT in the demo network' has iptables
 need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl

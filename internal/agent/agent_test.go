@@ -115,14 +115,3 @@ func (b *bench) stop(c *container) {
 	b.forget(c)
 	b.plan()
 }
-
-// sent is what a class of the last tree may send.
-func (b *bench) class(c *container) sched.Class {
-	b.t.Helper()
-	classes := b.tree().Classes
-	i := slices.IndexFunc(classes, func(s sched.Class) bool { return s.Number == c.number })
-	if i < 0 {
-		b.t.Fatalf("%s has no class", c.Name)
-	}
-	return classes[i]
-}

@@ -71,7 +71,7 @@ func (c *container) policy() v1.Policy {
 // of demandBPS.
 func (c *container) competitor(demandBPS uint64) alloc.Container {
 	p := c.policy()
-	ceiling := uint64(alloc.Unlimited)
+	ceiling := alloc.Unlimited
 	if p.MaxBPS != 0 {
 		ceiling = p.MaxBPS
 	}
@@ -290,5 +290,7 @@ func (m *rateMeter) bps() uint64 {
 	if elapsed <= 0 || newest.bytes < oldest.bytes {
 		return 0
 	}
+	// A container that is younger than a second has sent nothing before.
+	elapsed = max(elapsed, time.Second)
 	return uint64(float64(newest.bytes-oldest.bytes) * 8 / elapsed.Seconds())
 }

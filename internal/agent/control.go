@@ -202,11 +202,15 @@ func (a *Agent) control(now time.Time) time.Duration {
 		}
 		return settledInterval
 	}
-	if a.hostCompetes() != hostCompeted {
+	hostChanged := a.hostCompetes() != hostCompeted
+	if hostChanged {
 		a.entitle()
 	}
-	if changed && a.allocate(false) {
-		a.apply()
+	if hostChanged || changed {
+		// A new guarantee matters also where the allocation stays.
+		if a.allocate(hostChanged) {
+			a.apply()
+		}
 	}
 	if now.Sub(a.lastChange) > settledAfter {
 		return settledInterval

@@ -78,6 +78,14 @@ func TestAdmit(t *testing.T) {
 		b.plan()
 		expect(t, "a 55mbit, c 40mbit", a, c)
 	})
+	t.Run("a raise counts once", func(t *testing.T) {
+		b := newBench(t, 100e6)
+		a, c := b.start("a", "min=30mbit"), b.start("c")
+		b.label(a, "min=40mbit")
+		b.label(c, "min=55mbit")
+		b.plan()
+		expect(t, "a 40mbit, c 55mbit", a, c)
+	})
 	t.Run("a lower minimum frees room", func(t *testing.T) {
 		b := newBench(t, 100e6)
 		a, c := b.start("a", "min=60mbit"), b.start("c", "min=40mbit")

@@ -176,7 +176,7 @@ func TestCorruptState(t *testing.T) {
 		{"a text for a number", `"number": 16`, `"number": "sixteen"`, 0, "cannot unmarshal string"},
 		{"a number too large", `"number": 16`, `"number": 65536`, 0, "cannot unmarshal number 65536"},
 		{"not a time", `"2026-01-02T03:04:05Z"`, `"yesterday"`, 0, "yesterday"},
-		{"an unknown name", `"admitted_bps"`, `"admited_bps"`, 0, `unknown field "admited_bps"`},
+		{"an unknown name", `"admitted_bps"`, `"admitted"`, 0, `unknown field "admitted"`},
 		{"another version", `"version": 1`, `"version": 2`, 0, `"version" is 2, not 1`},
 		{"a container without an id", `"id": "0123456789abcdef"`, `"id": ""`, lineOf(good, `"name": "web"`), `container "web" has no id`},
 		{"a number twice", `"number": 0`, `"number": 16`, lineOf(good, `"id": "fedcba"`), `containers "0123456789abcdef" and "fedcba" have the same number 16`},

@@ -50,7 +50,7 @@ func TestLoseGivesUpTheClaim(t *testing.T) {
 	gone := errors.New("up0 is gone")
 	for range 2 {
 		u.lose(gone)
-		if !u.lost() || u.reason != gone || u.classifier != nil {
+		if !u.lost() || !errors.Is(u.reason, gone) || u.classifier != nil {
 			t.Errorf("lost: %+v", u)
 		}
 	}

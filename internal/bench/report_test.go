@@ -55,7 +55,7 @@ func sampleReport() Report {
 		{
 			Group: "figure 12", Case: "1 containers", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
 			Cost: &Cost{
-				CPUUse: Spread{0.03, 0.03, 0.03}, CPUSecondsPerGbit: Spread{0.6, 0.6, 0.6},
+				CPUUse: Spread{0.03, 0.03, 0.03}, Baseline: Spread{0.01, 0.01, 0.01}, CPUSecondsPerGbit: Spread{0.6, 0.6, 0.6},
 				PacketsPerSecond: Spread{8256, 8256, 8256}, RateBPS: Spread{100e6, 100e6, 100e6},
 			},
 		},

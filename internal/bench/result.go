@@ -70,6 +70,9 @@ type Share struct {
 	IdealBPS  uint64   `json:"ideal_bps"`
 	Measured  Spread   `json:"measured_bps"`
 	Error     float64  `json:"error"` // of the median, against the ideal
+	// OneFrame is what a single frame is of the ideal: a smaller error cannot
+	// be told from none.
+	OneFrame float64 `json:"one_frame"`
 }
 
 // Overshoot is by how much a ceiling was exceeded in the worst window.
@@ -99,9 +102,12 @@ type Reaction struct {
 
 // Cost is what the traffic took of the CPU.
 type Cost struct {
-	// CPUUse is the fraction of all CPUs that was busy above the idle
-	// baseline.
+	// CPUUse is the fraction of all CPUs that was busy, less the baseline.
 	CPUUse Spread `json:"cpu_use"`
+	// Baseline is the fraction that was busy in the second before the run,
+	// without the peer and its traffic. Where it is not nearly 0, something
+	// else was at work and CPUUse means little.
+	Baseline Spread `json:"baseline"`
 	// CPUSecondsPerGbit is the same time per gigabit that arrived.
 	CPUSecondsPerGbit Spread `json:"cpu_seconds_per_gbit"`
 	PacketsPerSecond  Spread `json:"packets_per_second"`

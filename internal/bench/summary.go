@@ -76,6 +76,7 @@ func shares(c Case, seen []observation) (list []Share, use *Spread) {
 			Container: one.Name, Weight: one.Weight, MinBPS: one.MinBPS, MaxBPS: one.MaxBPS,
 			IdealBPS: ideal[i],
 			Measured: each(seen, func(o observation) float64 { return o.rate(i) }),
+			OneFrame: frameBytes * 8 / (float64(ideal[i]) * seen[0].window.Seconds()),
 		}
 		if one.PaperMbps > 0 {
 			bps := one.PaperMbps * 1e6
@@ -214,7 +215,8 @@ func cost(seen []observation) *Cost {
 		return bits, packets
 	}
 	return &Cost{
-		CPUUse: each(seen, used),
+		CPUUse:   each(seen, used),
+		Baseline: each(seen, func(o observation) float64 { return o.idleCPU }),
 		CPUSecondsPerGbit: each(seen, func(o observation) float64 {
 			bits, _ := sum(o)
 			return used(o) * float64(runtime.NumCPU()) * o.window.Seconds() / (bits / 1e9)

@@ -90,9 +90,11 @@ func (t *table) addShare(result CaseResult, share Share, withUse bool) {
 		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error), use)
 }
 
-func (c CaseResult) worstShare() (worst Share) {
+// worstShare is the share with the largest error; there must be one.
+func (c CaseResult) worstShare() Share {
+	worst := c.Shares[0]
 	for _, share := range c.Shares {
-		if math.Abs(share.Error) >= math.Abs(worst.Error) {
+		if math.Abs(share.Error) > math.Abs(worst.Error) {
 			worst = share
 		}
 	}
@@ -127,10 +129,10 @@ func (r Report) reactionTable() table {
 }
 
 func (r Report) costTable() table {
-	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "CPU MS/GBIT", "PACKETS/S", "MBIT/S"}}
+	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "MBIT/S"}}
 	for _, result := range r.Results {
 		if c := result.Cost; c != nil {
-			t.add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent),
+			t.add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent), percent(c.Baseline.Max),
 				fmt.Sprintf("%.1f", c.CPUSecondsPerGbit.Median*1000),
 				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), mbps(c.RateBPS.Median))
 		}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -16,6 +17,10 @@ const (
 // disturbedCPU is the fraction of busy CPUs above which a result says so: what
 // is measured did not always run when it should have.
 const disturbedCPU = 0.9
+
+// coarseFrame is the fraction of a share above which a frame more or less says
+// so: the run was short for the rate.
+const coarseFrame = 0.005
 
 // worst keeps the largest of some values and where it was found.
 type worst struct {
@@ -48,9 +53,13 @@ func verdicts(results []CaseResult) []Verdict {
 			failed = append(failed, where)
 		}
 		for _, share := range result.Shares {
-			shareError.see(max(share.Error, -share.Error), where+", "+share.Container)
+			at := where + ", " + share.Container
+			if share.OneFrame > coarseFrame {
+				at += fmt.Sprintf(" (one frame is %.1f %%)", share.OneFrame*100)
+			}
+			shareError.see(math.Abs(share.Error), at)
 			if share.MinBPS > 0 {
-				shortfall.see(1-share.Measured.Median/float64(min(share.MinBPS, share.IdealBPS)), where+", "+share.Container)
+				shortfall.see(1-share.Measured.Median/float64(min(share.MinBPS, share.IdealBPS)), at)
 			}
 		}
 		if result.LinkUse != nil {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -112,6 +113,8 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			return usagef("%s is missing: %s", names[len(args)], cmd.UseLine())
 		case len(args) > len(names):
 			return usagef("%q is too much: %s", args[len(names)], cmd.UseLine())
+		case slices.Contains(args, ""):
+			return usagef("%s is empty: %s", names[slices.Index(args, "")], cmd.UseLine())
 		}
 		return nil
 	}

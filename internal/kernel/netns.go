@@ -99,7 +99,7 @@ func NetNSIdentity(path string) (NetNSID, error) {
 		}
 		return NetNSID{}, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return NetNSID{Dev: uint64(st.Dev), Inode: st.Ino}, nil
+	return NetNSID{Dev: st.Dev, Inode: st.Ino}, nil
 }
 
 // CurrentNetNS is the path of the namespace that the agent itself is in.

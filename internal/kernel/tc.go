@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -138,7 +139,7 @@ func (o Op) message(ifindex int) (netlink.Message, error) {
 	if err != nil {
 		return m, fmt.Errorf("encode %s: %w", o, err)
 	}
-	m.Data = append(data, attrs...)
+	m.Data = slices.Concat(data, attrs)
 	return m, nil
 }
 

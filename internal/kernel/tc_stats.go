@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -62,7 +63,7 @@ func (r *classStatsReader) read(ifindex int, keep func(Handle) bool, dst []Class
 	}
 	for {
 		n, _, err := unix.Recvfrom(r.fd, r.buffer, 0)
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {

@@ -86,6 +86,32 @@ func TestClassStatsAnswers(t *testing.T) {
 	}
 }
 
+// Attributes that say a length that cannot be.
+func TestAttributeLengths(t *testing.T) {
+	basic := []byte{20, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0}
+	wrap := func(length byte, value []byte) []byte { return append([]byte{length, 0, unix.TCA_STATS2, 0}, value...) }
+	for _, tc := range []struct {
+		name  string
+		attrs []byte
+		bytes uint64
+	}{
+		{"right", wrap(24, basic), 5},
+		{"after another", append([]byte{5, 0, 1, 0, 'x', 0, 0, 0}, wrap(24, basic)...), 5},
+		{"nothing", nil, 0},
+		{"no room for a header", []byte{24, 0}, 0},
+		{"length 0", wrap(0, basic), 0},
+		{"another of length 0", append([]byte{0, 0, 1, 0}, wrap(24, basic)...), 0},
+		{"another of length 3", append([]byte{3, 0, 1, 0}, wrap(24, basic)...), 0},
+		{"longer than there is", wrap(25, basic), 0},
+		{"shorter than counters", wrap(12, basic), 0},
+		{"counters of length 0", wrap(24, append([]byte{0, 0, 1, 0}, basic[4:]...)), 0},
+	} {
+		if got := parseClassStats(tc.attrs); got.SentBytes != tc.bytes {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+	}
+}
+
 // FuzzParsers: nothing that arrives on the socket makes a parser panic, run on
 // for ever, or tell of more than was there.
 func FuzzParsers(f *testing.F) {

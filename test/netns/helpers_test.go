@@ -123,8 +123,6 @@ func set(list []string) map[string]bool {
 	return m
 }
 
-func number10(n int) string { return strconv.Itoa(n) }
-
 // netNSName is the name of a container's namespace, as ip-netns takes it.
 func netNSName(c *harness.Container) string { return filepath.Base(c.NetNSPath()) }
 

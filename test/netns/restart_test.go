@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -336,7 +337,7 @@ func TestCorruptState(t *testing.T) {
 		{"cut off", strings.Join(lines[:len(lines)/2], "\n"), path + ":"},
 		{"a letter", strings.Replace(string(good), `"number": 16`, `"number": sixteen`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
 		{"another type", strings.Replace(string(good), `"number": 16`, `"number": "16"`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
-		{"a later version", strings.Replace(string(good), `"version": 1`, `"version": 99`, 1), "version 99"},
+		{"a later version", strings.Replace(string(good), `"version": 1`, `"version": 99`, 1), path + ":2: \"version\" is 99"},
 		{"empty", "", path + ":1:"},
 		{"rubbish", "\x00\x01\x02", path + ":1:"},
 		{"no object", "[]", path + ":1:"},
@@ -372,15 +373,14 @@ func TestCorruptState(t *testing.T) {
 
 func lineOf(lines []string, text string) string {
 	i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, text) })
-	return number10(i + 1)
+	return strconv.Itoa(i + 1)
 }
 
-// TestTrafficOfNewContainersDuringRestart: a container that starts while no
+// TestContainersChangeWhileNoAgentRuns: a container that starts while no
 // agent runs is taken in by the next one, and one that ended is forgotten.
 func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
 	b := newBed(t)
 	one, two := b.Add("one", nil), b.Add("two", labels("weight", "300"))
-	_ = two
 	agent := b.StartAgent(harness.AgentOptions{})
 	b.MustWeir("set", "two", "--weight", "400")
 	agent.Kill()

@@ -305,7 +305,7 @@ func trees() *rapid.Generator[sched.Tree] {
 		for i := range competing {
 			floor := rapid.SampledFrom([]uint64{0, floors / 10, floors / 3}).Draw(t, "floor")
 			floors -= floor
-			ceiling := uint64(alloc.Unlimited)
+			ceiling := alloc.Unlimited
 			if rapid.Bool().Draw(t, "has a ceiling") {
 				ceiling = max(floor, rapid.Uint64Range(8000, 2*rate).Draw(t, "ceiling"))
 			}
