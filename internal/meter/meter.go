@@ -24,7 +24,7 @@ import (
 	"github.com/weir-project/weir/internal/kernel"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -tags linux -target amd64,arm64 meter ../../bpf/meter.bpf.c -- -O2 -g -Wall -Werror -I/usr/include/x86_64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -tags linux -target amd64,arm64 meter ../../bpf/meter.bpf.c -- -O2 -g -Wall -Werror -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
 
 // counterBytes is the size of struct counter in bpf/meter.bpf.c; a test
 // compares it with the compiled object.
