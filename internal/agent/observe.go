@@ -243,28 +243,29 @@ func (a *Agent) inspectAll() {
 // tie makes the packets of every controlled container carry its number, and
 // limits their size to what the uplink's rate can take.
 func (a *Agent) tie() {
-	limit := sched.MaxPacketBytes(a.uplink.rateBPS)
 	for _, c := range a.registry.byNumber {
 		for i := range c.attachments {
 			at := &c.attachments[i]
-			if at.tied {
-				continue
+			if !at.tied {
+				if err := a.veths.Attach(at.HostIfindex, c.number); err != nil {
+					// Most often: the veth went between look-up and now.
+					c.unattached = true
+					c.obstacle = "its packets cannot be told apart: " + err.Error()
+					a.log.Debug("tie a veth", "name", c.Name, "error", err)
+					continue
+				}
+				at.tied = true
 			}
-			if err := a.veths.Attach(at.HostIfindex, c.number); err != nil {
-				// Most often: the veth went between look-up and now.
-				c.unattached = true
-				c.obstacle = "its packets cannot be told apart: " + err.Error()
-				a.log.Debug("tie a veth", "name", c.Name, "error", err)
-				continue
-			}
-			at.tied = true
-			a.limitPackets(c, at, limit)
+			a.limitPackets(c, at)
 		}
 	}
 }
 
-func (a *Agent) limitPackets(c *container, at *attachment, limit uint32) {
-	want := min(limit, at.gsoBefore)
+// limitPackets limits what a container's device is handed at once to what the
+// uplink, and the container's own maximum, can take.
+func (a *Agent) limitPackets(c *container, at *attachment) {
+	rateBPS := min(a.uplink.rateBPS, c.competitor(0).CeilingBPS)
+	want := min(sched.MaxPacketBytes(rateBPS), at.gsoBefore)
 	if at.GSOMaxBytes == want {
 		return
 	}

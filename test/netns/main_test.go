@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/test/harness"
@@ -69,9 +70,15 @@ func TestLeftChildIsFound(t *testing.T) {
 		_ = sleep.Process.Kill()
 		_ = sleep.Wait()
 	}()
-	if left := children(); len(left) != 1 || !strings.Contains(left[0], "sleep 60") {
-		t.Errorf("found %q, want one process", left)
+	// A process has no command line for a moment after it was started.
+	var left []string
+	for range 100 {
+		if left = children(); len(left) == 1 && strings.Contains(left[0], "sleep 60") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
+	t.Errorf("found %q, want one process", left)
 }
 
 func newBed(t *testing.T) *harness.Bed {

@@ -69,8 +69,9 @@ const (
 	// burstMilliseconds is how late the kernel's timers and our own turn on
 	// the processor may be without rate being lost.
 	burstMilliseconds = 4
-	// ceilBurstMilliseconds bounds what a container with a maximum sends at
-	// once after a pause.
+	// ceilBurstMilliseconds bounds what a container with a maximum may have
+	// saved up after a pause. HTB sends one packet on credit besides, so in
+	// any 100 ms the maximum is exceeded by a hundredth and one packet.
 	ceilBurstMilliseconds = 1
 
 	// queueMilliseconds bounds a leaf queue in time, queuePackets from below
@@ -165,7 +166,7 @@ func desired(tree sched.Tree, leaf leafKind) state {
 	class(rootClass, kernel.HandleRoot, shared(tree.RateBPS), shared(tree.RateBPS), linkBurst, innerQuantum, innerPrio)
 	class(leafClass(tree.ControlNumber), rootClass,
 		sched.ControlBPS(tree.RateBPS), tree.RateBPS/controlCeilDivisor,
-		burstBytes(tree.RateBPS/controlCeilDivisor, ceilBurstMilliseconds, packetBytes), packetBytes, 0)
+		burstBytes(tree.RateBPS/controlCeilDivisor, burstMilliseconds, packetBytes), packetBytes, 0)
 	s.qdiscs = append(s.qdiscs, leafOf(tree.ControlNumber, tree.RateBPS/controlCeilDivisor, packetBytes, leafBFIFO))
 
 	quantum := quanta(tree.Classes, packetBytes)
@@ -174,7 +175,7 @@ func desired(tree sched.Tree, leaf leafKind) state {
 		ceilBPS := c.CeilingOr(tree.RateBPS)
 		ceilBurst := linkBurst
 		if ceilBPS < tree.RateBPS {
-			ceilBurst = burstBytes(ceilBPS, ceilBurstMilliseconds, packetBytes)
+			ceilBurst = burstBytes(ceilBPS, ceilBurstMilliseconds, 0)
 		}
 		// A class that sent a packet owes its tokens, as time at its rate, and
 		// a higher rate does not forgive the debt (htb_change_class): from next

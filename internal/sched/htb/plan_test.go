@@ -447,10 +447,12 @@ func TestRatesFit(t *testing.T) {
 				t.Fatalf("container %d with ceiling %d: %s", c.Number, c.CeilingBPS, leaf)
 			}
 			// A turn must hold a packet, or HTB goes round for nothing; and a
-			// bucket one, as far as its depth can be told.
+			// bucket one, as far as its depth can be told. A maximum's bucket
+			// holds no more than a millisecond: what is saved up exceeds it.
 			if leaf.QuantumBytes < packet ||
 				leaf.Burst != math.MaxUint32 && leaf.Burst.Bytes(leaf.RateBytesPerSec)+1 < uint64(packet) ||
-				leaf.CeilBurst != math.MaxUint32 && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec)+1 < uint64(packet) {
+				c.CeilingBPS >= tree.RateBPS && leaf.CeilBurst != math.MaxUint32 && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec)+1 < uint64(packet) ||
+				c.CeilingBPS < tree.RateBPS && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec) > leaf.CeilBytesPerSec/1000+64 {
 				t.Fatalf("container %d cannot take a packet of %d bytes: %s", c.Number, packet, leaf)
 			}
 			if leaf.Prio < 1 || leaf.Prio > 7 {
