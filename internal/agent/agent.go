@@ -275,6 +275,7 @@ func (a *Agent) check() {
 		a.log.Warn("check the uplink", "error", err)
 	}
 	a.inspectMissing()
+	a.inspectStatic()
 	a.reconcile()
 }
 

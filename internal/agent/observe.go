@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -229,6 +230,16 @@ func (a *Agent) lostDevices(c *container, err error) {
 func (a *Agent) inspectMissing() {
 	for _, c := range a.registry.all() {
 		if c.unattached {
+			a.inspect(c)
+		}
+	}
+}
+
+// inspectStatic looks again at containers from the config file: nobody tells
+// when one of them gets another device, as engines do.
+func (a *Agent) inspectStatic() {
+	for _, c := range a.registry.all() {
+		if c.Runtime == static.Runtime {
 			a.inspect(c)
 		}
 	}

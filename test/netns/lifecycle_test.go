@@ -96,8 +96,8 @@ func TestContainerComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestVethReplaced: a container whose interface is replaced while it runs, and
-// one that gets another, stays under control.
+// TestVethReplaced: a container whose interface is replaced while it runs stays
+// under control.
 func TestVethReplaced(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -135,6 +135,23 @@ func TestVethReplaced(t *testing.T) {
 				t.Errorf("sent %.2f Mbit/s, its maximum is 10; CPU: %s", m.BPS[0]/mbit, m.CPU)
 			}
 		})
+	}
+}
+
+// TestInterfaceAdded: a container does not get around its share by an
+// interface that it is given while it runs.
+func TestInterfaceAdded(t *testing.T) {
+	b := newBed(t)
+	one := b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	classes := tcClasses(b)
+	attachVeth(t, b, one.NetNSPath(), "second")
+	b.Await("tied", checkInterval+noticed, func() (bool, string) {
+		programs := bpfPrograms(t, b)
+		return set(programs)["vsecond: weir_veth"] && set(programs)[one.HostInterface+": weir_veth"], fmt.Sprint(programs)
+	})
+	if got := agent.Container("one"); !controlled(got) || !slices.Equal(tcClasses(b), classes) {
+		t.Errorf("got %+v, classes %v", got, tcClasses(b))
 	}
 }
 
