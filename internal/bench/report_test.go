@@ -161,11 +161,11 @@ func TestVerdicts(t *testing.T) {
 		got[verdict.Target] = verdict
 	}
 	for target, met := range map[string]bool{
-		"every run succeeds":          false,
-		"share error":                 false, // the last of the twelve has 1.375 %
+		"every run succeeds": false,
+		"share error":        false, // the last of the twelve has 1.375 %
 		"cap overshoot in any 100 ms, less one frame": false,
-		"link use":                    true,
-		"time to the new allocation":  false,
+		"link use":                   true,
+		"time to the new allocation": false,
 	} {
 		if verdict, ok := got[target]; !ok || verdict.Met != met {
 			t.Errorf("%s: %+v, want met %v", target, verdict, met)
