@@ -52,17 +52,16 @@ static __always_inline int weir_is_control(struct __sk_buff *skb,
 		return 1;
 
 	if (protocol == ETH_P_IPV6) {
-		/* byte 6: next header; 7: hop limit; 40..: what follows */
-		__u8 next, hops, type, after;
+		/* bytes 6 and 7: next header, hop limit; 40..: what follows */
+		__u8 fixed[2], next, type, after;
 
-		if (bpf_skb_load_bytes_relative(skb, 6, &next, sizeof(next),
-						BPF_HDR_START_NET) ||
-		    bpf_skb_load_bytes_relative(skb, 7, &hops, sizeof(hops),
+		if (bpf_skb_load_bytes_relative(skb, 6, fixed, sizeof(fixed),
 						BPF_HDR_START_NET))
 			return 0;
-		if (next == IPPROTO_ICMPV6 && from_container && hops != 255)
-			return 0;
+		next = fixed[0];
 		if (next == IPPROTO_ICMPV6) {
+			if (from_container && fixed[1] != 255)
+				return 0;
 			if (bpf_skb_load_bytes_relative(skb, 40, &type,
 							sizeof(type),
 							BPF_HDR_START_NET))

@@ -53,14 +53,16 @@ type Config struct {
 }
 
 const (
-	// changingInterval is the control loop's period while it is changing who
-	// wants how much, and settledInterval the one while that stands.
+	// The control loop's period: while who wants how much is changing, while
+	// that stands, and while nothing is sent at all. To wake up costs more
+	// than what is done then.
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 25 * time.Millisecond
+	idleInterval     = 40 * time.Millisecond
 	// settledAfter is how long nothing has to change for that.
 	settledAfter = 200 * time.Millisecond
-	// idleAfter is how long nothing has to be sent for the schedulers'
-	// counters to be read only for display.
+	// idleAfter is how long nothing has to be sent for that, and for the
+	// scheduler's counters to be read only for display.
 	idleAfter = time.Second
 	// statsInterval is the period of the counters that people look at.
 	statsInterval = 200 * time.Millisecond
@@ -82,7 +84,10 @@ type Agent struct {
 	sources  map[string]v1.Source
 
 	requests chan func()
-	rescan   chan struct{}
+	// rescan asks for containers without an engine, or without devices, to
+	// be looked at; rescanning says that it was asked for.
+	rescan     chan struct{}
+	rescanning bool
 
 	// controlled are the containers that have a class, in the order of their
 	// numbers; participants are they and the host class.
@@ -98,6 +103,7 @@ type Agent struct {
 
 	lastTraffic time.Time
 	lastChange  time.Time
+	lookedAway  bool // the last turn of the control loop took no look
 	lastStats   time.Time
 	removed     bool
 }
@@ -191,7 +197,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			a.linkChanged(event)
 		case <-a.rescan:
+			a.rescanning = false
 			a.inspectMissing()
+			a.inspectStatic()
 			a.reconcile()
 		case request := <-a.requests:
 			request()
@@ -275,7 +283,6 @@ func (a *Agent) check() {
 		a.log.Warn("check the uplink", "error", err)
 	}
 	a.inspectMissing()
-	a.inspectStatic()
 	a.reconcile()
 }
 
@@ -286,19 +293,26 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 		event.Link.Name == a.uplink.name:
 		a.uplinkMayHaveChanged()
 	case event.Link.Kind == "veth":
-		// Perhaps the veth of a container that we could not find one of, or
-		// the one of a container whose networks change. The engine's own
-		// event follows; this one helps those that have no engine.
 		if event.Deleted {
 			a.registry.lostVeth(event.Link.Index)
 		}
-		if a.registry.anyUnattached() {
-			select {
-			case a.rescan <- struct{}{}:
-			default:
-			}
+		// Perhaps the veth of a container that we could not find one of, or
+		// another one of a container that no engine tells us about.
+		if a.registry.anyUnattached() || !event.Deleted && !a.registry.hasVeth(event.Link.Index) {
+			a.rescanSoon()
 		}
 	}
+}
+
+// rescanDelay lets the events of one container's start come together.
+const rescanDelay = 20 * time.Millisecond
+
+func (a *Agent) rescanSoon() {
+	if a.rescanning {
+		return
+	}
+	a.rescanning = true
+	time.AfterFunc(rescanDelay, func() { a.rescan <- struct{}{} })
 }
 
 // uplinkMayHaveChanged follows an uplink that was renamed, deleted or made

@@ -205,6 +205,19 @@ func (r *registry) anyUnattached() bool {
 	return false
 }
 
+// hasVeth says whether the device with that index is the host end of a
+// container's veth.
+func (r *registry) hasVeth(ifindex int) bool {
+	for _, c := range r.byNumber {
+		for _, at := range c.attachments {
+			if at.HostIfindex == ifindex {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // lostVeth notes that the host end of a veth is gone. Its container is to be
 // looked at again: it may have another.
 func (r *registry) lostVeth(ifindex int) {

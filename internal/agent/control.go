@@ -212,15 +212,20 @@ func (a *Agent) control(now time.Time) time.Duration {
 			a.apply()
 		}
 	}
-	if now.Sub(a.lastChange) > settledAfter {
+	switch {
+	case now.Sub(a.lastTraffic) > idleAfter:
+		return idleInterval
+	case now.Sub(a.lastChange) > settledAfter:
 		return settledInterval
+	default:
+		return changingInterval
 	}
-	return changingInterval
 }
 
 // measure takes one look at what everybody wants and reports whether any
-// estimate changed. While nothing is sent, only counters in shared memory are
-// looked at.
+// estimate changed. The counters in shared memory cost nothing; the
+// scheduler's are read only for display while nothing is sent, and every
+// second time while all goes on as it did.
 func (a *Agent) measure(now time.Time) (changed bool, err error) {
 	if a.offered == nil {
 		a.offered = make([]uint64, int(classify.NumberLast)+1)
@@ -240,6 +245,11 @@ func (a *Agent) measure(now time.Time) (changed bool, err error) {
 	if now.Sub(a.lastTraffic) > idleAfter && now.Sub(a.lastStats) < statsInterval {
 		return false, nil
 	}
+	if now.Sub(a.lastChange) > settledAfter && !a.lookedAway && !a.surprised(now) {
+		a.lookedAway = true
+		return false, nil
+	}
+	a.lookedAway = false
 	if err := a.readCounters(now); err != nil {
 		return false, err
 	}
@@ -252,6 +262,13 @@ func (a *Agent) measure(now time.Time) (changed bool, err error) {
 		}
 	}
 	return changed, nil
+}
+
+// surprised says whether anybody sends much more or less than before.
+func (a *Agent) surprised(now time.Time) bool {
+	return slices.ContainsFunc(a.participants, func(c *container) bool {
+		return c.demand.surprised(now, a.offered[c.number])
+	})
 }
 
 // readCounters reads every class's counters.

@@ -467,7 +467,7 @@ func TestControlReacts(t *testing.T) {
 	l.greedy[a], l.paceBPS[c] = false, 0
 	l.run(3 * time.Second)
 	expect("silence", 0, 0)
-	if got := l.control(l.now); got != settledInterval {
+	if got := l.control(l.now); got != idleInterval {
 		t.Errorf("in silence it looks every %s", got)
 	}
 }

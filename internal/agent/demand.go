@@ -42,6 +42,7 @@ type demandMeter struct {
 	backlogs  int       // glances in a row that saw a backlog
 	empties   int       // and that saw none
 	wantsMore bool
+	rateBPS   uint64 // at the last look
 	demandBPS uint64
 }
 
@@ -76,7 +77,8 @@ func (m *demandMeter) observe(now time.Time, window time.Duration, offeredBytes,
 		m.wantsMore = false
 	}
 
-	rate := m.rate(now, window, offeredBytes)
+	m.rateBPS = m.rate(now, window, offeredBytes)
+	rate := m.rateBPS
 	switch {
 	case m.wantsMore:
 		m.demandBPS = alloc.Unlimited
@@ -84,6 +86,22 @@ func (m *demandMeter) observe(now time.Time, window time.Duration, offeredBytes,
 		m.demandBPS = rate + rate*headroomPercent/100
 	}
 	return m.demandBPS != before
+}
+
+// surprised says whether what was offered since the last look is out of all
+// proportion to the rate before: somebody started, or stopped.
+func (m *demandMeter) surprised(now time.Time, offeredBytes uint64) bool {
+	const (
+		times     = 3
+		someBytes = 3 * sched.FrameBytes
+	)
+	if len(m.samples) == 0 {
+		return offeredBytes > 0
+	}
+	last := m.samples[len(m.samples)-1]
+	since := offeredBytes - last.bytes
+	expected := uint64(float64(m.rateBPS) / 8 * now.Sub(last.at).Seconds())
+	return since > times*expected+someBytes || expected > someBytes && since < expected/times
 }
 
 // lastOffered is the counter at the last look.

@@ -248,3 +248,38 @@ func TestRateMeter(t *testing.T) {
 		t.Errorf("a second later: %d", got)
 	}
 }
+
+// Starts and stops do not wait for the next look; steady traffic and single
+// frames do.
+func TestDemandSurprised(t *testing.T) {
+	const perLook = 50_000 // bytes in 10 ms
+	look := func(n int, bytes uint64) (*demandMeter, time.Time, uint64) {
+		var m demandMeter
+		at, sum := epoch, uint64(0)
+		m.observe(at, minWindow, 0, 0)
+		for range n {
+			at, sum = at.Add(10*time.Millisecond), sum+bytes
+			m.observe(at, minWindow, sum, 0)
+		}
+		return &m, at.Add(10 * time.Millisecond), sum
+	}
+	for _, tc := range []struct {
+		name          string
+		before, since uint64
+		want          bool
+	}{
+		{"idle", 0, 0, false},
+		{"one frame", 0, 1514, false},
+		{"start", 0, perLook, true},
+		{"steady", perLook, perLook, false},
+		{"half", perLook, perLook / 2, false},
+		{"burst", perLook, 4 * perLook, true},
+		{"stop", perLook, 0, true},
+		{"slow sender between two frames", 1514, 0, false},
+	} {
+		m, at, sum := look(20, tc.before)
+		if got := m.surprised(at, sum+tc.since); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}

@@ -12,12 +12,19 @@ import (
 	"github.com/weir-project/weir/internal/sched/htb"
 )
 
-// remove takes scheduler and classifier off the device and puts back the
-// queueing that was there.
+// remove gives the device back and forgets what was remembered of it.
 func (u *uplink) remove() error {
-	if u.lost() {
-		return u.store.remove()
+	if !u.lost() {
+		if err := u.giveBack(); err != nil {
+			return err
+		}
 	}
+	return u.store.remove()
+}
+
+// giveBack takes scheduler and classifier off the device and puts back the
+// queueing that was there.
+func (u *uplink) giveBack() error {
 	err := errors.Join(classify.DetachUplink(u.ifindex), u.backend.Remove())
 	if err == nil && len(u.store.state.Replaced) > 0 {
 		err = u.tc.Restore(u.ifindex, u.store.state.Replaced)
@@ -25,7 +32,7 @@ func (u *uplink) remove() error {
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return fmt.Errorf("give %s back: %w", u.name, err)
 	}
-	return u.store.remove()
+	return nil
 }
 
 // Remove does what Down does, without an agent, for every uplink that has a

@@ -154,16 +154,25 @@ func (u *uplink) install(tree sched.Tree) error {
 			return fmt.Errorf("put the %s qdisc of %s aside: %w", root.Options.Kind(), u.name, err)
 		}
 	}
-	if err := u.backend.Apply(tree); err != nil {
-		return err
+	err = u.backend.Apply(tree)
+	if err == nil {
+		err = u.classifyPackets()
 	}
-	return u.classifyPackets()
+	if err != nil {
+		// Half a scheduler is worse than the queueing that was there.
+		return errors.Join(err, u.giveBack())
+	}
+	return nil
 }
 
 // verify makes sure that the next change is compared with the kernel, and
 // that the classifier is there.
 func (u *uplink) verify() error {
 	u.backend.Forget()
+	attached, err := classify.UplinkAttached(u.ifindex)
+	if err != nil || attached {
+		return err
+	}
 	return u.classifyPackets()
 }
 

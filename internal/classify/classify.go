@@ -131,6 +131,15 @@ func (u *Uplink) OfferedBytes(dst []uint64) error {
 // Close forgets the classifier, which goes on working.
 func (u *Uplink) Close() error { return u.activities.Close() }
 
+// UplinkAttached says whether a device has a classifier.
+func UplinkAttached(ifindex int) (bool, error) {
+	program, err := kernel.Hook{Ifindex: ifindex, Egress: true}.Find(uplinkProgWeirUplink)
+	if err != nil || program == nil {
+		return false, err
+	}
+	return true, program.Close()
+}
+
 // DetachUplink removes the classifier from a device.
 func DetachUplink(ifindex int) error {
 	return kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink)

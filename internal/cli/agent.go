@@ -10,10 +10,12 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
@@ -162,10 +164,36 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 // grow; it is a goal, not a bound.
 const memoryLimitBytes = 20 << 20
 
+// niceness puts the agent before ordinary programs: it needs little of the
+// processor, but on time, most of all when containers take all of it.
+const niceness = -15
+
+// hurry gives all threads of the process that niceness; threads that are made
+// later inherit it.
+func hurry() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.Setpriority(unix.PRIO_PROCESS, id, niceness); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.Logger) error {
 	debug.SetMemoryLimit(memoryLimitBytes)
 	// One goroutine does the work; more processors would only wake each other.
 	runtime.GOMAXPROCS(1)
+	if err := hurry(); err != nil {
+		log.Debug("run before others", "error", err)
+	}
 	uplink := settings.Uplinks[0]
 	a, err := agent.New(agent.Config{
 		Uplink:             uplink.Interface,

@@ -60,8 +60,22 @@ func (b *Backend) Apply(want sched.Tree) error {
 		b.Forget()
 		err = b.apply(want)
 	}
-	if err != nil {
-		b.Forget()
+	if err == nil {
+		return nil
+	}
+	b.Forget()
+	return explain(err)
+}
+
+// explain turns what may be hundreds of refusals into one that says enough.
+func explain(err error) error {
+	for _, needed := range []string{kernel.TBF{}.Kind(), kernel.HTB{}.Kind()} {
+		if lacksQdisc(err, needed) {
+			return fmt.Errorf("this kernel has no %[1]s qdisc, which Weir needs: try modprobe sch_%[1]s; `weir doctor` tells more", needed)
+		}
+	}
+	if all := refusals(err); len(all) > 1 {
+		return fmt.Errorf("schedule uplink: %w (and %d refusals more)", all[0], len(all)-1)
 	}
 	return err
 }

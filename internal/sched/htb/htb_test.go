@@ -87,6 +87,17 @@ func TestApplyWithoutFqCodel(t *testing.T) {
 	}
 }
 
+// What cannot be done without is named, once, with what to do.
+func TestApplyWithoutSchedulers(t *testing.T) {
+	for _, lacks := range []string{"tbf", "htb"} {
+		b := New(&device{lacks: lacks}, testIfindex)
+		err := b.Apply(treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6)))
+		if err == nil || !strings.Contains(err.Error(), "no "+lacks+" qdisc") || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("without %s: %v", lacks, err)
+		}
+	}
+}
+
 // Somebody deletes everything, and then a container starts: the kernel knows
 // neither its class nor its share. That is no reason to think it has no
 // fq_codel.
