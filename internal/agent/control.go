@@ -206,11 +206,9 @@ func (a *Agent) control(now time.Time) time.Duration {
 	if hostChanged {
 		a.entitle()
 	}
-	if hostChanged || changed {
-		// A new guarantee matters also where the allocation stays.
-		if a.allocate(hostChanged) {
-			a.apply()
-		}
+	// A new guarantee matters also where the allocation stays.
+	if (hostChanged || changed) && a.allocate(hostChanged) {
+		a.apply()
 	}
 	switch {
 	case now.Sub(a.lastTraffic) > idleAfter:

@@ -5,16 +5,14 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "write the golden files anew")
+	"github.com/weir-project/weir/test/golden"
+)
 
 // sampleReport has every kind of result, a failure and a missed target.
 func sampleReport() Report {
@@ -77,19 +75,7 @@ func sampleReport() Report {
 // compareGolden compares with a file in testdata.
 func compareGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; check and run go test -update. Got:\n%s", path, got)
-	}
+	golden.Compare(t, filepath.Join("testdata", name), string(got))
 }
 
 func TestTableGolden(t *testing.T) {

@@ -16,24 +16,13 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/test/golden"
 )
 
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
+// compareGolden compares text with a file of testdata.
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (go test -update rewrites it); got:\n%s\nwant:\n%s", path, got, want)
-	}
+	golden.Compare(t, filepath.Join("testdata", name+".golden"), got)
 }
 
 // fakeAgent answers with what it is given.
@@ -155,7 +144,7 @@ func TestPs(t *testing.T) {
 			if code != 0 || stderr != "" {
 				t.Errorf("exit code %d, %q", code, stderr)
 			}
-			golden(t, tc.golden, stdout)
+			compareGolden(t, tc.golden, stdout)
 		})
 	}
 }
@@ -165,13 +154,13 @@ func TestTopOnce(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	golden(t, "top-120", stdout)
+	compareGolden(t, "top-120", stdout)
 
 	code, stdout, stderr = run("top", "-o", "json", "--socket", busyHost().serve(t))
 	if code != 0 || stderr != "" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
-	golden(t, "top-json", stdout)
+	compareGolden(t, "top-json", stdout)
 }
 
 func TestTopWidths(t *testing.T) {
@@ -191,7 +180,7 @@ func TestTopWidths(t *testing.T) {
 		{"top-empty", empty, 120},
 		{"top-degraded", degraded, 120},
 	} {
-		t.Run(tc.golden, func(t *testing.T) { golden(t, tc.golden, renderTop(computeTop(tc.sample), tc.width)) })
+		t.Run(tc.golden, func(t *testing.T) { compareGolden(t, tc.golden, renderTop(computeTop(tc.sample), tc.width)) })
 	}
 	// However narrow, no line is wider than the terminal.
 	for width := 1; width < 250; width++ {
@@ -245,7 +234,7 @@ func TestDoctorTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "doctor", b.String())
+	compareGolden(t, "doctor", b.String())
 }
 
 func TestSetFlags(t *testing.T) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,29 +13,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/test/golden"
 )
-
-var update = flag.Bool("update", false, "write docs/cli.md")
 
 const treeRoot = "../.."
 
 // TestDocsCLI holds docs/cli.md to what the commands say of themselves.
 // Renew it with: go test ./internal/cli -run TestDocs -update
 func TestDocsCLI(t *testing.T) {
-	path := filepath.Join(treeRoot, "docs", "cli.md")
-	want := cliReference()
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Error("docs/cli.md is not what the commands say: go test ./internal/cli -run TestDocs -update")
-	}
+	golden.Compare(t, filepath.Join(treeRoot, "docs", "cli.md"), cliReference())
 }
 
 // cliReference is the page of all commands.

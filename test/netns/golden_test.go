@@ -3,18 +3,15 @@
 package netns
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/weir-project/weir/test/golden"
 	"github.com/weir-project/weir/test/harness"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // leafQueue is the line of a container's queue. Which kind it has depends on
 // the kernel (fq_codel where there is one).
@@ -41,17 +38,5 @@ func TestKernelStateGolden(t *testing.T) {
 	slices.Sort(programs)
 	got := strings.Join(append(lines, programs...), "\n") + "\n"
 
-	path := filepath.Join("testdata", "kernel-state.golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("the kernel has\n%s\n%s has\n%s\n(-update writes it anew)", got, path, want)
-	}
+	golden.Compare(t, filepath.Join("testdata", "kernel-state.golden"), got)
 }

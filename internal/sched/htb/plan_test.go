@@ -1,10 +1,8 @@
 package htb
 
 import (
-	"flag"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,26 +14,13 @@ import (
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/test/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, got string) {
+// compareGolden compares text with a file of testdata.
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (go test -update rewrites it); got:\n%s\nwant:\n%s", path, got, want)
-	}
+	golden.Compare(t, filepath.Join("testdata", name+".golden"), got)
 }
 
 func lines(ops []kernel.Op) string {
@@ -116,7 +101,7 @@ func TestPlanFromNothing(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ops := plan(desired(tc.tree, tc.leaf), state{})
-			golden(t, tc.name, lines(ops))
+			compareGolden(t, tc.name, lines(ops))
 			if err := (&device{}).Apply(testIfindex, ops); err != nil {
 				t.Errorf("the kernel refuses it: %v", err)
 			}
