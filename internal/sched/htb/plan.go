@@ -69,6 +69,11 @@ const (
 	// burstMilliseconds is how late the kernel's timers and our own turn on
 	// the processor may be without rate being lost.
 	burstMilliseconds = 4
+	// shareBurstMilliseconds bounds what a share has saved up when somebody
+	// else wakes up. While all send, hardly any rate is left above the
+	// guarantees, and savings of 4 ms would take a quarter of a second to be
+	// spent, with everybody's share off by as much.
+	shareBurstMilliseconds = 1
 	// ceilBurstMilliseconds bounds what a container with a maximum may have
 	// saved up after a pause. HTB sends one packet on credit besides, so in
 	// any 100 ms the maximum is exceeded by a hundredth and one packet.
@@ -147,13 +152,13 @@ func desired(tree sched.Tree, leaf leafKind) state {
 		},
 	}
 
-	class := func(handle, parent kernel.Handle, rateBPS, ceilBPS, ceilBurst uint64, quantum, prio uint32) {
+	class := func(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) {
 		rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
 		s.classes = append(s.classes, kernel.Class{Handle: handle, Parent: parent,
 			Options: kernel.HTBClass{
 				RateBytesPerSec: rate,
 				CeilBytesPerSec: ceil,
-				Burst:           kernel.BurstTicks(burstBytes(rateBPS, burstMilliseconds, packetBytes), rate),
+				Burst:           kernel.BurstTicks(burst, rate),
 				CeilBurst:       kernel.BurstTicks(ceilBurst, ceil),
 				QuantumBytes:    quantum,
 				Prio:            prio,
@@ -163,9 +168,10 @@ func desired(tree sched.Tree, leaf leafKind) state {
 	// Of classes that have others below them the kernel neither uses nor
 	// changes quantum and prio (htb_change_class).
 	const innerQuantum, innerPrio = sched.FrameBytes, 0
-	class(rootClass, kernel.HandleRoot, shared(tree.RateBPS), shared(tree.RateBPS), linkBurst, innerQuantum, innerPrio)
+	burst := func(rateBPS uint64) uint64 { return burstBytes(rateBPS, burstMilliseconds, packetBytes) }
+	class(rootClass, kernel.HandleRoot, shared(tree.RateBPS), burst(shared(tree.RateBPS)), shared(tree.RateBPS), linkBurst, innerQuantum, innerPrio)
 	class(leafClass(tree.ControlNumber), rootClass,
-		sched.ControlBPS(tree.RateBPS), tree.RateBPS/controlCeilDivisor,
+		sched.ControlBPS(tree.RateBPS), burst(sched.ControlBPS(tree.RateBPS)), tree.RateBPS/controlCeilDivisor,
 		burstBytes(tree.RateBPS/controlCeilDivisor, burstMilliseconds, packetBytes), packetBytes, 0)
 	s.qdiscs = append(s.qdiscs, leafOf(tree.ControlNumber, tree.RateBPS/controlCeilDivisor, packetBytes, leafBFIFO))
 
@@ -181,8 +187,9 @@ func desired(tree sched.Tree, leaf leafKind) state {
 		// a higher rate does not forgive the debt (htb_change_class): from next
 		// to nothing, up to a minute. A packet a second bounds it to a second.
 		share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), tree.RateBPS))
-		class(shareClass(c.Number), rootClass, share, tree.RateBPS, linkBurst, innerQuantum, innerPrio)
-		class(leafClass(c.Number), shareClass(c.Number), min(c.GuaranteedBPS, ceilBPS), ceilBPS, ceilBurst, quantum(c), prio(c))
+		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), tree.RateBPS, linkBurst, innerQuantum, innerPrio)
+		guaranteed := min(c.GuaranteedBPS, ceilBPS)
+		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burst(guaranteed), ceilBPS, ceilBurst, quantum(c), prio(c))
 		s.qdiscs = append(s.qdiscs, leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, leaf))
 	}
 	return s

@@ -126,7 +126,7 @@ func TestPlanOfChanges(t *testing.T) {
 		{
 			"another allocation", nil,
 			treeOf(100e6, container(16, 100, 49.5e6, allocated(89e6)), container(17, 100, 49.5e6)),
-			`class change parent 7e11:ffff classid 7e11:4010 htb prio 0 quantum 1514 rate 11125000bps burst 47626b ceil 12500000bps cburst 53126b
+			`class change parent 7e11:ffff classid 7e11:4010 htb prio 0 quantum 1514 rate 11125000bps burst 14251b ceil 12500000bps cburst 53126b
 `,
 		},
 		{
@@ -144,7 +144,7 @@ func TestPlanOfChanges(t *testing.T) {
 		{
 			"a container starts", nil,
 			treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6), container(32, 100, 8e3)),
-			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3137b ceil 12500000bps cburst 53126b
+			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3128b ceil 12500000bps cburst 53126b
 class add parent 7e11:4020 classid 7e11:20 htb prio 1 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
 qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 4194304b
 `,
