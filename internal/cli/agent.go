@@ -152,7 +152,7 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 		for _, c := range settings.Containers {
 			containers = append(containers, discovery.Container{
 				Name: c.Name, Runtime: static.Runtime, Labels: c.Labels,
-				NetNSPath: c.NetNSPath, Interface: c.Interface,
+				NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Interface: c.Interface,
 			})
 		}
 		list = append(list, static.New(static.Runtime, containers, log))

@@ -50,6 +50,7 @@ func newFakeEngine(t *testing.T) *fakeEngine {
 	}
 	e := &fakeEngine{t: t, dir: dir, version: "1.41", containers: make(map[string]*fakeContainer)}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	e.file("self/mountinfo", "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 	return e
 }
 
@@ -205,14 +206,19 @@ func (e *fakeEngine) set(name string, pid int, c fakeContainer) {
 // process makes a process in the engine's own /proc.
 func (e *fakeEngine) process(pid int, cgroup string) {
 	e.t.Helper()
-	dir := filepath.Join(e.dir, "proc", fmt.Sprint(pid))
-	if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
+	e.file(fmt.Sprintf("%d/cgroup", pid), cgroup)
+	e.file(fmt.Sprintf("%d/ns/net", pid), "")
+}
+
+// file writes a file in the engine's own /proc.
+func (e *fakeEngine) file(path, text string) {
+	e.t.Helper()
+	path = filepath.Join(e.dir, "proc", path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		e.t.Fatal(err)
 	}
-	for file, text := range map[string]string{"cgroup": cgroup, "ns/net": ""} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-			e.t.Fatal(err)
-		}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		e.t.Fatal(err)
 	}
 }
 
@@ -561,6 +567,7 @@ func TestConvert(t *testing.T) {
 		}
 		if c.ID != id(test.name) || c.Runtime != "docker" || c.Labels["weir.max"] != "1mbit" ||
 			c.NetNSPath != fmt.Sprintf("/proc/%d/ns/net", 10+i) ||
+			c.CgroupPath != "/sys/fs/cgroup/docker/"+c.ID ||
 			!c.StartedAt.Equal(time.Date(2024, 5, 6, 7, 8, 9, 123456789, time.UTC)) {
 			t.Errorf("%s: got %+v", test.name, c)
 		}
