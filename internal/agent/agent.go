@@ -76,12 +76,14 @@ type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	store    *store
-	uplink   *uplink
-	veths    *classify.Veths
-	registry *registry
-	host     *container
-	sources  map[string]v1.Source
+	store  *store
+	uplink *uplink
+	taps   *classify.Taps
+	// inspector remembers where it found things.
+	inspector *classify.Inspector
+	registry  *registry
+	host      *container
+	sources   map[string]v1.Source
 
 	requests chan func()
 	// rescan asks for containers without an engine, or without devices, to
@@ -118,18 +120,19 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	veths, err := classify.NewVeths()
+	taps, err := classify.NewTaps()
 	if err != nil {
 		return nil, fmt.Errorf("this kernel cannot run Weir (weir doctor tells more): %w", err)
 	}
 	a := &Agent{
-		config:   config,
-		log:      config.Logger,
-		store:    store,
-		veths:    veths,
-		sources:  map[string]v1.Source{},
-		requests: make(chan func()),
-		rescan:   make(chan struct{}, 1),
+		config:    config,
+		log:       config.Logger,
+		store:     store,
+		taps:      taps,
+		inspector: classify.NewInspector(),
+		sources:   map[string]v1.Source{},
+		requests:  make(chan func()),
+		rescan:    make(chan struct{}, 1),
 	}
 	a.registry = newRegistry()
 	a.host = newHost(config.Host)

@@ -210,7 +210,7 @@ func (r *registry) anyUnattached() bool {
 func (r *registry) hasVeth(ifindex int) bool {
 	for _, c := range r.byNumber {
 		for _, at := range c.attachments {
-			if at.HostIfindex == ifindex {
+			if at.Tap.Ifindex == ifindex {
 				return true
 			}
 		}
@@ -223,7 +223,7 @@ func (r *registry) hasVeth(ifindex int) bool {
 func (r *registry) lostVeth(ifindex int) {
 	for _, c := range r.byNumber {
 		for _, at := range c.attachments {
-			if at.HostIfindex == ifindex {
+			if at.Tap.Ifindex == ifindex {
 				c.unattached = true
 			}
 		}

@@ -113,10 +113,10 @@ func (a *Agent) release(c *container) {
 func undo(netNSPath string, number uint16, attachments []attachment) error {
 	var errs []error
 	for _, at := range attachments {
-		if tied, err := classify.VethNumber(at.HostIfindex); err != nil || tied != number {
+		if tied, err := classify.TapNumber(at.Tap); err != nil || tied != number {
 			continue
 		}
-		errs = append(errs, classify.DetachVeth(at.HostIfindex))
+		errs = append(errs, classify.DetachTap(at.Tap))
 		if at.gsoBefore == 0 {
 			continue
 		}
@@ -163,7 +163,12 @@ func (a *Agent) inspect(c *container) {
 		a.release(c)
 		return
 	}
-	found, err := classify.Inspect(c.NetNSPath, c.Interface)
+	found, err := a.inspector.Inspect(c.NetNSPath, c.Interface)
+	if errors.Is(err, classify.ErrInFlux) {
+		c.unattached = true
+		a.rescanSoon()
+		return
+	}
 	if err != nil {
 		a.lostDevices(c, err)
 		return
@@ -171,7 +176,7 @@ func (a *Agent) inspect(c *container) {
 	var veths []attachment
 	var others []string
 	for _, at := range found {
-		if at.HostIfindex == 0 {
+		if at.Mode != v1.ModeBridge {
 			others = append(others, fmt.Sprintf("%s (%s)", at.Interface, at.Mode))
 			c.mode = at.Mode
 			continue
@@ -195,7 +200,7 @@ func (a *Agent) inspect(c *container) {
 	if c.number == 0 {
 		// A veth that an earlier agent tied keeps its number, and the
 		// container its class.
-		preferred, err := classify.VethNumber(veths[0].HostIfindex)
+		preferred, err := classify.TapNumber(veths[0].Tap)
 		if err != nil {
 			a.log.Debug("ask a veth for its number", "name", c.Name, "error", err)
 		}
@@ -209,7 +214,7 @@ func (a *Agent) inspect(c *container) {
 // attachment carries over what was done to a device before.
 func (a *Agent) attachment(c *container, found classify.Attachment) attachment {
 	for _, old := range c.attachments {
-		if old.HostIfindex == found.HostIfindex {
+		if old.Tap == found.Tap {
 			old.Attachment = found
 			return old
 		}
@@ -258,7 +263,7 @@ func (a *Agent) tie() {
 		for i := range c.attachments {
 			at := &c.attachments[i]
 			if !at.tied {
-				if err := a.veths.Attach(at.HostIfindex, c.number); err != nil {
+				if err := a.taps.Attach(at.Tap, c.number); err != nil {
 					// Most often: the veth went between look-up and now.
 					c.unattached = true
 					c.obstacle = "its packets cannot be told apart: " + err.Error()

@@ -185,7 +185,7 @@ func (a *Agent) save() error {
 		}
 		for _, at := range c.attachments {
 			s.Attached = append(s.Attached, savedAttachment{
-				Interface: at.Interface, HostIfindex: at.HostIfindex, GSOMaxBytes: at.gsoBefore,
+				Interface: at.Interface, HostIfindex: at.Tap.Ifindex, GSOMaxBytes: at.gsoBefore,
 			})
 		}
 		containers = append(containers, s)

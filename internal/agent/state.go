@@ -60,7 +60,7 @@ func (s savedContainer) attachments() []attachment {
 	var list []attachment
 	for _, at := range s.Attached {
 		list = append(list, attachment{
-			Attachment: classify.Attachment{Interface: at.Interface, HostIfindex: at.HostIfindex},
+			Attachment: classify.Attachment{Interface: at.Interface, Tap: classify.Tap{Ifindex: at.HostIfindex}},
 			gsoBefore:  at.GSOMaxBytes,
 		})
 	}

@@ -18,6 +18,19 @@ type uplinkWeirActivity struct {
 	OfferedBytes uint64
 }
 
+type uplinkWeirCgroup struct {
+	_      structs.HostLayout
+	Number uint32
+	Level  uint32
+}
+
+type uplinkWeirLevel uint32
+
+const (
+	uplinkWeirLevelWEIR_LEVELS     uplinkWeirLevel = 8
+	uplinkWeirLevelWEIR_LEVEL_BITS uplinkWeirLevel = 8
+)
+
 type uplinkWeirNumber uint32
 
 const (
@@ -41,8 +54,12 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	uplinkMapActivities    = "activities"
+	uplinkMapCgroups       = "cgroups"
+	uplinkMapControlDue    = "control_due"
 	uplinkProgWeirUplink   = "weir_uplink"
+	uplinkVarCgroupLevels  = "cgroup_levels"
 	uplinkVarHtbMajor      = "htb_major"
+	uplinkVarWeirLevelBtf  = "weir_level_btf"
 	uplinkVarWeirNumberBtf = "weir_number_btf"
 	uplinkVarWeirTagBtf    = "weir_tag_btf"
 )
@@ -97,13 +114,17 @@ type uplinkProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
 	Activities *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups    *ebpf.MapSpec `ebpf:"cgroups"`
+	ControlDue *ebpf.MapSpec `ebpf:"control_due"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkVariableSpecs struct {
+	CgroupLevels  *ebpf.VariableSpec `ebpf:"cgroup_levels"`
 	HtbMajor      *ebpf.VariableSpec `ebpf:"htb_major"`
+	WeirLevelBtf  *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirNumberBtf *ebpf.VariableSpec `ebpf:"weir_number_btf"`
 	WeirTagBtf    *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
@@ -129,11 +150,15 @@ func (o *uplinkObjects) Close() error {
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
 	Activities *ebpf.Map `ebpf:"activities"`
+	Cgroups    *ebpf.Map `ebpf:"cgroups"`
+	ControlDue *ebpf.Map `ebpf:"control_due"`
 }
 
 func (m *uplinkMaps) Close() error {
 	return _UplinkClose(
 		m.Activities,
+		m.Cgroups,
+		m.ControlDue,
 	)
 }
 
@@ -141,7 +166,9 @@ func (m *uplinkMaps) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkVariables struct {
+	CgroupLevels  *ebpf.Variable `ebpf:"cgroup_levels"`
 	HtbMajor      *ebpf.Variable `ebpf:"htb_major"`
+	WeirLevelBtf  *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirNumberBtf *ebpf.Variable `ebpf:"weir_number_btf"`
 	WeirTagBtf    *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
