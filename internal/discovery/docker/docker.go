@@ -490,10 +490,11 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 func (w *watch) remove(ctx context.Context, id string) {
 	w.mu.Lock()
 	old := w.known[id]
+	// Not after the report, which may have to wait: what the engine says
+	// meanwhile is no longer worth an inspection.
+	delete(w.known, id)
 	w.mu.Unlock()
-	if old != nil && w.source.send(ctx, w.events, discovery.Event{RemovedID: id}) {
-		w.mu.Lock()
-		delete(w.known, id)
-		w.mu.Unlock()
+	if old != nil {
+		w.source.send(ctx, w.events, discovery.Event{RemovedID: id})
 	}
 }

@@ -26,6 +26,8 @@ type fakeEngine struct {
 	server *httptest.Server
 
 	inspections atomic.Int64
+	inspecting  atomic.Int64 // now
+	crowd       atomic.Int64 // the most at the same time
 
 	mu         sync.Mutex
 	version    string
@@ -162,6 +164,10 @@ func (e *fakeEngine) serveList(w http.ResponseWriter, _ *http.Request) {
 
 func (e *fakeEngine) serveInspect(w http.ResponseWriter, r *http.Request) {
 	e.inspections.Add(1)
+	inspecting := e.inspecting.Add(1)
+	defer e.inspecting.Add(-1)
+	for most := e.crowd.Load(); inspecting > most && !e.crowd.CompareAndSwap(most, inspecting); most = e.crowd.Load() {
+	}
 	e.mu.Lock()
 	var c fakeContainer
 	if found := e.containers[r.PathValue("id")]; found != nil {
@@ -508,6 +514,76 @@ func TestEndDuringInspection(t *testing.T) {
 	e.containerEvent("die", "one")
 	expect(t, events, "updated one")
 	expect(t, events, "removed "+id("one"))
+}
+
+// TestStorm: fifty containers start and fifty end each second, at an engine that
+// takes its time. Each is inspected once, none is reported late, and none stays
+// that has ended.
+func TestStorm(t *testing.T) {
+	const (
+		n          = 100
+		every      = 20 * time.Millisecond
+		life       = 5 * every
+		inspection = 60 * time.Millisecond
+		// An inspection, and what a busy machine adds.
+		soon = inspection + 150*time.Millisecond
+	)
+	e := newFakeEngine(t)
+	for i := range n {
+		e.set(fmt.Sprint("c", i), 100+i, fakeContainer{delay: inspection})
+	}
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot ")
+
+	var started [n]time.Time
+	go func() {
+		for i := range n + int(life/every) {
+			if i < n {
+				started[i] = time.Now()
+				e.networkEvent("connect", fmt.Sprint("c", i))
+				e.containerEvent("start", fmt.Sprint("c", i))
+			}
+			if ended := i - int(life/every); ended >= 0 {
+				e.containerEvent("die", fmt.Sprint("c", ended))
+				e.networkEvent("disconnect", fmt.Sprint("c", ended))
+			}
+			time.Sleep(every)
+		}
+	}()
+	running := map[string]bool{}
+	var latest time.Duration
+	for reports := 0; reports < 2*n; reports++ {
+		select {
+		case event := <-events:
+			if event.Updated == nil {
+				if !running[event.RemovedID] {
+					t.Errorf("%q of a container that was not reported", text(event))
+				}
+				delete(running, event.RemovedID)
+				continue
+			}
+			if running[event.Updated.ID] {
+				t.Errorf("%q again", text(event))
+			}
+			running[event.Updated.ID] = true
+			var i int
+			if _, err := fmt.Sscanf(event.Updated.Name, "c%d", &i); err != nil {
+				t.Fatal(err)
+			}
+			latest = max(latest, time.Since(started[i]))
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%d reports of %d; still running: %d", reports, 2*n, len(running))
+		}
+	}
+	expectNone(t, events, 3*debounce)
+	if len(running) != 0 || latest > soon {
+		t.Errorf("%d run that have ended; the latest report came after %v, want at most %v", len(running), latest, soon)
+	}
+	if total, crowd := e.inspections.Load(), e.crowd.Load(); total != n || crowd > inspectors || crowd < 2 {
+		t.Errorf("%d inspections, up to %d at the same time; want %d and 2 to %d", total, crowd, n, inspectors)
+	}
+	t.Logf("reported within %v, up to %d inspections at the same time", latest, e.crowd.Load())
 }
 
 func TestThousandContainers(t *testing.T) {
