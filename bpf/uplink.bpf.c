@@ -101,6 +101,7 @@ struct {
 const enum weir_number *weir_number_btf __attribute__((unused));
 const enum weir_tag *weir_tag_btf __attribute__((unused));
 const enum weir_level *weir_level_btf __attribute__((unused));
+const enum weir_priority *weir_priority_btf __attribute__((unused));
 
 /* The number of the innermost tied cgroup that the packet's socket is in. */
 static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
