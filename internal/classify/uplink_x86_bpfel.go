@@ -14,8 +14,10 @@ import (
 )
 
 type uplinkWeirActivity struct {
-	_            structs.HostLayout
-	OfferedBytes uint64
+	_             structs.HostLayout
+	OfferedBytes  uint64
+	Window        uint32
+	WindowPackets uint32
 }
 
 type uplinkWeirCgroup struct {
@@ -67,6 +69,7 @@ const (
 	uplinkProgWeirUplink     = "weir_uplink"
 	uplinkVarCgroupLevels    = "cgroup_levels"
 	uplinkVarHtbMajor        = "htb_major"
+	uplinkVarStamping        = "stamping"
 	uplinkVarWeirLevelBtf    = "weir_level_btf"
 	uplinkVarWeirNumberBtf   = "weir_number_btf"
 	uplinkVarWeirPriorityBtf = "weir_priority_btf"
@@ -133,6 +136,7 @@ type uplinkMapSpecs struct {
 type uplinkVariableSpecs struct {
 	CgroupLevels    *ebpf.VariableSpec `ebpf:"cgroup_levels"`
 	HtbMajor        *ebpf.VariableSpec `ebpf:"htb_major"`
+	Stamping        *ebpf.VariableSpec `ebpf:"stamping"`
 	WeirLevelBtf    *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirNumberBtf   *ebpf.VariableSpec `ebpf:"weir_number_btf"`
 	WeirPriorityBtf *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
@@ -178,6 +182,7 @@ func (m *uplinkMaps) Close() error {
 type uplinkVariables struct {
 	CgroupLevels    *ebpf.Variable `ebpf:"cgroup_levels"`
 	HtbMajor        *ebpf.Variable `ebpf:"htb_major"`
+	Stamping        *ebpf.Variable `ebpf:"stamping"`
 	WeirLevelBtf    *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirNumberBtf   *ebpf.Variable `ebpf:"weir_number_btf"`
 	WeirPriorityBtf *ebpf.Variable `ebpf:"weir_priority_btf"`
