@@ -61,6 +61,25 @@ enum weir_level {
 /* What a container handed to the uplink, whether it was sent or dropped. */
 struct weir_activity {
 	__u64 offered_bytes;
+	/* For the choice of packets whose delay is measured (delay.h). */
+	__u32 window;
+	__u32 window_packets;
+};
+
+/*
+ * A histogram of delays counts packets. Delays are in units of 1024 ns. Below
+ * WEIR_DELAY_STEPS each has a bucket of its own; from there on each doubling
+ * is divided into so many. The last bucket takes what is longer (17 s).
+ */
+enum weir_delay {
+	WEIR_DELAY_UNIT_SHIFT = 10,
+	WEIR_DELAY_STEPS_SHIFT = 2,
+	WEIR_DELAY_STEPS = 1 << WEIR_DELAY_STEPS_SHIFT,
+	WEIR_DELAY_BUCKETS = 92,
+};
+
+struct weir_delays {
+	__u32 packets[WEIR_DELAY_BUCKETS];
 };
 
 /* A cgroup whose sockets' packets are a container's. */

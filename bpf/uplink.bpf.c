@@ -47,6 +47,8 @@
  *    device inside: these can end in the host's class, or in another
  *    container's. The engines do not give CAP_NET_ADMIN unless asked to.
  *
+ * Where delays are measured, some packets are stamped with the time (delay.h).
+ *
  * queue_mapping is cleared, or it would choose the card's transmit queue.
  */
 #include <linux/bpf.h>
@@ -54,6 +56,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "control.h"
+#include "delay.h"
 #include "intf.h"
 
 /* The major of the HTB qdisc, in the upper half of every classid. */
@@ -64,6 +67,9 @@ const volatile __u32 htb_major = 0;
  * agent.
  */
 __u64 cgroup_levels = 0;
+
+/* Not 0: stamp packets, somebody reads it. Written by the agent. */
+__u32 stamping = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
@@ -101,6 +107,7 @@ struct {
 const enum weir_number *weir_number_btf __attribute__((unused));
 const enum weir_tag *weir_tag_btf __attribute__((unused));
 const enum weir_level *weir_level_btf __attribute__((unused));
+const enum weir_priority *weir_priority_btf __attribute__((unused));
 
 /* The number of the innermost tied cgroup that the packet's socket is in. */
 static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
@@ -184,8 +191,11 @@ int weir_uplink(struct __sk_buff *skb)
 	skb->priority = htb_major << 16 | number;
 
 	activity = bpf_map_lookup_elem(&activities, &number);
-	if (activity)
+	if (activity) {
 		__sync_fetch_and_add(&activity->offered_bytes, skb->wire_len);
+		if (stamping)
+			weir_stamp(skb, activity);
+	}
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

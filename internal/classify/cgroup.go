@@ -1,7 +1,6 @@
 package classify
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,9 +21,8 @@ const (
 // program, so they outlive the agent.
 type cgroups struct {
 	entries *ebpf.Map
-	globals *ebpf.Map // the program's variables
-	// levelsOffset is where in them the list is.
-	levelsOffset int
+	// setLevels sets the list.
+	setLevels func(packed uint64) error
 	// byNumber is what entries holds.
 	byNumber map[uint16]kernel.Cgroup
 }
@@ -72,15 +70,7 @@ func packLevels(levels map[int]bool) uint64 {
 }
 
 func (c *cgroups) writeLevels(levels map[int]bool) error {
-	var value []byte
-	if err := c.globals.Lookup(uint32(0), &value); err != nil {
-		return fmt.Errorf("read the levels of cgroups: %w", err)
-	}
-	binary.NativeEndian.PutUint64(value[c.levelsOffset:], packLevels(levels))
-	if err := c.globals.Update(uint32(0), value, ebpf.UpdateExist); err != nil {
-		return fmt.Errorf("set the levels of cgroups: %w", err)
-	}
-	return nil
+	return c.setLevels(packLevels(levels))
 }
 
 func (c *cgroups) tie(path string, number uint16) error {
@@ -134,11 +124,6 @@ func (c *cgroups) remove(cgroup kernel.Cgroup) error {
 		return fmt.Errorf("untie a cgroup: %w", err)
 	}
 	return c.writeLevels(c.levels())
-}
-
-func (c *cgroups) close() {
-	c.entries.Close()
-	c.globals.Close()
 }
 
 // TieCgroup ties what the sockets of the cgroup at path, and of those below

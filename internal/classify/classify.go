@@ -29,7 +29,7 @@ const (
 	numbers       = int(uplinkWeirNumberWEIR_NUMBERS)
 )
 
-const activityBytes = 8 // sizeof(struct weir_activity)
+const activityBytes = 16 // sizeof(struct weir_activity)
 
 // Uplink is the classifier at an uplink.
 type Uplink struct {
@@ -37,7 +37,41 @@ type Uplink struct {
 	activities *ebpf.Map
 	memory     *ebpf.Memory
 	scratch    []byte
+	htbMajor   uint16
 	cgroups    cgroups
+	globals    globals
+}
+
+// globals are the variables of a program that user space writes.
+type globals struct {
+	values  *ebpf.Map
+	offsets map[string]uint32
+}
+
+// set sets the bytes of the variable called name.
+func (g globals) set(name string, bytes []byte) error {
+	var values []byte
+	if err := g.values.Lookup(uint32(0), &values); err != nil {
+		return fmt.Errorf("read the classifier's variables: %w", err)
+	}
+	copy(values[g.offsets[name]:], bytes)
+	if err := g.values.Update(uint32(0), values, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("set %s of the classifier: %w", name, err)
+	}
+	return nil
+}
+
+func (u *Uplink) setCgroupLevels(packed uint64) error {
+	return u.globals.set(uplinkVarCgroupLevels, binary.NativeEndian.AppendUint64(nil, packed))
+}
+
+// setStamping says whether packets are stamped, for Delays.
+func (u *Uplink) setStamping(on bool) error {
+	var value uint32
+	if on {
+		value = 1
+	}
+	return u.globals.set(uplinkVarStamping, binary.NativeEndian.AppendUint32(nil, value))
 }
 
 // OpenUplink attaches the classifier to the device with index ifindex, where
@@ -45,7 +79,7 @@ type Uplink struct {
 // there already is kept, with its counters; one of another version is
 // replaced without a packet passing unclassified.
 func OpenUplink(ifindex int, htbMajor uint16) (*Uplink, error) {
-	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}}
+	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, htbMajor: htbMajor}
 	if err := u.attach(htbMajor); err != nil {
 		return nil, fmt.Errorf("classify at uplink: %w", err)
 	}
@@ -100,10 +134,11 @@ func (u *Uplink) attach(htbMajor uint16) error {
 	}
 	defer objects.Program.Close()
 	u.activities = objects.Activities
-	u.cgroups = cgroups{
-		entries: objects.Cgroups, globals: objects.Globals,
-		levelsOffset: int(spec.Variables[uplinkVarCgroupLevels].Offset),
-	}
+	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
+		uplinkVarCgroupLevels: spec.Variables[uplinkVarCgroupLevels].Offset,
+		uplinkVarStamping:     spec.Variables[uplinkVarStamping].Offset,
+	}}
+	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	if err := u.install(old, objects.Program); err != nil {
 		u.close()
 		return err
@@ -119,15 +154,15 @@ func (u *Uplink) install(old, program *ebpf.Program) error {
 			return err
 		}
 		if same {
-			globals, err := mapOf(old, ".bss")
+			values, err := mapOf(old, ".bss")
 			if err != nil {
 				return err
 			}
-			if globals == nil {
+			if values == nil {
 				return errors.New("the classifier that is there has no variables")
 			}
-			u.cgroups.globals.Close()
-			u.cgroups.globals = globals
+			u.globals.values.Close()
+			u.globals.values = values
 			return u.cgroups.read()
 		}
 	}
@@ -163,7 +198,8 @@ func (u *Uplink) Close() error {
 
 func (u *Uplink) close() {
 	u.activities.Close()
-	u.cgroups.close()
+	u.cgroups.entries.Close()
+	u.globals.values.Close()
 }
 
 // UplinkAttached says whether a device has a classifier.

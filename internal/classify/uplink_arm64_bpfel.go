@@ -14,8 +14,10 @@ import (
 )
 
 type uplinkWeirActivity struct {
-	_            structs.HostLayout
-	OfferedBytes uint64
+	_             structs.HostLayout
+	OfferedBytes  uint64
+	Window        uint32
+	WindowPackets uint32
 }
 
 type uplinkWeirCgroup struct {
@@ -42,6 +44,14 @@ const (
 	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 16383
 )
 
+type uplinkWeirPriority uint32
+
+const (
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC        uplinkWeirPriority = 14935
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT  uplinkWeirPriority = 18
+	uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT uplinkWeirPriority = 4
+)
+
 type uplinkWeirTag uint32
 
 const (
@@ -53,15 +63,17 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	uplinkMapActivities    = "activities"
-	uplinkMapCgroups       = "cgroups"
-	uplinkMapControlDue    = "control_due"
-	uplinkProgWeirUplink   = "weir_uplink"
-	uplinkVarCgroupLevels  = "cgroup_levels"
-	uplinkVarHtbMajor      = "htb_major"
-	uplinkVarWeirLevelBtf  = "weir_level_btf"
-	uplinkVarWeirNumberBtf = "weir_number_btf"
-	uplinkVarWeirTagBtf    = "weir_tag_btf"
+	uplinkMapActivities      = "activities"
+	uplinkMapCgroups         = "cgroups"
+	uplinkMapControlDue      = "control_due"
+	uplinkProgWeirUplink     = "weir_uplink"
+	uplinkVarCgroupLevels    = "cgroup_levels"
+	uplinkVarHtbMajor        = "htb_major"
+	uplinkVarStamping        = "stamping"
+	uplinkVarWeirLevelBtf    = "weir_level_btf"
+	uplinkVarWeirNumberBtf   = "weir_number_btf"
+	uplinkVarWeirPriorityBtf = "weir_priority_btf"
+	uplinkVarWeirTagBtf      = "weir_tag_btf"
 )
 
 // loadUplink returns the embedded CollectionSpec for uplink.
@@ -122,11 +134,13 @@ type uplinkMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkVariableSpecs struct {
-	CgroupLevels  *ebpf.VariableSpec `ebpf:"cgroup_levels"`
-	HtbMajor      *ebpf.VariableSpec `ebpf:"htb_major"`
-	WeirLevelBtf  *ebpf.VariableSpec `ebpf:"weir_level_btf"`
-	WeirNumberBtf *ebpf.VariableSpec `ebpf:"weir_number_btf"`
-	WeirTagBtf    *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
+	CgroupLevels    *ebpf.VariableSpec `ebpf:"cgroup_levels"`
+	HtbMajor        *ebpf.VariableSpec `ebpf:"htb_major"`
+	Stamping        *ebpf.VariableSpec `ebpf:"stamping"`
+	WeirLevelBtf    *ebpf.VariableSpec `ebpf:"weir_level_btf"`
+	WeirNumberBtf   *ebpf.VariableSpec `ebpf:"weir_number_btf"`
+	WeirPriorityBtf *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
+	WeirTagBtf      *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
 
 // uplinkObjects contains all objects after they have been loaded into the kernel.
@@ -166,11 +180,13 @@ func (m *uplinkMaps) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkVariables struct {
-	CgroupLevels  *ebpf.Variable `ebpf:"cgroup_levels"`
-	HtbMajor      *ebpf.Variable `ebpf:"htb_major"`
-	WeirLevelBtf  *ebpf.Variable `ebpf:"weir_level_btf"`
-	WeirNumberBtf *ebpf.Variable `ebpf:"weir_number_btf"`
-	WeirTagBtf    *ebpf.Variable `ebpf:"weir_tag_btf"`
+	CgroupLevels    *ebpf.Variable `ebpf:"cgroup_levels"`
+	HtbMajor        *ebpf.Variable `ebpf:"htb_major"`
+	Stamping        *ebpf.Variable `ebpf:"stamping"`
+	WeirLevelBtf    *ebpf.Variable `ebpf:"weir_level_btf"`
+	WeirNumberBtf   *ebpf.Variable `ebpf:"weir_number_btf"`
+	WeirPriorityBtf *ebpf.Variable `ebpf:"weir_priority_btf"`
+	WeirTagBtf      *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
 
 // uplinkPrograms contains all programs after they have been loaded into the kernel.
