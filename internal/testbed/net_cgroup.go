@@ -20,6 +20,7 @@ func (h *Host) addHostContainer(c *NetContainer) error {
 	c.netNSPath, c.device = h.NetNSPath(), uplinkName
 	c.Addr, c.Addr6 = h.addresses.host4.Addr(), h.addresses.host6.Addr()
 	c.PeerAddr, c.PeerAddr6 = h.PeerAddr, h.PeerAddr6
+	c.MTUBytes = ethernetMTUBytes
 	c.cgroup = filepath.Join(root, fmt.Sprintf("%s-c%d", h.cgroupPrefix(), c.number+1))
 	return h.makeCgroup(c.cgroup)
 }

@@ -23,6 +23,8 @@ type NetContainer struct {
 	// PeerAddr and PeerAddr6 are those of the neighbour that the container
 	// reaches through this network.
 	PeerAddr, PeerAddr6 netip.Addr
+	// MTUBytes is how long an IP packet to the neighbour may be.
+	MTUBytes int
 
 	number    int // of all interfaces of the host's containers, from 0
 	mode      Mode
@@ -66,6 +68,7 @@ func (h *Host) attachBridge(ctx context.Context, c *NetContainer, first bool) er
 	n := segment{
 		subnet4: plan.bridge4, gateway4: plan.bridge4.Addr(), peer4: plan.peer4.Addr(),
 		subnet6: plan.bridge6, gateway6: plan.bridge6.Addr(), peer6: plan.peer6.Addr(),
+		mtuBytes: ethernetMTUBytes,
 	}
 	if h.options.Attachment == AttachBridged {
 		n.subnet4, n.gateway4 = plan.host4, netip.Addr{}

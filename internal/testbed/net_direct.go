@@ -34,6 +34,7 @@ func (h *Host) attachDirect(ctx context.Context, c *NetContainer, first bool) er
 	n := segment{
 		subnet4: plan.host4, peer4: plan.peer4.Addr(),
 		subnet6: plan.host6, peer6: plan.peer6.Addr(),
+		mtuBytes: ethernetMTUBytes,
 	}
 	if c.mode == ModeIPvlanL3 {
 		n.subnet4, n.subnet6 = plan.routed4, plan.routed6

@@ -64,6 +64,9 @@ func (h *Host) AddContainerMode(ctx context.Context, name string, mode Mode) (*N
 	return c, nil
 }
 
+// ethernetMTUBytes is the MTU of the uplink.
+const ethernetMTUBytes = 1500
+
 // Attach attaches a container to one more network, in another interface. The
 // result is the same container as seen through that network. Only what has no
 // better route goes through it: the network's own subnet and, from a bridge,
@@ -102,7 +105,7 @@ type segment struct {
 	subnet4, subnet6   netip.Prefix
 	gateway4, gateway6 netip.Addr // invalid: everything is on the link
 	peer4, peer6       netip.Addr // the neighbour
-	mtuBytes           int        // 0: the default
+	mtuBytes           int
 }
 
 // address gives a container its addresses and routes.
@@ -115,14 +118,12 @@ func (h *Host) address(ctx context.Context, c *NetContainer, n segment, first bo
 		return err
 	}
 	c.Addr, c.Addr6, c.PeerAddr, c.PeerAddr6 = address4.Addr(), address6.Addr(), n.peer4, n.peer6
-	var commands []string
-	if n.mtuBytes > 0 {
-		commands = append(commands, fmt.Sprintf("link set %s mtu %d", c.device, n.mtuBytes))
-	}
-	commands = append(commands,
-		fmt.Sprintf("link set %s up", c.device),
+	c.MTUBytes = n.mtuBytes
+	commands := []string{
+		fmt.Sprintf("link set %s mtu %d up", c.device, n.mtuBytes),
 		fmt.Sprintf("addr add %s dev %s", address4, c.device),
-		fmt.Sprintf("addr add %s dev %s nodad", address6, c.device))
+		fmt.Sprintf("addr add %s dev %s nodad", address6, c.device),
+	}
 	for _, route := range []struct {
 		all, peer, gateway netip.Addr
 	}{{netip.IPv4Unspecified(), n.peer4, n.gateway4}, {netip.IPv6Unspecified(), n.peer6, n.gateway6}} {

@@ -13,7 +13,7 @@ const (
 	// overlayPort is the port IANA gave to VXLAN, which Docker uses too.
 	overlayPort = 4789
 	// overlayMTUBytes is what VXLAN over IPv4 leaves of an Ethernet frame.
-	overlayMTUBytes = 1500 - 50
+	overlayMTUBytes = ethernetMTUBytes - 50
 )
 
 func (h *Host) overlayNS() string { return h.name + "-overlay" }
