@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -609,4 +610,42 @@ func (a *arena) floodFrom(t *testing.T, netNSPath string) {
 		t.Fatal(err)
 	}
 	a.flood(t, a.attacker, fds)
+}
+
+// TestLookalikes: names and labels that look like those of others get a
+// container nothing, and whoever means the other container gets the other.
+func TestLookalikes(t *testing.T) {
+	b := newBed(t)
+	b.Add("victim", labels("weight", "100"))
+	lookalikes := []string{"victim2", "static:victim2", "Victim", "victim.", "host."}
+	for _, name := range lookalikes {
+		b.Add(name, map[string]string{
+			"weir-weight": "10000", "WEIR.weight": "10000", "com.example.weir.weight": "10000", "weight": "10000",
+		})
+	}
+	agent := b.StartAgent(harness.AgentOptions{})
+	for name, got := range agent.Containers() {
+		if name != "host" && (got.Policy != v1.Policy{Weight: 100} || got.State != v1.StateOK) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	before := agent.Containers()
+	for _, change := range []struct{ asked, meant string }{
+		{"victim", "victim"}, {"static:victim", "victim"}, {"static:victim2", "victim2"}, {"static:static:victim2", "static:victim2"},
+	} {
+		b.MustWeir("set", change.asked, "--weight", "500")
+		for name, got := range agent.Containers() {
+			want := before[name].Policy
+			if name == change.meant {
+				want.Weight = 500
+			}
+			if got.Policy != want {
+				t.Errorf("weir set %s: %s has %+v, want %+v", change.asked, name, got.Policy, want)
+			}
+		}
+		b.MustWeir("reset", change.asked)
+	}
+	if refused := b.Weir("set", "host", "--weight", "500"); refused.Code != 1 || !strings.Contains(refused.Stderr, "host class") {
+		t.Errorf("weir set host: %+v", refused)
+	}
 }
