@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	agentStartTimeout = 15 * time.Second
+	agentStartTimeout = time.Minute
 	agentPollInterval = 20 * time.Millisecond
-	agentStopTimeout  = 10 * time.Second
+	agentStopTimeout  = 30 * time.Second
 )
 
 // weir is the program itself, as a user runs it: an agent in the host's
@@ -239,9 +239,14 @@ func (b *bed) checkUplinkRestored(ctx context.Context) error {
 	return nil
 }
 
-// lastWords is the end of what the agent logged.
+// lastWords is the end of what the agent logged; of a crash, how it began.
 func (w *weir) lastWords() string {
 	const most = 2000
 	text := strings.TrimSpace(w.stderr.String())
+	for _, crash := range []string{"panic: ", "fatal error: ", "SIG"} {
+		if at := strings.Index("\n"+text, "\n"+crash); at >= 0 {
+			return text[at:min(len(text), at+most)]
+		}
+	}
 	return text[max(0, len(text)-most):]
 }

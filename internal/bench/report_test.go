@@ -180,6 +180,16 @@ func TestChartsAreWellFormed(t *testing.T) {
 	}
 }
 
+func TestPeersHaveColoursOfTheirOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, one := range coloured(PeerNames()) {
+		if other, taken := seen[one.colour]; taken {
+			t.Errorf("%s and %s have the same colour", one.name, other)
+		}
+		seen[one.colour] = one.name
+	}
+}
+
 func TestNiceCeiling(t *testing.T) {
 	for value, want := range map[float64]float64{0: 1, 1: 1, 3.5: 4, 49: 50, 100: 100, 101: 125, 210: 250, 0.045: 0.05, 999: 1000} {
 		if got := niceCeiling(value); got != want {

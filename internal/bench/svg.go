@@ -25,8 +25,8 @@ const (
 )
 
 // palette is distinguishable with the common kinds of colour blindness (Okabe
-// and Ito).
-var palette = []string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#0072b2"}
+// and Ito, and one for the seventh peer).
+var palette = []string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#0072b2", "#882255"}
 
 // Greys are for what was not measured here.
 const (
