@@ -69,7 +69,7 @@ const manyPacketFraction = 0.002
 // Weir schedules is at most a fraction of what each container should send.
 func durationForPackets(c Case, fraction float64) time.Duration {
 	least := slices.Min(c.ideal(0))
-	seconds := packetBytes(PeerWeir, c.LinkBPS) * 8 / (fraction * float64(least))
+	seconds := packetBytes(PeerWeir, c.LinkBPS, least) * 8 / (fraction * float64(least))
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 
