@@ -231,7 +231,7 @@ func (s *site) testModes(t *testing.T) {
 		state  v1.State
 		reason string
 	}{
-		{"on-host", v1.ModeHost, v1.StateDegraded, "host class"},
+		{"on-host", v1.ModeHost, v1.StateOK, ""},
 		{"nowhere", v1.ModeNone, v1.StateOK, ""},
 		{"guest", v1.ModeBridge, v1.StateDegraded, "shares the network of plain"},
 		{"plain", v1.ModeBridge, v1.StateOK, ""},
