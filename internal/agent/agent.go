@@ -332,7 +332,10 @@ func (a *Agent) install() error {
 }
 
 func (a *Agent) installUplink(u *uplink) error {
-	a.store.uplink(u.name)
+	if err := u.limitPackets(); err != nil {
+		// Not fatal: larger packets are cut up.
+		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", err)
+	}
 	adopted, err := u.adopt()
 	if err != nil {
 		return err
