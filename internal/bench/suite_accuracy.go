@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/policy"
@@ -68,8 +67,10 @@ const manyPacketFraction = 0.002
 // durationForPackets is how long a case must run so that the largest packet
 // Weir schedules is at most a fraction of what each container should send.
 func durationForPackets(c Case, fraction float64) time.Duration {
-	least := slices.Min(c.ideal(0))
-	seconds := packetBytes(PeerWeir, c.LinkBPS) * 8 / (fraction * float64(least))
+	seconds := 0.0
+	for _, bps := range c.ideal(0) { // all send, so each gets what it is entitled to
+		seconds = max(seconds, packetBytes(PeerWeir, c.LinkBPS, bps)*8/(fraction*float64(bps)))
+	}
 	return time.Duration(math.Ceil(seconds)) * time.Second
 }
 

@@ -203,7 +203,7 @@ func TestManyContainersRunLongEnough(t *testing.T) {
 		window := c.timing(Options{Duration: time.Second}).windowUntil
 		for i, bps := range c.ideal(0) {
 			sentBits := float64(bps) * window.Seconds()
-			if packet := packetBytes(PeerWeir, c.LinkBPS) * 8 / sentBits; packet > 0.002 {
+			if packet := packetBytes(PeerWeir, c.LinkBPS, bps) * 8 / sentBits; packet > 0.002 {
 				t.Errorf("%s, C%d: one packet is %.4f of what it sends", c.ID(), i+1, packet)
 			}
 		}
