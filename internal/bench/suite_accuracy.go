@@ -67,8 +67,8 @@ const manyPacketFraction = 0.002
 // durationForPackets is how long a case must run so that the largest packet
 // Weir schedules is at most a fraction of what each container should send.
 func durationForPackets(c Case, fraction float64) time.Duration {
-	var seconds float64
-	for _, bps := range c.ideal(0) {
+	seconds := 0.0
+	for _, bps := range c.ideal(0) { // all send, so each gets what it is entitled to
 		seconds = max(seconds, packetBytes(PeerWeir, c.LinkBPS, bps)*8/(fraction*float64(bps)))
 	}
 	return time.Duration(math.Ceil(seconds)) * time.Second

@@ -127,7 +127,7 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 	var allowedBits float64
 	sentBits := make([]float64, len(seen))
 	for number, p := range c.phases() {
-		ideal := c.ideal(p.at)
+		ideal, entitled := c.ideal(p.at), c.entitled(p.at)
 		for i, one := range c.policiesAt(p.at) {
 			if !one.Load.activeAt(p.at) || ideal[i] == 0 {
 				continue
@@ -144,7 +144,7 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 				IdealBPS:  ideal[i],
 				Measured:  each(seen, func(o observation) float64 { return o.rateIn(p, i) }),
 				OneFrame:  frameBytes * 8 / idealBits,
-				OnePacket: packetBytes(peer, c.LinkBPS, ideal[i]) * 8 / idealBits,
+				OnePacket: packetBytes(peer, c.LinkBPS, entitled[i]) * 8 / idealBits,
 			}
 			share.Error = share.Measured.Median/float64(ideal[i]) - 1
 			list = append(list, share)
@@ -164,8 +164,8 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 // it (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h).
 const maxGSOBytes = 65536
 
-// packetBytes is the largest packet of a container that a peer schedules as a
-// whole.
+// packetBytes is the largest packet a peer schedules as a whole of a container
+// that is entitled to a rate.
 func packetBytes(peer string, linkBPS, entitledBPS uint64) float64 {
 	if peer == PeerWeir {
 		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS))
