@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -219,6 +220,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
+
+	// What the kernel's types and the programs took while they were loaded is
+	// not needed any more, and small devices have better use for it.
+	debug.FreeOSMemory()
 
 	interval := settledInterval
 	control := time.NewTicker(interval)
