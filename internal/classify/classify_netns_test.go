@@ -125,14 +125,14 @@ func frameBytes(target netip.AddrPort) uint64 {
 
 // bed is a test host with a classifier at its uplink.
 type bed struct {
-	t      *testing.T
+	t      testing.TB
 	host   *testbed.Host
 	uplink *Uplink
 	// ifindex is the uplink's.
 	ifindex int
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t testing.TB) *bed {
 	t.Helper()
 	host, err := testbed.NewHost(context.Background(), testbed.HostOptions{})
 	if err != nil {
