@@ -213,7 +213,7 @@ func (b *Bed) StateDir() string { return filepath.Join(b.Dir, "state") }
 
 // StatePath is the state file of an uplink.
 func (b *Bed) StatePath(uplink string) string {
-	return filepath.Join(b.StateDir(), uplink+".state.json")
+	return filepath.Join(b.StateDir(), "state.json")
 }
 
 // Run runs a tool in the host's network namespace and returns what it prints.
