@@ -45,10 +45,9 @@ import (
 // works gains a third and more.
 const attackTolerance = 0.015
 
-// The link is slow, so that a busy machine too can offer more than it carries.
+// Both offer more than a link of slowBPS carries.
 const (
 	attackWindow = 2 * time.Second
-	arenaBPS     = 20 * mbit
 	victimBPS    = 26 * mbit
 	attackerBPS  = 40 * mbit
 )
@@ -129,7 +128,7 @@ func TestIsolation(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			b := newBed(t)
 			a := &arena{bed: b, attacker: b.AddMode("attacker", mode, nil), victim: b.AddMode("victim", mode, nil)}
-			agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
+			agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
 			for _, name := range []string{"attacker", "victim"} {
 				if got := agent.Container(name); got.State != v1.StateOK || got.EntitledBPS == 0 {
 					t.Fatalf("not controlled: %+v", got)
@@ -149,7 +148,7 @@ func TestIsolation(t *testing.T) {
 					if attack.byHost {
 						shares = 3
 					}
-					a.check(t, arenaBPS/shares)
+					a.check(t, slowBPS/shares)
 				})
 				time.Sleep(200 * time.Millisecond) // until its queues are empty
 			}
@@ -174,7 +173,7 @@ func (a *arena) check(t *testing.T, shareBPS float64) {
 	victim := m.BPS[a.victim.Slot]
 	attacker := m.SumBPS() - victim
 	t.Logf("attacker %.3f Mbit/s, victim %.3f; CPU: %s", attacker/mbit, victim/mbit, m.CPU)
-	if entitled := arenaBPS - shareBPS; attacker > entitled*(1+attackTolerance) {
+	if entitled := slowBPS - shareBPS; attacker > entitled*(1+attackTolerance) {
 		t.Errorf("the attacker sent %.3f Mbit/s, it is entitled to %.3f", attacker/mbit, entitled/mbit)
 	}
 	if victim < shareBPS*(1-attackTolerance) {
