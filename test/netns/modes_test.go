@@ -61,7 +61,7 @@ const (
 	// steadyTolerance is for senders that never pause.
 	steadyTolerance = 0.01
 	// eagerness is how much more than its share each sender offers.
-	eagerness = 1.4
+	eagerness = 1.5
 )
 
 // checkMembers lets all members send more than their shares, over IPv4 and IPv6
@@ -193,7 +193,7 @@ func TestTwoNetworks(t *testing.T) {
 			eager := harness.Load{Protocol: traffic.UDP, RateBPS: 12 * mbit}
 			b.Send(one, eager)
 			b.Send(through, eager)
-			b.Send(two, harness.Load{Protocol: traffic.UDP, RateBPS: 22 * mbit})
+			b.Send(two, harness.Load{Protocol: traffic.UDP, RateBPS: 40 * mbit})
 			time.Sleep(time.Second)
 			m := b.MeasureFor(3 * time.Second)
 			if m.BPS[one.Slot] < mbit/5 || m.BPS[secondSlot] < mbit/5 {
