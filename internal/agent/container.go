@@ -133,6 +133,8 @@ func (c *container) view() v1.Container {
 		view.BacklogBytes += share.BacklogBytes
 		view.SentBytes += share.SentBytes
 		view.DroppedPackets += share.DroppedPackets
+		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
+		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
 		view.Shares = append(view.Shares, share)
 	}
 	return view

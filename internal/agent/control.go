@@ -146,6 +146,7 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 		s.demand.queued(stats[i].BacklogBytes)
 		if sample {
 			s.rate.observe(now, stats[i].SentBytes)
+			s.delay.turn(s, now)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -39,6 +40,7 @@ type share struct {
 
 	counters sched.Stats
 	rate     rateMeter
+	delay    delayWindow
 }
 
 // addShares gives a container its share of every uplink.
@@ -57,6 +59,7 @@ func (s *share) wake(at time.Time) {
 	s.active = true
 	s.demand.resume(at)
 	s.rate.resume(at)
+	s.delay.start(s)
 }
 
 // competitor is the share as the ideal allocation sees it, with a demand of
@@ -156,6 +159,7 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 
 // view is the share as users see it.
 func (s *share) view() v1.Share {
+	p50, p99 := s.delay.quantiles(s)
 	return v1.Share{
 		Uplink:         s.uplink.name,
 		EntitledBPS:    s.entitledBPS,
@@ -164,7 +168,13 @@ func (s *share) view() v1.Share {
 		BacklogBytes:   s.counters.BacklogBytes,
 		SentBytes:      s.counters.SentBytes,
 		DroppedPackets: s.counters.DroppedPackets,
+		DelayP50MS:     milliseconds(p50),
+		DelayP99MS:     milliseconds(p99),
 	}
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
 // rateMeter is what a class sent in the last second.
@@ -206,4 +216,54 @@ func (m *rateMeter) bps() uint64 {
 	// A container that is younger than a second has sent nothing before.
 	elapsed = max(elapsed, time.Second)
 	return uint64(float64(newest.bytes-oldest.bytes) * 8 / elapsed.Seconds())
+}
+
+// delayWindow is how long packets waited in the last one to two
+// delayWindowLengths: the kernel counts since ever, and what it had counted
+// then is taken away.
+type delayWindow struct {
+	since        time.Time // of newer
+	older, newer *classify.Histogram
+}
+
+const delayWindowLength = 2 * time.Second
+
+// start begins a window: what was counted before is not of it.
+func (w *delayWindow) start(s *share) {
+	if s.uplink.delays == nil {
+		return
+	}
+	if w.older == nil {
+		w.older, w.newer = new(classify.Histogram), new(classify.Histogram)
+	}
+	if s.uplink.delays.Read(s.number, w.newer) != nil {
+		w.older, w.newer = nil, nil
+		return
+	}
+	*w.older = *w.newer
+}
+
+// turn moves the window on.
+func (w *delayWindow) turn(s *share, now time.Time) {
+	if w.older == nil || now.Sub(w.since) < delayWindowLength {
+		return
+	}
+	w.since = now
+	w.older, w.newer = w.newer, w.older
+	if s.uplink.delays.Read(s.number, w.newer) != nil {
+		w.older, w.newer = nil, nil
+	}
+}
+
+// quantiles are the median and the 99th percentile; 0 while nothing is sent.
+func (w *delayWindow) quantiles(s *share) (p50, p99 time.Duration) {
+	if !s.active || w.older == nil || s.uplink.delays == nil {
+		return 0, 0
+	}
+	var now classify.Histogram
+	if s.uplink.delays.Read(s.number, &now) != nil {
+		return 0, 0
+	}
+	now.Sub(w.older)
+	return now.Quantile(0.5), now.Quantile(0.99)
 }

@@ -31,6 +31,8 @@ type uplink struct {
 	tc         *kernel.TC
 	backend    sched.Backend
 	classifier classifier
+	// delays measures how long packets wait; nil where the kernel cannot.
+	delays delays
 
 	host *share
 	// controlled are the shares of containers that have a class, in the order
@@ -64,20 +66,42 @@ type classifier interface {
 	Close() error
 }
 
+// delays are how long packets waited, by number; *classify.Delays is it.
+type delays interface {
+	Read(number uint16, dst *classify.Histogram) error
+	Close() error
+}
+
 // classifyPackets attaches the classifier, or finds the one that is there.
 func (u *uplink) classifyPackets() error {
 	classifier, err := classify.OpenUplink(u.ifindex, htb.Major)
 	if err != nil {
 		return err
 	}
-	if u.classifier != nil {
-		u.classifier.Close()
-	}
+	u.closeClassifier()
 	u.classifier = classifier
 	for _, s := range u.controlled {
 		s.cgroupTied = false
 	}
+	// Without the delays all else works; `weir doctor` says why there are none.
+	if measured, err := classify.OpenDelays(classifier); err == nil {
+		u.delays = measured
+	}
+	for _, s := range u.participants {
+		s.delay = delayWindow{}
+	}
 	return nil
+}
+
+func (u *uplink) closeClassifier() {
+	if u.delays != nil {
+		u.delays.Close()
+		u.delays = nil
+	}
+	if u.classifier != nil {
+		u.classifier.Close()
+		u.classifier = nil
+	}
 }
 
 // newUplink prepares an uplink whose device may be missing yet.
@@ -150,6 +174,24 @@ func configuredRoot(qdiscs []kernel.Qdisc) *kernel.Qdisc {
 	return nil
 }
 
+// limitPackets limits what sockets of the host, and of containers in its
+// network, hand to the device at once to what its rate can take.
+func (u *uplink) limitPackets() error {
+	link, err := kernel.LinkByIndex(u.ifindex)
+	if err != nil {
+		return err
+	}
+	saved := u.store.uplink(u.name)
+	if saved.GSOMaxBytes == 0 {
+		saved.GSOMaxBytes = link.GSOMaxBytes
+	}
+	want := min(sched.LinkPacketBytes(u.rateBPS), saved.GSOMaxBytes)
+	if link.GSOMaxBytes == want {
+		return nil
+	}
+	return kernel.SetGSOMaxBytes(u.ifindex, want)
+}
+
 // adopt takes over a scheduler and classifier that an earlier agent left, and
 // reports whether there were any.
 func (u *uplink) adopt() (bool, error) {
@@ -213,10 +255,7 @@ func (u *uplink) apply() error {
 }
 
 func (u *uplink) lose(reason error) {
-	if u.classifier != nil {
-		u.classifier.Close()
-		u.classifier = nil
-	}
+	u.closeClassifier()
 	u.ifindex, u.reason = 0, reason
 }
 
@@ -250,8 +289,6 @@ func (u *uplink) follow() error {
 
 // close lets go of the device without changing it.
 func (u *uplink) close() {
-	if u.classifier != nil {
-		u.classifier.Close()
-	}
+	u.closeClassifier()
 	u.tc.Close()
 }

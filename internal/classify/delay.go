@@ -29,7 +29,6 @@ type Delays struct {
 	uplink  *Uplink
 	tracing link.Link
 	delays  *ebpf.Map
-	memory  *ebpf.Memory
 	buffer  [delaysBytes]byte
 }
 
@@ -82,26 +81,20 @@ func openDelays(ifindex uint32, htbMajor uint16) (*Delays, error) {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
 	defer objects.Program.Close()
-	memory, err := objects.Delays.Memory()
-	if err != nil {
-		objects.Delays.Close()
-		return nil, fmt.Errorf("map the histograms: %w", err)
-	}
 	tracing, err := link.AttachTracing(link.TracingOptions{Program: objects.Program})
 	if err != nil {
 		objects.Delays.Close()
 		return nil, fmt.Errorf("attach to tracepoint qdisc_dequeue: %w", err)
 	}
-	return &Delays{tracing: tracing, delays: objects.Delays, memory: memory}, nil
+	return &Delays{tracing: tracing, delays: objects.Delays}, nil
 }
 
-// Read fills dst with the delays of a number's packets since OpenDelays. No
-// system call is made.
+// Read fills dst with the delays of a number's packets since OpenDelays.
 func (d *Delays) Read(number uint16, dst *Histogram) error {
 	if int(number) >= numbers {
 		return fmt.Errorf("there is no number %d", number)
 	}
-	if _, err := d.memory.ReadAt(d.buffer[:], int64(number)*int64(delaysBytes)); err != nil {
+	if err := d.delays.Lookup(uint32(number), d.buffer[:]); err != nil {
 		return fmt.Errorf("read the delays of number %d: %w", number, err)
 	}
 	for i := range dst.packets {
