@@ -5,7 +5,11 @@ package netns
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -340,5 +344,163 @@ func TestLatency(t *testing.T) {
 	}
 	if flood := agent.Container("flooding"); flood.DelayP50MS < 1 {
 		t.Errorf("a flood waits %.2f ms in its queue: want it to be seen", flood.DelayP50MS)
+	}
+}
+
+// TestVethVanishesWhileAttaching: containers that lose their interface while
+// the agent is about to tie it neither stop it nor leave anything.
+func TestVethVanishesWhileAttaching(t *testing.T) {
+	b := newBed(t)
+	f := newFleet(t, b, 8)
+	agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
+	// With one that works: what is checked below needs something to compare.
+	if err := f.start(0); err != nil {
+		t.Fatal(err)
+	}
+	f.await(agent, 1, noticed)
+	programs, classes := len(bpfPrograms(t, b)), len(tcClasses(b))
+	for turn := range 40 {
+		number := 1 + turn%(f.size-1)
+		if err := f.start(number); err != nil {
+			t.Fatal(err)
+		}
+		// From at once to when it is certainly tied.
+		time.Sleep(time.Duration(turn) * time.Millisecond / 2)
+		b.Run("ip", "link", "del", fmt.Sprintf("vf%d", f.veths.Load()))
+		if turn%2 == 0 {
+			b.Run("ip", "-n", f.ns(number), "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+		}
+		if err := f.stop(number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.await(agent, 1, 2*time.Second)
+	b.Await("nothing left of those that came and went", 2*time.Second, func() (bool, string) {
+		nowPrograms, nowClasses := len(bpfPrograms(t, b)), len(tcClasses(b))
+		return nowPrograms == programs && nowClasses == classes,
+			fmt.Sprintf("%d programs, were %d; %d classes, were %d", nowPrograms, programs, nowClasses, classes)
+	})
+	if got := agent.Status(); got.State != v1.StateOK {
+		t.Errorf("the agent is %s: %s", got.State, got.Reason)
+	}
+}
+
+// TestHiddenNamespaceGoes: the network of an overlay goes while containers are
+// in it, and others are not disturbed.
+func TestHiddenNamespaceGoes(t *testing.T) {
+	b := newBed(t)
+	agent, containers := join(t, b, harness.AgentOptions{Rate: slowRate},
+		member{testbed.ModeBridge, nil}, member{testbed.ModeOverlay, nil})
+	b.Run("ip", "-n", filepath.Base(b.Host.OverlayNetNSPath()), "link", "del", containers[1].HostInterface)
+	b.Run("ip", "netns", "del", filepath.Base(b.Host.OverlayNetNSPath()))
+	agent.AwaitContainer(containers[1].Name, "without a network", checkInterval+noticed, func(c v1.Container) bool {
+		return c.Mode == v1.ModeNone
+	})
+	b.Send(containers[0], harness.Load{Protocol: traffic.UDP, RateBPS: 30 * mbit})
+	b.CheckShares(slowBPS, []harness.Claim{{DemandBPS: harness.Unlimited}})
+	if got := agent.Container(containers[0].Name); !inForce(got) {
+		t.Errorf("the other container: %+v", got)
+	}
+}
+
+// TestInterfaceMoves: an interface that is moved to another container while it
+// carries traffic counts as that container's from then on.
+func TestInterfaceMoves(t *testing.T) {
+	b := newBed(t)
+	one := b.Add("one", labels("max", "2mbit"))
+	two := b.Add("two", labels("max", "5mbit"))
+	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
+	inside(b, two.NetNSPath(), "ip", "link", "del", two.Interface())
+	agent.AwaitContainer("two", "without a network", noticed, func(c v1.Container) bool { return c.Mode == v1.ModeNone })
+	inside(b, one.NetNSPath(), "ip", "link", "set", one.Interface(), "netns", netNSName(two))
+	gateway := one.Addr.As4()
+	gateway[2], gateway[3] = gateway[2]&^3, 1 // of the bridge's /22
+	for _, args := range [][]string{
+		{"link", "set", one.Interface(), "up"},
+		{"addr", "add", one.Addr.String() + "/22", "dev", one.Interface()},
+		{"route", "add", "default", "via", netip.AddrFrom4(gateway).String()},
+	} {
+		inside(b, two.NetNSPath(), append([]string{"ip"}, args...)...)
+	}
+	agent.AwaitContainer("one", "without a network", checkInterval+noticed, func(c v1.Container) bool { return c.Mode == v1.ModeNone })
+	agent.AwaitContainer("two", "controlled", checkInterval+noticed, controlled)
+	b.Send(two, harness.Load{Protocol: traffic.UDP, RateBPS: 10 * mbit})
+	time.Sleep(500 * time.Millisecond)
+	if m := b.MeasureFor(2 * time.Second); m.BPS[two.Slot] < 5*mbit*(1-harness.ShareTolerance) || m.BPS[two.Slot] > 5*mbit*(1+harness.ShareTolerance) {
+		t.Errorf("sent %.2f Mbit/s, the maximum of who has the interface now is 5; CPU: %s", m.BPS[two.Slot]/mbit, m.CPU)
+	}
+}
+
+// TestOtherLabelsAfterRestart: labels that changed in the config file while no
+// agent ran are in force after the restart, in the same class.
+func TestOtherLabelsAfterRestart(t *testing.T) {
+	b := newBed(t)
+	one := b.Add("one", labels("weight", "100", "max", "2mbit"))
+	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
+	classes := tcClasses(b)
+	agent.Stop()
+	one.Labels = labels("weight", "300", "max", "5mbit")
+	agent = b.StartAgent(harness.AgentOptions{Rate: slowRate})
+	if got := agent.Container("one"); got.Policy != (v1.Policy{Weight: 300, MaxBPS: 5 * mbit}) || !inForce(got) {
+		t.Errorf("got %+v", got)
+	}
+	if now := tcClasses(b); !slices.Equal(now, classes) {
+		t.Errorf("classes were %v, are %v", classes, now)
+	}
+	b.Send(one, harness.Load{Protocol: traffic.UDP, RateBPS: 10 * mbit})
+	b.CheckShares(slowBPS, []harness.Claim{{Labels: one.Labels, DemandBPS: harness.Unlimited}})
+}
+
+// TestCgroupComesAndGoes: a container in the host's network is there while its
+// cgroup is, and what it sends before and after is the host's.
+func TestCgroupComesAndGoes(t *testing.T) {
+	b := newBed(t)
+	one := b.AddMode("one", testbed.ModeHost, labels("max", "2mbit"))
+	if err := os.Remove(one.CgroupPath()); err != nil {
+		t.Fatal(err)
+	}
+	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
+	if got, there := agent.Containers()["one"]; there {
+		t.Errorf("without its cgroup: %+v", got)
+	}
+	for range 2 {
+		if err := os.Mkdir(one.CgroupPath(), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		agent.AwaitContainer("one", "in force", 2*time.Second, func(c v1.Container) bool {
+			return inForce(c) && c.Mode == v1.ModeHost
+		})
+		sender := b.Send(one, harness.Load{Protocol: traffic.UDP, RateBPS: 10 * mbit})
+		time.Sleep(300 * time.Millisecond)
+		if m := b.MeasureFor(time.Second); m.BPS[one.Slot] > 2*mbit*1.1 || m.BPS[one.Slot] < 2*mbit*0.9 {
+			t.Errorf("sent %.2f Mbit/s, its maximum is 2; CPU: %s", m.BPS[one.Slot]/mbit, m.CPU)
+		}
+		sender.Stop()
+		if err := os.Remove(one.CgroupPath()); err != nil {
+			t.Fatal(err)
+		}
+		agent.AwaitGone("one", 2*time.Second)
+	}
+}
+
+// TestWithoutCgroups: where cgroups of version 2 are not mounted, containers in
+// the host's network cannot be told from the host. The agent says so, and
+// controls all others.
+func TestWithoutCgroups(t *testing.T) {
+	b := newBed(t)
+	host := b.AddMode("host-mode", testbed.ModeHost, nil)
+	b.Add("bridged", nil)
+	mount := strings.TrimSuffix(host.CgroupPath(), "/"+filepath.Base(host.CgroupPath()))
+	agent := b.StartAgent(harness.AgentOptions{Wrapper: []string{
+		"unshare", "--mount", "sh", "-c", `umount -l "$0" && exec "$@"`, mount,
+	}})
+	if got := agent.Container("bridged"); !inForce(got) {
+		t.Errorf("the container on the bridge: %+v", got)
+	}
+	if got := agent.Container("host-mode"); got.State == v1.StateOK {
+		t.Errorf("a container that cannot be told from the host is said to be controlled: %+v", got)
+	}
+	if said := agent.Said(); !strings.Contains(said, "cgroup") {
+		t.Errorf("the agent says nothing of cgroups:\n%s", said)
 	}
 }
