@@ -178,9 +178,9 @@ func (b *Bed) WriteConfig(settings map[string]any) string {
 	config := map[string]any{}
 	var entries []entry
 	for _, c := range b.containers {
-		e := entry{Name: c.Name, NetNS: c.NetNSPath(), Labels: c.Labels}
+		e := entry{Name: c.Name, NetNS: c.NetNSPath(), Cgroup: c.CgroupPath(), Labels: c.Labels}
 		if c.Mode() == testbed.ModeHost {
-			e.NetNS, e.Cgroup = "", c.CgroupPath()
+			e.NetNS = ""
 		}
 		entries = append(entries, e)
 	}
