@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -220,6 +221,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
 
+	// What the kernel's types and the programs took while they were loaded is
+	// not needed any more, and small devices have better use for it.
+	debug.FreeOSMemory()
+
 	interval := settledInterval
 	control := time.NewTicker(interval)
 	defer control.Stop()
@@ -332,7 +337,10 @@ func (a *Agent) install() error {
 }
 
 func (a *Agent) installUplink(u *uplink) error {
-	a.store.uplink(u.name)
+	if err := u.limitPackets(); err != nil {
+		// Not fatal: larger packets are cut up.
+		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", err)
+	}
 	adopted, err := u.adopt()
 	if err != nil {
 		return err

@@ -37,9 +37,10 @@ const (
 	// follows, in percent.
 	holdPercent = 15
 	// Below the one part of its allocation, in percent, a sender that wanted
-	// more perhaps no longer does; above the other, which is more than the
-	// headroom leaves, one that got all it wanted perhaps wants more.
-	enoughPercent   = 90
+	// more surely does not any more; above the other, which is more than the
+	// headroom leaves, one that got all it wanted perhaps wants more. In
+	// between a glance now and then will do: nobody has to wait for so little.
+	enoughPercent   = 70
 	wantMorePercent = 97
 )
 

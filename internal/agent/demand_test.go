@@ -267,7 +267,8 @@ func TestDemandDoubtful(t *testing.T) {
 	}{
 		{"wants more and offers all it may send", true, 50_000, false},
 		{"wants more and offers far more, which is dropped", true, 150_000, false},
-		{"wanted more and slows down", true, 44_000, true},
+		{"wanted more and wavers", true, 40_000, false},
+		{"wanted more and slows down", true, 34_000, true},
 		{"wanted more and stops", true, 0, true},
 		{"has all it wants", false, 47_500, false},
 		{"sends nothing", false, 0, false},

@@ -23,11 +23,15 @@ func (u *uplink) remove() error {
 }
 
 // giveBack takes scheduler and classifier off the device and puts back the
-// queueing that was there.
+// queueing and the packet limit that were there.
 func (u *uplink) giveBack() error {
+	saved := u.store.uplink(u.name)
 	err := errors.Join(classify.DetachUplink(u.ifindex), u.backend.Remove())
-	if replaced := u.store.uplink(u.name).Replaced; err == nil && len(replaced) > 0 {
-		err = u.tc.Restore(u.ifindex, replaced)
+	if err == nil && len(saved.Replaced) > 0 {
+		err = u.tc.Restore(u.ifindex, saved.Replaced)
+	}
+	if err == nil && saved.GSOMaxBytes > 0 {
+		err = kernel.SetGSOMaxBytes(u.ifindex, saved.GSOMaxBytes)
 	}
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return fmt.Errorf("give %s back: %w", u.name, err)

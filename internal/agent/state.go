@@ -36,6 +36,8 @@ type savedUplink struct {
 	Name string `json:"name"`
 	// Replaced is the queueing that was there before Weir.
 	Replaced []kernel.SavedObject `json:"replaced,omitempty"`
+	// GSOMaxBytes is what the device was handed at once before.
+	GSOMaxBytes uint32 `json:"gso_max_bytes,omitempty"`
 }
 
 type savedContainer struct {

@@ -174,6 +174,24 @@ func configuredRoot(qdiscs []kernel.Qdisc) *kernel.Qdisc {
 	return nil
 }
 
+// limitPackets limits what sockets of the host, and of containers in its
+// network, hand to the device at once to what its rate can take.
+func (u *uplink) limitPackets() error {
+	link, err := kernel.LinkByIndex(u.ifindex)
+	if err != nil {
+		return err
+	}
+	saved := u.store.uplink(u.name)
+	if saved.GSOMaxBytes == 0 {
+		saved.GSOMaxBytes = link.GSOMaxBytes
+	}
+	want := min(sched.LinkPacketBytes(u.rateBPS), saved.GSOMaxBytes)
+	if link.GSOMaxBytes == want {
+		return nil
+	}
+	return kernel.SetGSOMaxBytes(u.ifindex, want)
+}
+
 // adopt takes over a scheduler and classifier that an earlier agent left, and
 // reports whether there were any.
 func (u *uplink) adopt() (bool, error) {

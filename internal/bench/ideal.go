@@ -20,7 +20,18 @@ func (c Case) ideal(at time.Duration) []uint64 {
 	if c.LinkBPS == 0 {
 		return nil
 	}
-	containers := make([]alloc.Container, 0, len(c.Containers))
+	containers := c.competitors(at)
+	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
+}
+
+// entitled is what each container can always have, whoever sends.
+func (c Case) entitled(at time.Duration) []uint64 {
+	return alloc.Entitle(c.LinkBPS, c.competitors(at))
+}
+
+// competitors are the containers with what they ask for and send at a time.
+func (c Case) competitors(at time.Duration) []alloc.Container {
+	competitors := make([]alloc.Container, 0, len(c.Containers))
 	for i, one := range c.policiesAt(at) {
 		competitor := one.competitor()
 		switch {
@@ -33,9 +44,9 @@ func (c Case) ideal(at time.Duration) []uint64 {
 		default:
 			competitor.DemandBPS = alloc.Unlimited
 		}
-		containers = append(containers, competitor)
+		competitors = append(competitors, competitor)
 	}
-	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
+	return competitors
 }
 
 // competitor is a container with the policy and no demand. The bound on latency

@@ -22,8 +22,9 @@ const (
 	// reports: where the first milliseconds count, and where seconds do.
 	seriesStep = 20 * time.Millisecond
 	traceStep  = 100 * time.Millisecond
-	// traceSettling is left out at the begin of each phase of a trace: what
-	// TCP and the scheduler take to settle is the matter of reactions.
+	// traceSettling is left out at the beginning of each phase of a trace, but
+	// no more than half of it: what TCP and the scheduler take to settle is the
+	// matter of reactions.
 	traceSettling = 250 * time.Millisecond
 )
 
@@ -92,7 +93,7 @@ func (c Case) phases() []phase {
 	for i, at := range times[:len(times)-1] {
 		phases = append(phases, phase{
 			name: fmt.Sprintf("from %.1f s (%s)", at.Seconds(), c.describeChange(at)),
-			at:   at, from: at + traceSettling, until: times[i+1],
+			at:   at, from: at + min(traceSettling, (times[i+1]-at)/2), until: times[i+1],
 		})
 	}
 	return phases
@@ -127,7 +128,7 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 	var allowedBits float64
 	sentBits := make([]float64, len(seen))
 	for number, p := range c.phases() {
-		ideal := c.ideal(p.at)
+		ideal, entitled := c.ideal(p.at), c.entitled(p.at)
 		for i, one := range c.policiesAt(p.at) {
 			if !one.Load.activeAt(p.at) || ideal[i] == 0 {
 				continue
@@ -144,7 +145,7 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 				IdealBPS:  ideal[i],
 				Measured:  each(seen, func(o observation) float64 { return o.rateIn(p, i) }),
 				OneFrame:  frameBytes * 8 / idealBits,
-				OnePacket: packetBytes(peer, c.LinkBPS, ideal[i]) * 8 / idealBits,
+				OnePacket: packetBytes(peer, c.LinkBPS, entitled[i]) * 8 / idealBits,
 			}
 			share.Error = share.Measured.Median/float64(ideal[i]) - 1
 			list = append(list, share)
@@ -164,8 +165,8 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 // it (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h).
 const maxGSOBytes = 65536
 
-// packetBytes is the largest packet of a container that a peer schedules as a
-// whole.
+// packetBytes is the largest packet a peer schedules as a whole of a container
+// that is entitled to a rate.
 func packetBytes(peer string, linkBPS, entitledBPS uint64) float64 {
 	if peer == PeerWeir {
 		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS))
