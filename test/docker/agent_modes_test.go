@@ -104,8 +104,9 @@ func (m modeContainer) controlled(c v1.Container) bool {
 	return c.State == v1.StateOK && c.Reason == "" && c.Mode == m.mode && c.EntitledBPS > 0
 }
 
-// modeTolerance is for a measurement of some seconds on a busy machine.
-const modeTolerance = 0.01
+// modeTolerance is for a busy machine; a quiet one is exact to two thousandths.
+// A container that is taken for another, or the host, is off by tens of percent.
+const modeTolerance = 0.02
 
 // testSharesInEveryMode: weights hold between containers of all modes, however
 // many ways each of them sends.
