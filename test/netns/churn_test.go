@@ -37,13 +37,13 @@ type churnSize struct {
 
 func churnSizeNow() churnSize {
 	if os.Getenv(churnVariable) == "long" {
-		return churnSize{steady: 900, churning: 100, duration: time.Minute, perSecond: 50}
+		return churnSize{steady: 950, churning: 100, duration: time.Minute, perSecond: 50}
 	}
 	return churnSize{steady: 160, churning: 40, duration: 10 * time.Second, perSecond: 50}
 }
 
-// fleet is containers that are namespaces with a veth to the host's bridge and
-// nothing else: none of them sends.
+// fleet is containers that are namespaces with a veth to a bridge of the host
+// and nothing else: none of them sends.
 type fleet struct {
 	bed    *harness.Bed
 	prefix string
@@ -54,6 +54,9 @@ type fleet struct {
 func newFleet(t *testing.T, b *harness.Bed, size int) *fleet {
 	t.Helper()
 	f := &fleet{bed: b, prefix: strings.TrimSuffix(filepath.Base(b.Host.NetNSPath()), "-host") + "-f", size: size}
+	for i := range fleetBridges {
+		b.Run("ip", "link", "add", fleetBridge(i), "up", "type", "bridge")
+	}
 	t.Cleanup(func() {
 		var there []int
 		for i := range size {
@@ -67,6 +70,13 @@ func newFleet(t *testing.T, b *harness.Bed, size int) *fleet {
 	})
 	return f
 }
+
+// fleetBridges is how many bridges a fleet is spread over: one has room for
+// 1023 interfaces, those included of containers that the kernel is still
+// taking down.
+const fleetBridges = 4
+
+func fleetBridge(i int) string { return fmt.Sprintf("fleet%d", i%fleetBridges) }
 
 func (f *fleet) name(i int) string { return fmt.Sprintf("fleet%d", i) }
 func (f *fleet) ns(i int) string   { return fmt.Sprintf("%s%d", f.prefix, i) }
@@ -102,7 +112,7 @@ func (f *fleet) change(stop, start []int) error {
 		commands = append(commands,
 			"netns add "+f.ns(i),
 			fmt.Sprintf("link add %s type veth peer name eth0 netns %s", veth, f.ns(i)),
-			fmt.Sprintf("link set %s master containers up", veth))
+			fmt.Sprintf("link set %s master %s up", veth, fleetBridge(i)))
 	}
 	if len(commands) == 0 {
 		return nil
@@ -174,18 +184,18 @@ func TestChurn(t *testing.T) {
 	}
 	t.Logf("%v for a change of policy", (time.Since(began) / time.Duration(size.steady)).Round(10*time.Microsecond))
 	c.run(t, size.duration/5)
+	f.await(agent, steady, settled)
 	before := c.footprint(t)
 	sequence := startSequence(t, b, careful)
 	c.run(t, size.duration)
-	f.await(agent, steady, 5*time.Second)
+	f.await(agent, steady, settled)
 	sequence.stop(t)
 	c.report(t)
 
 	var after footprint
 	b.Await("as small as before", 5*time.Second, func() (bool, string) {
 		after = c.footprint(t)
-		// Each goroutine of the test may have a connection to the agent.
-		return after.files <= before.files && after.sockets <= before.sockets+churners+1 && after.bpfObjects <= before.bpfObjects &&
+		return after.open <= before.open && after.bpfObjects <= before.bpfObjects &&
 			after.classes == before.classes && after.programs == before.programs &&
 			after.stateBytes < before.stateBytes+before.stateBytes/4, fmt.Sprintf("before %+v, after %+v", before, after)
 	})
@@ -229,6 +239,9 @@ type churn struct {
 	elapsed time.Duration
 	took    []time.Duration // from the start of a container to control over it
 }
+
+// settled is how long the agent may be behind when all is over.
+const settled = 10 * time.Second
 
 // churners work at the same time: one cannot start containers fast enough.
 const churners = 5
@@ -310,8 +323,9 @@ func (c *churn) report(t *testing.T) {
 	median, worst := c.took[len(c.took)/2], c.took[len(c.took)-1]
 	t.Logf("%d starts and as many stops, %.0f a second; %d changes of policy; under control after %v, at worst %v",
 		c.starts, perSecond, c.changes, median.Round(time.Millisecond), worst.Round(time.Millisecond))
-	// 50 ms with the machine to itself; here the containers are made meanwhile.
-	if median > 250*time.Millisecond {
+	// It is 50 ms where the machine has nothing else to do; here it makes and
+	// removes namespaces all the time.
+	if median > noticed {
 		t.Errorf("it takes the agent %v to control a new container", median)
 	}
 	if perSecond < float64(c.size.perSecond)/5 {
@@ -321,7 +335,7 @@ func (c *churn) report(t *testing.T) {
 
 // footprint is what the agent takes up.
 type footprint struct {
-	files, sockets                int // open in the agent
+	open                          int // files and sockets but for the API's connections
 	bpfObjects, classes, programs int
 	stateBytes                    int
 	residentBytes                 uint64
@@ -336,11 +350,15 @@ func (c *churn) footprint(t *testing.T) footprint {
 		programs:   len(bpfPrograms(t, b)),
 		stateBytes: len(b.Run("cat", b.StatePath(b.Host.UplinkName))),
 	}
+	// How many connections there are is up to the test and its HTTP client.
+	connections, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", c.agent.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, open := range descriptors(t, c.agent.Pid()) {
-		if strings.HasPrefix(open, "socket:") {
-			f.sockets++
-		} else {
-			f.files++
+		inode := strings.TrimSuffix(strings.TrimPrefix(open, "socket:["), "]")
+		if inode == open || !strings.Contains(string(connections), " "+inode) {
+			f.open++
 		}
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.agent.Pid()))
