@@ -20,8 +20,11 @@ const (
 	settledAfter = 200 * time.Millisecond
 	// idleAfter is how long nothing has to be sent for that.
 	idleAfter = time.Second
-	// statsInterval is the period of the counters that people look at.
-	statsInterval = 250 * time.Millisecond
+	// statsInterval is the period of the counters that people look at, and
+	// statsIntervalPerShare the least of it: to read them takes longer the more
+	// there are.
+	statsInterval         = 250 * time.Millisecond
+	statsIntervalPerShare = time.Millisecond
 )
 
 var errClassesGone = errors.New("classes are missing: somebody changed the uplink's queueing")
@@ -65,7 +68,7 @@ func (u *uplink) measure(now time.Time) (changed bool, err error) {
 	if err := u.readOffered(); err != nil {
 		return false, err
 	}
-	sample := now.Sub(u.lastStats) >= statsInterval
+	sample := now.Sub(u.lastStats) >= max(statsInterval, time.Duration(len(u.participants))*statsIntervalPerShare)
 	u.asked = u.asked[:0]
 	for _, s := range u.participants {
 		d, offered := &s.demand, u.offered[s.number]

@@ -23,11 +23,12 @@ const (
 )
 
 // Delays measures how long packets wait at an uplink: from its egress hook to
-// the moment the device takes them from its queues. It is a sample of them
+// the moment they are handed to the driver. It is a sample of them
 // (bpf/delay.h), and ends with Close or the process.
 type Delays struct {
 	uplink  *Uplink
-	tracing link.Link
+	program *ebpf.Program
+	tracing link.Link // nil while paused
 	delays  *ebpf.Map
 	buffer  [delaysBytes]byte
 }
@@ -74,19 +75,44 @@ func openDelays(ifindex uint32, htbMajor uint16) (*Delays, error) {
 		return nil, fmt.Errorf("set the delay program's constants: %w", err)
 	}
 	var objects struct {
-		Program *ebpf.Program `ebpf:"weir_dequeue"`
+		Program *ebpf.Program `ebpf:"weir_transmit"`
 		Delays  *ebpf.Map     `ebpf:"delays"`
 	}
 	if err := spec.LoadAndAssign(&objects, nil); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
-	defer objects.Program.Close()
-	tracing, err := link.AttachTracing(link.TracingOptions{Program: objects.Program})
-	if err != nil {
-		objects.Delays.Close()
-		return nil, fmt.Errorf("attach to tracepoint qdisc_dequeue: %w", err)
+	d := &Delays{program: objects.Program, delays: objects.Delays}
+	if err := d.Resume(); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
-	return &Delays{tracing: tracing, delays: objects.Delays}, nil
+	return d, nil
+}
+
+// Pause stops looking at packets that leave, and so nearly all of the cost. Of
+// those that wait at the time of the next Resume, delays are known all the same.
+func (d *Delays) Pause() error {
+	if d.tracing == nil {
+		return nil
+	}
+	err := d.tracing.Close()
+	d.tracing = nil
+	if err != nil {
+		return fmt.Errorf("pause measuring delays: %w", err)
+	}
+	return nil
+}
+
+// Resume ends a pause.
+func (d *Delays) Resume() error {
+	if d.tracing != nil {
+		return nil
+	}
+	tracing, err := link.AttachTracing(link.TracingOptions{Program: d.program})
+	if err != nil {
+		return fmt.Errorf("attach to tracepoint net_dev_start_xmit: %w", err)
+	}
+	d.tracing = tracing
+	return nil
 }
 
 // Read fills dst with the delays of a number's packets since OpenDelays.
@@ -109,7 +135,7 @@ func (d *Delays) Close() error {
 	if d.uplink != nil {
 		err = d.uplink.setStamping(false)
 	}
-	return errors.Join(err, d.tracing.Close(), d.delays.Close())
+	return errors.Join(err, d.Pause(), d.program.Close(), d.delays.Close())
 }
 
 // Histogram says how many packets waited for how long. The zero value is

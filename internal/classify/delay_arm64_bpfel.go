@@ -32,7 +32,7 @@ type delayWeirDelays struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	delayMapDelays        = "delays"
-	delayProgWeirDequeue  = "weir_dequeue"
+	delayProgWeirTransmit = "weir_transmit"
 	delayVarHtbMajor      = "htb_major"
 	delayVarUplinkIfindex = "uplink_ifindex"
 	delayVarUplinkNetns   = "uplink_netns"
@@ -81,7 +81,7 @@ type delaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type delayProgramSpecs struct {
-	WeirDequeue *ebpf.ProgramSpec `ebpf:"weir_dequeue"`
+	WeirTransmit *ebpf.ProgramSpec `ebpf:"weir_transmit"`
 }
 
 // delayMapSpecs contains maps before they are loaded into the kernel.
@@ -144,12 +144,12 @@ type delayVariables struct {
 //
 // It can be passed to loadDelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type delayPrograms struct {
-	WeirDequeue *ebpf.Program `ebpf:"weir_dequeue"`
+	WeirTransmit *ebpf.Program `ebpf:"weir_transmit"`
 }
 
 func (p *delayPrograms) Close() error {
 	return _DelayClose(
-		p.WeirDequeue,
+		p.WeirTransmit,
 	)
 }
 

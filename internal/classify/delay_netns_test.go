@@ -51,14 +51,7 @@ func TestDelays(t *testing.T) {
 	full, sparse := b.bridgeContainer("full"), b.bridgeContainer("sparse")
 	b.tie(full, v1.ModeBridge, 16)
 	b.tie(sparse, v1.ModeBridge, 17)
-	tc := func(args ...string) { b.run("tc", append([]string{"-n", b.hostNS()}, args...)...) }
-	uplink := b.host.UplinkName
-	tc("qdisc", "add", "dev", uplink, "root", "handle", "7e10:", "tbf", "rate", "1gbit", "burst", "100kb", "limit", "10mb")
-	tc("qdisc", "add", "dev", uplink, "parent", "7e10:1", "handle", "7e11:", "htb", "default", "1")
-	for _, class := range []string{"1", "10", "11"} {
-		tc("class", "add", "dev", uplink, "parent", "7e11:", "classid", "7e11:"+class, "htb", "rate", rate, "burst", "2000", "cburst", "2000")
-		tc("qdisc", "add", "dev", uplink, "parent", "7e11:"+class, "handle", class+":", "bfifo", "limit", "104200")
-	}
+	b.tree(rate, queueBytes, NumberHost, 16, 17)
 	var delays *Delays
 	b.inHost(func() (err error) {
 		delays, err = OpenDelays(b.uplink)
@@ -84,7 +77,6 @@ func TestDelays(t *testing.T) {
 	}()
 	time.Sleep(500 * time.Millisecond) // the queue is full from here on
 	before, sparseBefore := read(16), read(17)
-	b.sendIn(sparse, target, 0) // 100 packets at once: up to 83 ms of the rate
 	err := testbed.InNetNS(path(sparse), func() error { return pace(target, 50, 2*time.Second) })
 	if err != nil {
 		t.Fatal(err)
@@ -109,19 +101,38 @@ func TestDelays(t *testing.T) {
 			t.Errorf("full: quantile %v is %v, want %v", q, got, delay)
 		}
 	}
-	// 200 packets, each of them seen but for a few of the burst.
-	if got := sparseMeasured.Packets(); got < 120 || got > 300 {
-		t.Errorf("sparse: %d packets, want about 200", got)
+	// So few that each is seen, and none of them waits.
+	if got := sparseMeasured.Packets(); got < 95 || got > 105 {
+		t.Errorf("sparse: %d packets, want 100", got)
 	}
-	// The burst's half waits for those before it, the others for nothing.
-	if got := sparseMeasured.Quantile(0.4); got > 5*time.Millisecond {
-		t.Errorf("sparse: quantile 0.4 is %v", got)
+	if got := sparseMeasured.Quantile(0.9); got > delay/4 {
+		t.Errorf("sparse: quantile 0.9 is %v", got)
 	}
 
-	// Others have none, and nothing is measured any more after Close.
-	for _, number := range []uint16{NumberControl, 18, NumberLast} {
+	// While paused nothing is counted, after it again.
+	if err := delays.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	paused := read(NumberHost)
+	b.sendIn(b.hostNS(), target, 0)
+	if now := read(NumberHost); now != paused {
+		t.Error("delays were counted during a pause")
+	}
+	start := time.Now()
+	if err := delays.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("resuming took %v", time.Since(start))
+	b.sendIn(b.hostNS(), target, 0)
+	time.Sleep(200 * time.Millisecond)
+	if now := read(NumberHost); now == paused {
+		t.Error("delays were not counted after a pause")
+	}
+
+	// Others have none.
+	for _, number := range []uint16{18, NumberLast} {
 		h := read(number)
-		if number != NumberControl && h.Packets() != 0 {
+		if h.Packets() != 0 {
 			t.Errorf("number %d has %d packets", number, h.Packets())
 		}
 	}
@@ -134,8 +145,7 @@ func TestDelays(t *testing.T) {
 // Where the queue is empty the delay is next to nothing.
 func TestDelaysWithoutQueue(t *testing.T) {
 	b := newBed(t)
-	b.run("tc", "-n", b.hostNS(), "qdisc", "add", "dev", b.host.UplinkName, "root", "handle", "7e11:", "htb", "default", "1")
-	b.run("tc", "-n", b.hostNS(), "class", "add", "dev", b.host.UplinkName, "parent", "7e11:", "classid", "7e11:1", "htb", "rate", "10gbit")
+	b.tree("1gbit", 1<<20, NumberHost)
 	var delays *Delays
 	b.inHost(func() (err error) {
 		delays, err = OpenDelays(b.uplink)

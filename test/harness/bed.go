@@ -373,6 +373,12 @@ func (b *Bed) Send(c *Container, load Load) *traffic.Sender {
 	return b.send(c.Enter, netip.AddrPortFrom(target, uint16(BasePort+c.Slot)), load)
 }
 
+// SendTo lets a container send to any address until the test ends or Stop.
+func (b *Bed) SendTo(c *Container, target netip.AddrPort, load Load) *traffic.Sender {
+	b.tb.Helper()
+	return b.send(c.Enter, target, load)
+}
+
 // SendFrom sends from any network namespace to a slot.
 func (b *Bed) SendFrom(netNSPath string, slot int, load Load) *traffic.Sender {
 	b.tb.Helper()
