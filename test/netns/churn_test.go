@@ -418,10 +418,25 @@ func TestStartWithManyContainers(t *testing.T) {
 		agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
 		f.await(agent, test.running, 10*soon)
 		took := time.Since(began)
-		t.Logf("%s: %d containers under control after %v", test.name, test.running, took.Round(time.Millisecond))
+		t.Logf("%s: %d containers under control after %v, with %v of processor time",
+			test.name, test.running, took.Round(time.Millisecond), processorTime(t, agent.Pid()))
 		if took > soon {
 			t.Errorf("%s: it took the agent %v to control %d containers, want %v", test.name, took, test.running, soon)
 		}
 		agent.Kill()
 	}
+}
+
+// processorTime is what a process has used so far.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// proc(5): utime and stime, the 12th and 13th field after the name.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	const userHZ = 100
+	return time.Duration(number(t, fields[11])+number(t, fields[12])) * time.Second / userHZ
 }
