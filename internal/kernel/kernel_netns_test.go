@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,10 +34,10 @@ func TestProbeLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = run("netns", "del", name) })
-	if err := run("-n", name, "link", "add", "a", "type", "veth", "peer", "name", "b"); err != nil {
+	if err := run("-n", name, "link", "add", "va", "type", "veth", "peer", "name", "vb"); err != nil {
 		t.Fatal(err)
 	}
-	has := run("-n", name, "link", "add", "c", "link", "a", "type", "ipvlan", "mode", "l2") == nil
+	has := run("-n", name, "link", "add", "vc", "link", "va", "type", "ipvlan", "mode", "l2") == nil
 	if probed := ProbeLink("ipvlan"); (probed == nil) != has {
 		t.Errorf("ipvlan: %v, while ip-link says %v", probed, has)
 	}
@@ -143,5 +146,56 @@ func TestInNetNS(t *testing.T) {
 	}
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("took %v", took)
+	}
+}
+
+// On kernels without tcx programs are filters, in other namespaces too.
+func TestFilterInNetNS(t *testing.T) {
+	name := fmt.Sprintf("weir-test-%d", os.Getpid())
+	if err := exec.Command("ip", "netns", "add", name).Run(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "weir_test", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := info.ID()
+	qdiscs := func() string {
+		out, err := exec.Command("tc", "-n", name, "qdisc", "show", "dev", "lo").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	for _, egress := range []bool{false, true} {
+		err := InNetNS("/run/netns/"+name, func() error {
+			hook := Hook{Ifindex: 1, Egress: egress}
+			if err := hook.attachFilter(program); err != nil {
+				return err
+			}
+			filters, err := hook.filters()
+			if err != nil || len(filters) != 1 || ebpf.ProgramID(filters[0].Id) != want {
+				return fmt.Errorf("filters %v, %w, want one of program %d", filters, err, want)
+			}
+			if !strings.Contains(qdiscs(), "clsact") {
+				return fmt.Errorf("no clsact in the namespace: %s", qdiscs())
+			}
+			return hook.detachFilter("weir_test")
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if left := qdiscs(); strings.Contains(left, "clsact") {
+			t.Errorf("left behind: %s", left)
+		}
 	}
 }
