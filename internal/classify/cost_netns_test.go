@@ -62,6 +62,31 @@ func BenchmarkDelays(bench *testing.B) {
 	bench.ReportMetric(0, "ns/op")
 }
 
+// BenchmarkInspect tells how long it takes to find out how a container is
+// attached.
+func BenchmarkInspect(bench *testing.B) {
+	b := newBed(bench)
+	hidden := b.overlay("hid", 77, b.host.PeerAddr.Prev(), b.host.PeerAddr)
+	for mode, ns := range map[v1.Mode]string{
+		v1.ModeBridge:  b.bridgeContainer("bridged"),
+		v1.ModeMacvlan: b.macvlanContainer("mv", 101),
+		v1.ModeOverlay: b.overlayContainer(hidden, "ov"),
+	} {
+		bench.Run(string(mode), func(bench *testing.B) {
+			b.inHost(func() error {
+				inspector := NewInspector()
+				for bench.Loop() {
+					found, err := inspector.Inspect(path(ns), "")
+					if err != nil || len(found) != 1 || found[0].Mode != mode {
+						return fmt.Errorf("found %+v, %w", found, err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // packetCPUTime sends 64-byte datagrams as fast as possible, and returns the
 // CPU time of one, in nanoseconds: all that happens to it on this machine
 // happens in the system call that sends it, or in the softirq that follows.
