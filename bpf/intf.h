@@ -10,7 +10,8 @@
 
 /*
  * A container's number is its identity in the data path. It is at once
- *  - the tag that the veth program leaves in skb->queue_mapping,
+ *  - the tag that the tap program leaves in the packet,
+ *  - the value of its cgroup in the uplink's map,
  *  - the index of its counters, and
  *  - the minor of its leaf class at the uplink.
  */
@@ -26,18 +27,65 @@ enum weir_number {
 };
 
 /*
- * Tags lie above every receive queue a network card has: forwarded traffic
- * carries its receive queue + 1 in the same field. 0xffff is not a tag, the
- * kernel keeps it as "no queue" (include/linux/netdevice.h).
+ * The tag in queue_mapping. It lies above every receive queue a network card
+ * has: forwarded traffic carries its receive queue + 1 in the same field.
+ * 0xffff is not a tag, the kernel keeps it as "no queue"
+ * (include/linux/netdevice.h).
  */
 enum weir_tag {
 	WEIR_TAG_BASE = 0xc000,
 	WEIR_TAG_MASK = 0x3fff,
 };
 
+/*
+ * The tag in priority: 14 bits of magic, the number, and four zero bits, which
+ * queueing on the way takes for best effort (pfifo_fast, mqprio, the priority
+ * bits of a VLAN). Its upper half is the major of no qdisc of Weir's.
+ */
+enum weir_priority {
+	WEIR_PRIORITY_MAGIC = 0x3a57,
+	WEIR_PRIORITY_MAGIC_SHIFT = 18,
+	WEIR_PRIORITY_NUMBER_SHIFT = 4,
+};
+
+/*
+ * A cgroup's level is its distance from the root of the hierarchy. The levels
+ * of the cgroups that are tied are packed into 64 bits, one byte each, the
+ * deepest in the lowest byte; 0, the root, ends the list.
+ */
+enum weir_level {
+	WEIR_LEVELS = 8,
+	WEIR_LEVEL_BITS = 8,
+};
+
 /* What a container handed to the uplink, whether it was sent or dropped. */
 struct weir_activity {
 	__u64 offered_bytes;
+	/* For the choice of packets whose delay is measured (delay.h). */
+	__u32 window;
+	__u32 window_packets;
+};
+
+/*
+ * A histogram of delays counts packets. Delays are in units of 1024 ns. Below
+ * WEIR_DELAY_STEPS each has a bucket of its own; from there on each doubling
+ * is divided into so many. The last bucket takes what is longer (17 s).
+ */
+enum weir_delay {
+	WEIR_DELAY_UNIT_SHIFT = 10,
+	WEIR_DELAY_STEPS_SHIFT = 2,
+	WEIR_DELAY_STEPS = 1 << WEIR_DELAY_STEPS_SHIFT,
+	WEIR_DELAY_BUCKETS = 92,
+};
+
+struct weir_delays {
+	__u32 packets[WEIR_DELAY_BUCKETS];
+};
+
+/* A cgroup whose sockets' packets are a container's. */
+struct weir_cgroup {
+	__u32 number;
+	__u32 level;
 };
 
 #endif

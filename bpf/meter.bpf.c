@@ -12,10 +12,13 @@
  *    Bytes are L2 frame bytes without FCS, as tc counts them: for a GSO packet
  *    the headers of every segment it will become are added
  *    (qdisc_pkt_len_init() in net/core/dev.c does the same).
+ *    VXLAN hides the container's port in the packet inside: then that one's
+ *    counts, and the bytes are still those of the packet outside.
  *    Next to totals there is a time series: while origin_ns is set, bytes are
  *    also added to the bin of the packet's arrival time, so a series has no
  *    missed and no late sample, whatever the load.
- * 3. Limits. TCP and UDP over IPv4 and IPv6, no VLAN tags, no IPv6 extension
+ * 3. Limits. VXLAN on its assigned port only, and not within itself. TCP and
+ *    UDP over IPv4 and IPv6, no VLAN tags, no IPv6 extension
  *    headers, no later fragments: those count as "other". The minimum frame
  *    size of Ethernet (60 bytes) is not padded to; tc does not either.
  */
@@ -33,6 +36,8 @@
 
 #define TCX_NEXT -1 /* = TC_ACT_UNSPEC: leave the packet to whoever is next */
 #define IP_OFFSET_MASK 0x1fff
+#define VXLAN_PORT 4789 /* IANA's */
+#define VXLAN_HLEN 8
 
 /* First port; set before loading. */
 const volatile __u16 base_port = 5200;
@@ -74,49 +79,72 @@ struct packet {
 	__u32 header_bytes; /* L2 to L4, what every segment repeats */
 };
 
-static __always_inline void find_l4(struct __sk_buff *skb, struct packet *pkt, __u32 l4_offset,
-				    __u8 protocol)
+/* Where a packet's L4 header is; offset 0 if there is none to be found. */
+struct l4 {
+	__u32 offset;
+	__u8 protocol;
+	__u16 port; /* destination */
+};
+
+static __always_inline struct l4 find_l4(struct __sk_buff *skb, __u32 l2_offset, __be16 ethertype)
 {
+	__u32 l3_offset = l2_offset + ETH_HLEN;
+	struct l4 none = {}, found = {};
 	__be16 port;
-	__u32 slot;
 
-	if (protocol == IPPROTO_TCP) {
-		__u8 data_offset;
+	if (ethertype == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, l4_offset + 12, &data_offset, 1) < 0)
-			return;
-		pkt->header_bytes = l4_offset + (data_offset >> 4) * 4;
-	} else if (protocol == IPPROTO_UDP) {
-		pkt->header_bytes = l4_offset + sizeof(struct udphdr);
+		if (bpf_skb_load_bytes(skb, l3_offset, &ip, sizeof(ip)) < 0)
+			return none;
+		if (ip.frag_off & bpf_htons(IP_OFFSET_MASK))
+			return none;
+		found.offset = l3_offset + ip.ihl * 4;
+		found.protocol = ip.protocol;
+	} else if (ethertype == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, l3_offset + offsetof(struct ipv6hdr, nexthdr),
+				       &found.protocol, 1) < 0)
+			return none;
+		found.offset = l3_offset + sizeof(struct ipv6hdr);
 	} else {
-		return;
+		return none;
 	}
+	if (found.protocol != IPPROTO_TCP && found.protocol != IPPROTO_UDP)
+		return none;
 	/* Source and destination port are at the same place in TCP and UDP. */
-	if (bpf_skb_load_bytes(skb, l4_offset + 2, &port, sizeof(port)) < 0)
-		return;
-	slot = (__u32)bpf_ntohs(port) - base_port;
-	if (slot < slots) /* a port below base_port wraps around to a huge slot */
-		pkt->slot = slot;
+	if (bpf_skb_load_bytes(skb, found.offset + 2, &port, sizeof(port)) < 0)
+		return none;
+	found.port = bpf_ntohs(port);
+	return found;
 }
 
 static __always_inline void parse(struct __sk_buff *skb, struct packet *pkt)
 {
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
+	struct l4 l4 = find_l4(skb, 0, skb->protocol);
+	__u32 slot;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) < 0)
-			return;
-		if (ip.frag_off & bpf_htons(IP_OFFSET_MASK))
-			return;
-		find_l4(skb, pkt, ETH_HLEN + ip.ihl * 4, ip.protocol);
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		__u8 next_header;
+	if (l4.offset && l4.protocol == IPPROTO_UDP && l4.port == VXLAN_PORT) {
+		__u32 l2_offset = l4.offset + sizeof(struct udphdr) + VXLAN_HLEN;
+		__be16 ethertype;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr),
-				       &next_header, 1) < 0)
+		if (bpf_skb_load_bytes(skb, l2_offset + offsetof(struct ethhdr, h_proto),
+				       &ethertype, sizeof(ethertype)) < 0)
 			return;
-		find_l4(skb, pkt, ETH_HLEN + sizeof(struct ipv6hdr), next_header);
+		l4 = find_l4(skb, l2_offset, ethertype);
 	}
+	if (!l4.offset)
+		return;
+	pkt->header_bytes = l4.offset + sizeof(struct udphdr);
+	if (l4.protocol == IPPROTO_TCP) {
+		__u8 data_offset;
+
+		if (bpf_skb_load_bytes(skb, l4.offset + 12, &data_offset, 1) < 0)
+			return;
+		pkt->header_bytes = l4.offset + (data_offset >> 4) * 4;
+	}
+	slot = (__u32)l4.port - base_port;
+	if (slot < slots) /* a port below base_port wraps around to a huge slot */
+		pkt->slot = slot;
 }
 
 SEC("tc")

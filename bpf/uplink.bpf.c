@@ -3,14 +3,51 @@
  * Puts every packet into its container's class, at the egress hook of the
  * uplink, before the scheduler.
  *
- *  1. Whose packet is it? The tag that veth.bpf.c left in queue_mapping.
- *     No tag: the host's.
+ *  1. Whose packet is it? In this order:
+ *     a. the container whose cgroup, or one above it, its socket belongs to:
+ *        host, macvlan and ipvlan mode;
+ *     b. the tag in queue_mapping (tap.bpf.c): bridge mode;
+ *     c. the tag in priority (tap.bpf.c): overlay, macvlan, ipvlan;
+ *     d. the host.
  *  2. Is it control traffic? Then it goes to a class of its own, which is
- *     served first and cannot be starved.
+ *     served first and cannot be starved. A container's is limited in size and
+ *     number, so that it cannot be a way around its share.
  *  3. The class goes into skb->priority, which HTB takes as the class without
  *     running any filter (net/sched/sch_htb.c, htb_classify).
  *  4. What was offered is counted for each container: the control loop needs
  *     the demand, which a queue that drops cannot tell.
+ *
+ * Cost. Routing takes a packet's socket away (net/ipv4/ip_input.c,
+ * ip_rcv_core), so bridge mode never gets to the cgroup: a load and a branch,
+ * and not even these while no cgroup is tied. Otherwise there is a helper call
+ * and a look-up for each level at which there is a tied cgroup, which is one
+ * for each way in which engines name them.
+ *
+ * Packets without a full socket. A SYN-ACK belongs to its listener, which the
+ * helper finds through the request; not so while SYN cookies are sent. Answers
+ * from TIME_WAIT, resets and ICMP errors are the kernel's own: they have a
+ * socket of the namespace, in no container's cgroup. In macvlan and ipvlan
+ * mode these carry a tag all the same (c); in host mode they are the host's.
+ *
+ * Who can pass for another?
+ *  - Bridge, overlay: nobody, with any capability, also from namespaces made
+ *    inside: whatever leaves passes the tap, which is out of reach. What was
+ *    in priority before is cleared with the crossing (net/core/dev.c,
+ *    ____dev_forward_skb), what was in queue_mapping is overwritten.
+ *  - Host mode: a socket belongs to the cgroup it was made in. Fields of the
+ *    packet (SO_PRIORITY needs no more than CAP_NET_RAW) are not looked at when
+ *    its cgroup is tied. With CAP_NET_ADMIN the container owns the network of
+ *    the host, this program included; nothing can be held against that.
+ *  - macvlan, ipvlan without CAP_NET_ADMIN: nobody; the tap overwrites.
+ *  - macvlan, ipvlan with it: the container can take its tap away, or tag
+ *    behind it (skbedit, a qdisc's filters). Packets of its sockets, raw and
+ *    packet sockets included, still go by their cgroup. A tag in queue_mapping
+ *    is believed only from packets that came in through some device, which its
+ *    own did not. What remains are packets that it forwards from another
+ *    device inside: these can end in the host's class, or in another
+ *    container's. The engines do not give CAP_NET_ADMIN unless asked to.
+ *
+ * Where delays are measured, some packets are stamped with the time (delay.h).
  *
  * queue_mapping is cleared, or it would choose the card's transmit queue.
  */
@@ -19,10 +56,20 @@
 #include <bpf/bpf_helpers.h>
 
 #include "control.h"
+#include "delay.h"
 #include "intf.h"
 
 /* The major of the HTB qdisc, in the upper half of every classid. */
 const volatile __u32 htb_major = 0;
+
+/*
+ * The levels at which there are tied cgroups (enum weir_level). Written by the
+ * agent.
+ */
+__u64 cgroup_levels = 0;
+
+/* Not 0: stamp packets, somebody reads it. Written by the agent. */
+__u32 stamping = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
@@ -36,30 +83,119 @@ struct {
 	__type(value, struct weir_activity);
 } activities SEC(".maps");
 
+/* The tied cgroups by ID. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u64);
+	__type(value, struct weir_cgroup);
+} cgroups SEC(".maps");
+
+/*
+ * When each container's next control packet is due, in nanoseconds of
+ * bpf_ktime_get_ns. Written here only.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} control_due SEC(".maps");
+
 /* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
 const enum weir_number *weir_number_btf __attribute__((unused));
 const enum weir_tag *weir_tag_btf __attribute__((unused));
+const enum weir_level *weir_level_btf __attribute__((unused));
+const enum weir_priority *weir_priority_btf __attribute__((unused));
+
+/* The number of the innermost tied cgroup that the packet's socket is in. */
+static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
+{
+	__u64 levels = cgroup_levels;
+	int i;
+
+	if (!levels || !skb->sk)
+		return WEIR_NUMBER_NONE;
+	for (i = 0; i < WEIR_LEVELS; i++) {
+		int level = levels & ((1 << WEIR_LEVEL_BITS) - 1);
+		struct weir_cgroup *cgroup;
+		__u64 id;
+
+		if (!level)
+			break;
+		levels >>= WEIR_LEVEL_BITS;
+		id = bpf_skb_ancestor_cgroup_id(skb, level);
+		if (!id) /* not so deep, or no full socket */
+			continue;
+		cgroup = bpf_map_lookup_elem(&cgroups, &id);
+		if (cgroup)
+			return cgroup->number;
+	}
+	return WEIR_NUMBER_NONE;
+}
+
+/* Whose packet it is; clears the tag in queue_mapping. */
+static __always_inline __u32 number_of(struct __sk_buff *skb)
+{
+	__u32 number = number_of_cgroup(skb);
+	__u32 tag = skb->queue_mapping;
+
+	if ((tag & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE) {
+		skb->queue_mapping = 0;
+		if (!number && skb->ingress_ifindex)
+			number = tag & WEIR_TAG_MASK;
+	}
+	tag = skb->priority;
+	if (!number && tag >> WEIR_PRIORITY_MAGIC_SHIFT == WEIR_PRIORITY_MAGIC)
+		number = tag >> WEIR_PRIORITY_NUMBER_SHIFT & WEIR_TAG_MASK;
+	/* Also for a forged tag that names no container, but a class of ours. */
+	return number < WEIR_NUMBER_FIRST ? WEIR_NUMBER_HOST : number;
+}
+
+/*
+ * control_allowed says whether a container may have this packet served as
+ * control traffic: address resolution is small, and so is the rate that
+ * anybody needs of it.
+ */
+static __always_inline int control_allowed(struct __sk_buff *skb, __u32 number)
+{
+	const __u64 period_ns = 10000000, burst_ns = 64 * period_ns;
+	const __u32 max_bytes = 128;
+	__u64 now = bpf_ktime_get_ns(), from;
+	__u64 *due;
+
+	if (skb->len > max_bytes)
+		return 0;
+	due = bpf_map_lookup_elem(&control_due, &number);
+	if (!due)
+		return 0;
+	/* Races let one packet more through, no worse. */
+	from = *due > now ? *due : now;
+	if (from - now > burst_ns)
+		return 0;
+	*due = from + period_ns;
+	return 1;
+}
 
 SEC("tc")
 int weir_uplink(struct __sk_buff *skb)
 {
-	__u32 number = WEIR_NUMBER_HOST;
-	__u32 tag = skb->queue_mapping;
+	__u32 number = number_of(skb);
 	struct weir_activity *activity;
 
-	if ((tag & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE) {
-		number = tag & WEIR_TAG_MASK;
-		skb->queue_mapping = 0;
-	}
-
-	if (weir_is_control(skb, number != WEIR_NUMBER_HOST))
+	if (weir_is_control(skb, number != WEIR_NUMBER_HOST) &&
+	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number)))
 		number = WEIR_NUMBER_CONTROL;
 
 	skb->priority = htb_major << 16 | number;
 
 	activity = bpf_map_lookup_elem(&activities, &number);
-	if (activity)
+	if (activity) {
 		__sync_fetch_and_add(&activity->offered_bytes, skb->wire_len);
+		if (stamping)
+			weir_stamp(skb, activity);
+	}
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

@@ -81,10 +81,31 @@ type Container struct {
 	BacklogBytes   uint64 `json:"backlog_bytes"`
 	SentBytes      uint64 `json:"sent_bytes"`
 	DroppedPackets uint64 `json:"dropped_packets"`
-	State          State  `json:"state"`
+	// DelayP50MS and DelayP99MS are how long its packets waited at the uplink
+	// in the last seconds, in milliseconds: median and 99th percentile. Zero
+	// while nothing is sent, or where the kernel cannot measure it.
+	DelayP50MS float64 `json:"delay_p50_ms"`
+	DelayP99MS float64 `json:"delay_p99_ms"`
+	State      State   `json:"state"`
 	// Reason explains a State other than ok; several reasons are joined
 	// with "; ".
 	Reason string `json:"reason"`
+	// Shares are what the container gets at each uplink. The rates and
+	// counters above are their sums, the delays their largest.
+	Shares []Share `json:"shares"`
+}
+
+// Share is what a container gets at one uplink.
+type Share struct {
+	Uplink         string  `json:"uplink"`
+	EntitledBPS    uint64  `json:"entitled_bps"`
+	AllocatedBPS   uint64  `json:"allocated_bps"`
+	RateBPS        uint64  `json:"rate_bps"`
+	BacklogBytes   uint64  `json:"backlog_bytes"`
+	SentBytes      uint64  `json:"sent_bytes"`
+	DroppedPackets uint64  `json:"dropped_packets"`
+	DelayP50MS     float64 `json:"delay_p50_ms"`
+	DelayP99MS     float64 `json:"delay_p99_ms"`
 }
 
 // PolicyChange is the body of a `weir set` request. A field that is nil is
@@ -98,7 +119,9 @@ type PolicyChange struct {
 	Class    *string `json:"class,omitempty"`
 }
 
-// Status describes the agent and its uplink.
+// Status describes the agent and its uplinks. Where there are several,
+// Uplink, Scheduler and Reason join theirs with ", " and "; ", the rates are
+// sums, and State is the worst.
 type Status struct {
 	Version string `json:"version"`
 	Uplink  string `json:"uplink"`
@@ -112,8 +135,21 @@ type Status struct {
 	Scheduler string `json:"scheduler"`
 	State     State  `json:"state"`
 	Reason    string `json:"reason"`
+	// Uplinks are the uplinks one by one.
+	Uplinks []Uplink `json:"uplinks"`
 	// Sources are the container engines and other sources of containers.
 	Sources []Source `json:"sources"`
+}
+
+// Uplink is a device whose egress is shared out; see Status.
+type Uplink struct {
+	Name       string `json:"name"`
+	RateBPS    uint64 `json:"rate_bps"`
+	ReserveBPS uint64 `json:"reserve_bps"`
+	SentBPS    uint64 `json:"sent_bps"`
+	Scheduler  string `json:"scheduler"`
+	State      State  `json:"state"`
+	Reason     string `json:"reason"`
 }
 
 // Source is where the agent learns of containers.

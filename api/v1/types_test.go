@@ -17,10 +17,15 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{}, map[string]string{
+	"container": {v1.Container{Shares: []v1.Share{}}, map[string]string{
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
-		"sent_bytes": "number", "dropped_packets": "number", "state": "string", "reason": "string",
+		"sent_bytes": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"state": "string", "reason": "string", "shares": "array",
+	}},
+	"share": {v1.Share{}, map[string]string{
+		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
+		"sent_bytes": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 	}},
 	"policy": {v1.Policy{}, map[string]string{
 		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",
@@ -31,9 +36,13 @@ var contract = map[string]struct {
 	}, map[string]string{
 		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string",
 	}},
-	"status": {v1.Status{Sources: []v1.Source{}}, map[string]string{
+	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string", "sources": "array",
+		"scheduler": "string", "state": "string", "reason": "string", "sources": "array", "uplinks": "array",
+	}},
+	"uplink": {v1.Uplink{}, map[string]string{
+		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
+		"scheduler": "string", "state": "string", "reason": "string",
 	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
 	"error":  {v1.Error{}, map[string]string{"error": "string"}},

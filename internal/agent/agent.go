@@ -6,8 +6,11 @@
 // from the kernel (devices that come and go), from users (requests through the
 // socket), and from a clock. Each leads to the same two steps:
 //
-//	reconcile  who runs, with what policy; classes, numbers, veths (seldom)
+//	reconcile  who runs, with what policy; numbers, taps, classes (seldom)
 //	control    who is sending, and so what everybody may send now (often)
+//
+// Both go over all uplinks. A container is known once (container.go), with one
+// share for every uplink (share.go), which is planned there (plan.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
 // kernel's state plus one small file (state.go).
@@ -18,29 +21,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // Config is what an agent needs to know.
 type Config struct {
-	// Uplink is the name of the device whose egress is shared out.
-	Uplink string
-	// RateBPS is what it may send, in bits per second; 0 means the speed that
-	// the device reports.
-	RateBPS uint64
-	// Replace allows a qdisc that somebody configured to be put aside.
-	Replace bool
-	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
-	IgnoreLinkSpeed bool
-	// ReserveBasisPoints is the part of the rate that minimums may not claim,
-	// in hundredths of a percent.
+	// Uplinks are the devices whose egress is shared out, at least one.
+	Uplinks []UplinkConfig
+	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
+	// claim, in hundredths of a percent.
 	ReserveBasisPoints uint32
 	// Host is the policy of the host class.
 	Host v1.Policy
@@ -52,95 +49,156 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
+// UplinkConfig is one uplink of a Config.
+type UplinkConfig struct {
+	// Name is the device's.
+	Name string
+	// RateBPS is what it may send, in bits per second; 0 means the speed that
+	// the device reports.
+	RateBPS uint64
+	// Replace allows a qdisc that somebody configured to be put aside.
+	Replace bool
+	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
+	IgnoreLinkSpeed bool
+}
+
 const (
-	// The control loop's period: while who wants how much is changing, while
-	// that stands, and while nothing is sent at all. To wake up costs more
-	// than what is done then.
-	changingInterval = 10 * time.Millisecond
-	settledInterval  = 25 * time.Millisecond
-	idleInterval     = 40 * time.Millisecond
-	// settledAfter is how long nothing has to change for that.
-	settledAfter = 200 * time.Millisecond
-	// idleAfter is how long nothing has to be sent for that, and for the
-	// scheduler's counters to be read only for display.
-	idleAfter = time.Second
-	// statsInterval is the period of the counters that people look at.
-	statsInterval = 200 * time.Millisecond
 	// checkInterval is how often the kernel's state is compared as a whole,
 	// in case somebody else changed it.
 	checkInterval = 5 * time.Second
+	// checkedContainers is how many containers are looked at again then, in
+	// turn: what happens to the devices inside them nobody tells.
+	checkedContainers = 16
+	// saveInterval is how often the state file is written at most, after
+	// saveBurst times in a row, other than for what only it holds.
+	saveInterval = 250 * time.Millisecond
+	saveBurst    = 8
 )
 
-// Agent is the daemon of one uplink.
+// Agent is the daemon of one host's uplinks.
 type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	store    *store
-	uplink   *uplink
-	veths    *classify.Veths
-	registry *registry
-	host     *container
-	sources  map[string]v1.Source
+	lock      net.Listener
+	store     *store
+	uplinks   []*uplink
+	inspector *classify.Inspector
+	taps      *classify.Taps
+	registry  *registry
+	host      *container
+	sources   map[string]v1.Source
 
 	requests chan func()
 	// rescan asks for containers without an engine, or without devices, to
 	// be looked at; rescanning says that it was asked for.
 	rescan     chan struct{}
 	rescanning bool
+	// checked is the number of the container that was checked last.
+	checked uint16
 
-	// controlled are the containers that have a class, in the order of their
-	// numbers; participants are they and the host class.
-	controlled   []*container
-	participants []*container
-
-	allocator alloc.Allocator
-	// Scratch space of the control loop.
-	competing []alloc.Container
-	classes   []sched.Class
-	offered   []uint64
-	stats     []sched.Stats
-
-	lastTraffic time.Time
-	lastChange  time.Time
-	lookedAway  bool // the last turn of the control loop took no look
-	lastStats   time.Time
-	removed     bool
+	// unsaved says that the state file is behind, saveFrom from when on it may
+	// be written.
+	unsaved  bool
+	saveFrom time.Time
+	removed  bool
 }
 
-// New prepares an agent: it checks that the uplink can be had and reads the
+// New prepares an agent: it checks that the uplinks can be had and reads the
 // state that an earlier agent left. Nothing in the kernel is changed yet.
 func New(config Config) (*Agent, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	store, err := openStore(config.StateDir, config.Uplink)
+	lock, err := lockNetNS()
 	if err != nil {
 		return nil, err
 	}
-	veths, err := classify.NewVeths()
+	a, err := prepare(config, lock)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func prepare(config Config, lock net.Listener) (*Agent, error) {
+	store, err := openStore(config.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	taps, err := classify.NewTaps()
 	if err != nil {
 		return nil, fmt.Errorf("this kernel cannot run Weir (weir doctor tells more): %w", err)
 	}
 	a := &Agent{
-		config:   config,
-		log:      config.Logger,
-		store:    store,
-		veths:    veths,
-		sources:  map[string]v1.Source{},
-		requests: make(chan func()),
-		rescan:   make(chan struct{}, 1),
+		config:    config,
+		log:       config.Logger,
+		lock:      lock,
+		store:     store,
+		inspector: classify.NewInspector(),
+		taps:      taps,
+		registry:  newRegistry(),
+		host:      newHost(config.Host),
+		sources:   map[string]v1.Source{},
+		requests:  make(chan func()),
+		rescan:    make(chan struct{}, 1),
 	}
-	a.registry = newRegistry()
-	a.host = newHost(config.Host)
 	for _, s := range config.Sources {
 		a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
 	}
-	a.uplink, err = openUplink(config, store)
-	if err != nil {
+	if err := a.openUplinks(); err != nil {
+		a.closeUplinks()
 		return nil, err
 	}
+	a.addShares(a.host)
 	return a, nil
+}
+
+// lockNetNS makes sure that one agent works in this network namespace: two
+// would tie the same containers to different numbers. Abstract sockets belong
+// to the network namespace, as the devices do, and go with the process: a lock
+// that cannot be left over.
+func lockNetNS() (net.Listener, error) {
+	lock, err := net.Listen("unix", "@weir/agent")
+	if err != nil {
+		return nil, errors.New("another weir agent is at work here: stop it first; one agent shares out several uplinks if its config file names them")
+	}
+	return lock, nil
+}
+
+// openUplinks claims the uplinks. One of several may be missing: it is shared
+// out when it comes.
+func (a *Agent) openUplinks() error {
+	var missing []error
+	for i, config := range a.config.Uplinks {
+		u, err := newUplink(i, config, a.config.ReserveBasisPoints, a.store)
+		if err != nil {
+			return err
+		}
+		a.uplinks = append(a.uplinks, u)
+		err = u.open()
+		if err != nil && !errors.Is(err, kernel.ErrNoLink) {
+			return err
+		}
+		if err != nil {
+			u.lose(err)
+			missing = append(missing, err)
+		}
+	}
+	if len(missing) == len(a.uplinks) {
+		return errors.Join(missing...)
+	}
+	for _, err := range missing {
+		a.log.Error("uplink is not there; waiting for it", "error", err)
+	}
+	return nil
+}
+
+func (a *Agent) closeUplinks() {
+	for _, u := range a.uplinks {
+		u.close()
+	}
 }
 
 // Run works until ctx ends or Down was asked for. What it put into the kernel
@@ -148,7 +206,7 @@ func New(config Config) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer a.uplink.close()
+	defer a.Close()
 
 	links, err := kernel.WatchLinks(ctx)
 	if err != nil {
@@ -163,18 +221,20 @@ func (a *Agent) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
 
+	// What the kernel's types and the programs took while they were loaded is
+	// not needed any more, and small devices have better use for it.
+	debug.FreeOSMemory()
+
 	interval := settledInterval
 	control := time.NewTicker(interval)
 	defer control.Stop()
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
 
-	a.log.Info("sharing out the uplink",
-		"uplink", a.uplink.name, "rate_bps", a.uplink.rateBPS, "scheduler", a.uplink.backend.Name())
 	for !a.removed {
 		select {
 		case <-ctx.Done():
-			return nil
+			return a.save()
 		case err := <-failed:
 			if err != nil {
 				return fmt.Errorf("watch containers: %w", err)
@@ -191,7 +251,9 @@ func (a *Agent) Run(ctx context.Context) error {
 					return err
 				}
 				a.inspectAll()
-				a.uplinkMayHaveChanged()
+				for _, u := range a.uplinks {
+					a.uplinkMayHaveChanged(u)
+				}
 				a.reconcile()
 				continue
 			}
@@ -228,8 +290,11 @@ func drain(events <-chan discovery.Event, handle func(discovery.Event)) {
 	}
 }
 
-// Close lets go of the uplink of an agent that never ran.
-func (a *Agent) Close() { a.uplink.close() }
+// Close lets go of everything without changing it.
+func (a *Agent) Close() {
+	a.closeUplinks()
+	a.lock.Close()
+}
 
 // do runs fn in the agent's goroutine and waits for it.
 func (a *Agent) do(ctx context.Context, fn func()) error {
@@ -247,51 +312,149 @@ func (a *Agent) do(ctx context.Context, fn func()) error {
 // changes what an earlier one allocated.
 const adoptionLooks = 4
 
-// install puts the tree and the classifier on the uplink, or adopts those
-// that are there.
+// install puts trees and classifiers on the uplinks, or adopts those that are
+// there.
 func (a *Agent) install() error {
-	adopted, err := a.uplink.adopt()
-	if err != nil {
+	if err := a.dropUplinks(); err != nil {
 		return err
 	}
-	if adopted {
-		a.plan()
-		for range adoptionLooks {
-			// Classes that are missing are made below.
-			if _, err := a.measure(time.Now()); err != nil {
-				break
-			}
-			time.Sleep(changingInterval)
+	for _, u := range a.uplinks {
+		if u.lost() {
+			continue
 		}
-	} else {
-		a.plan()
-		if err := a.uplink.install(a.tree()); err != nil {
+		if err := a.installUplink(u); err != nil {
 			return err
 		}
 	}
 	a.reconcile()
+	for _, u := range a.uplinks {
+		if !u.lost() {
+			a.log.Info("sharing out the uplink",
+				"uplink", u.name, "rate_bps", u.rateBPS, "scheduler", u.backend.Name())
+		}
+	}
 	return nil
+}
+
+func (a *Agent) installUplink(u *uplink) error {
+	if err := u.limitPackets(); err != nil {
+		// Not fatal: larger packets are cut up.
+		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", err)
+	}
+	adopted, err := u.adopt()
+	if err != nil {
+		return err
+	}
+	u.plan(a.registry.byKey, a.registry.controlled())
+	if !adopted {
+		return u.install()
+	}
+	for range adoptionLooks {
+		// Classes that are missing are made by the next reconciliation.
+		if _, err := u.measure(time.Now()); err != nil {
+			break
+		}
+		time.Sleep(changingInterval)
+	}
+	return nil
+}
+
+// dropUplinks gives back the uplinks of an earlier agent that are no longer
+// wanted.
+func (a *Agent) dropUplinks() error {
+	for _, saved := range slices.Clone(a.store.state.Uplinks) {
+		wanted := slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.name == saved.Name })
+		if wanted {
+			continue
+		}
+		if _, err := removeUplink(a.store, saved.Name); err != nil {
+			return err
+		}
+		a.log.Info("uplink given back: the configuration no longer names it", "uplink", saved.Name)
+	}
+	return nil
+}
+
+// reconcile brings classes, minimums and taps in line with who is running.
+func (a *Agent) reconcile() {
+	controlled := a.registry.controlled()
+	for _, u := range a.uplinks {
+		u.plan(a.registry.byKey, controlled)
+		if !u.lost() {
+			a.apply(u)
+		}
+	}
+	a.tie()
+	a.unsaved = true
+	a.saveSoon(time.Now())
+}
+
+// apply brings an uplink's scheduler to the plan.
+func (a *Agent) apply(u *uplink) {
+	before := u.reason
+	if err := u.apply(); err != nil {
+		a.schedulerFailed(u, before, err)
+	}
+}
+
+// schedulerFailed tells of a scheduler that could not be changed or read, once,
+// and sees whether its device is gone.
+func (a *Agent) schedulerFailed(u *uplink, before, err error) {
+	if before == nil {
+		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
+	}
+	a.uplinkMayHaveChanged(u)
+}
+
+// control is one turn of the control loop over all uplinks. It returns when to
+// look next.
+func (a *Agent) control(now time.Time) time.Duration {
+	next := idleInterval
+	for _, u := range a.uplinks {
+		if u.lost() {
+			continue
+		}
+		before := u.reason
+		interval, err := u.control(now)
+		switch {
+		case err == nil:
+		case u.reason != nil:
+			a.schedulerFailed(u, before, err)
+		default:
+			a.log.Warn("measure who is sending", "uplink", u.name, "error", err)
+			a.check()
+		}
+		next = min(next, interval)
+	}
+	a.saveSoon(now)
+	return next
 }
 
 // check compares everything with the kernel and mends what differs.
 func (a *Agent) check() {
-	if a.uplink.lost() {
-		a.uplinkMayHaveChanged()
-		return
-	}
-	if err := a.uplink.verify(); err != nil {
-		a.log.Warn("check the uplink", "error", err)
+	for _, u := range a.uplinks {
+		if u.lost() {
+			a.uplinkMayHaveChanged(u)
+			continue
+		}
+		if err := u.verify(); err != nil {
+			a.log.Warn("check the uplink", "uplink", u.name, "error", err)
+		}
 	}
 	a.inspectMissing()
+	a.inspectSome()
 	a.reconcile()
 }
 
 // linkChanged handles a device that came, changed or went.
 func (a *Agent) linkChanged(event kernel.LinkEvent) {
+	for _, u := range a.uplinks {
+		if event.Link.Index == u.ifindex || event.Link.Name == u.name {
+			a.uplinkMayHaveChanged(u)
+			return
+		}
+	}
 	switch {
-	case event.Link.Index == a.uplink.ifindex,
-		event.Link.Name == a.uplink.name:
-		a.uplinkMayHaveChanged()
 	case event.Link.Kind == "veth":
 		if event.Deleted {
 			a.registry.lostVeth(event.Link.Index)
@@ -317,22 +480,23 @@ func (a *Agent) rescanSoon() {
 
 // uplinkMayHaveChanged follows an uplink that was renamed, deleted or made
 // again.
-func (a *Agent) uplinkMayHaveChanged() {
-	wasLost := a.uplink.lost()
-	err := a.uplink.follow()
+func (a *Agent) uplinkMayHaveChanged(u *uplink) {
+	wasLost := u.lost()
+	err := u.follow()
 	switch {
 	case errors.Is(err, kernel.ErrNoLink):
 		if !wasLost {
-			a.log.Error("uplink is gone; waiting for it to come back", "uplink", a.uplink.name)
+			a.log.Error("uplink is gone; waiting for it to come back", "uplink", u.name)
 		}
 	case err != nil:
-		a.log.Error("uplink cannot be used", "uplink", a.uplink.name, "error", err)
+		a.log.Error("uplink cannot be used", "uplink", u.name, "error", err)
 	case wasLost:
-		a.log.Info("uplink is back", "uplink", a.uplink.name)
-		if err := a.install(); err != nil {
-			a.uplink.lose(err)
-			a.log.Error("uplink cannot be shared out", "uplink", a.uplink.name, "error", err)
+		a.log.Info("uplink is back", "uplink", u.name)
+		if err := a.installUplink(u); err != nil {
+			u.lose(err)
+			a.log.Error("uplink cannot be shared out", "uplink", u.name, "error", err)
 		}
+		a.tieCgroups(u)
 		a.reconcile()
 	}
 }

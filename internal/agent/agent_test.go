@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/classify"
@@ -20,6 +21,7 @@ type fakeScheduler struct {
 	stats   []sched.Stats
 	err     error
 	forgot  int
+	asked   int // classes whose counters were asked for
 }
 
 func (*fakeScheduler) Name() string  { return "fake" }
@@ -32,13 +34,31 @@ func (s *fakeScheduler) Apply(want sched.Tree) error {
 	return s.err
 }
 
-func (s *fakeScheduler) Stats(dst []sched.Stats) ([]sched.Stats, error) {
-	return append(dst, s.stats...), s.err
+func (s *fakeScheduler) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, error) {
+	s.asked += len(numbers)
+	for _, stats := range s.stats {
+		if slices.Contains(numbers, stats.Number) {
+			dst = append(dst, stats)
+		}
+	}
+	return dst, s.err
 }
 
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
 	offered [classify.NumberLast + 1]uint64
+	cgroups map[uint16]string
+	err     error
+}
+
+func (c *fakeClassifier) TieCgroup(path string, number uint16) error {
+	c.cgroups[number] = path
+	return c.err
+}
+
+func (c *fakeClassifier) UntieCgroup(number uint16) error {
+	delete(c.cgroups, number)
+	return c.err
 }
 
 func (c *fakeClassifier) Close() error { return nil }
@@ -51,6 +71,8 @@ func (c *fakeClassifier) OfferedBytes(dst []uint64) error {
 // bench is an agent on an uplink that is not there.
 type bench struct {
 	*Agent
+	*uplink
+	host       *share
 	t          testing.TB
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
@@ -59,47 +81,59 @@ type bench struct {
 
 func newBench(t testing.TB, rateBPS uint64) *bench {
 	t.Helper()
-	store, err := openStore(t.TempDir(), "up0")
+	store, err := openStore(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{}}
-	b.Agent = &Agent{
-		config:   Config{Uplink: "up0", ReserveBasisPoints: config.DefaultReserveBasisPoints, Version: "test"},
-		log:      slog.New(slog.DiscardHandler),
-		store:    store,
-		uplink:   &uplink{name: "up0", ifindex: 3, rateBPS: rateBPS, store: store, backend: b.scheduler, classifier: b.classifier},
-		registry: newRegistry(),
-		host:     newHost(policy.Default()),
-		sources:  map[string]v1.Source{"docker": {Name: "docker"}},
-		requests: make(chan func()),
-		rescan:   make(chan struct{}, 1),
+	b := &bench{t: t, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
+	b.uplink = &uplink{
+		name: "up0", ifindex: 3, rateBPS: rateBPS, reserveBasisPoints: config.DefaultReserveBasisPoints,
+		store: store, backend: b.scheduler, classifier: b.classifier,
 	}
+	b.Agent = &Agent{
+		config:    Config{Version: "test"},
+		log:       slog.New(slog.DiscardHandler),
+		store:     store,
+		uplinks:   []*uplink{b.uplink},
+		inspector: classify.NewInspector(),
+		registry:  newRegistry(),
+		host:      newHost(policy.Default()),
+		sources:   map[string]v1.Source{"docker": {Name: "docker"}},
+		requests:  make(chan func()),
+		rescan:    make(chan struct{}, 1),
+	}
+	b.addShares(b.Agent.host)
+	b.host = b.uplink.host
 	return b
 }
 
+func (b *bench) plan() { b.uplink.plan(b.registry.byKey, b.registry.controlled()) }
+
+func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }
+
 // start adds a container that is attached, with labels as "weight=200".
-func (b *bench) start(name string, labels ...string) *container {
+func (b *bench) start(name string, labels ...string) *share {
 	b.t.Helper()
 	b.started++
 	c := &container{Container: discovery.Container{
 		ID: fmt.Sprintf("%012d", b.started), Name: name, Runtime: "docker",
 		Labels: map[string]string{}, StartedAt: epoch.AddDate(0, 0, b.started),
 	}, mode: v1.ModeBridge}
+	b.addShares(c)
 	c.labelPolicy = policy.Default()
 	for _, label := range labels {
-		b.label(c, label)
+		b.label(c.shares[0], label)
 	}
 	b.registry.byKey[c.key()] = c
 	if !b.registry.assign(c, 0) {
 		b.t.Fatal("no number left")
 	}
 	b.plan()
-	return c
+	return c.shares[0]
 }
 
 // label changes a label, as "min=10mbit".
-func (b *bench) label(c *container, label string) {
+func (b *bench) label(c *share, label string) {
 	b.t.Helper()
 	for i := range label {
 		if label[i] == '=' {
@@ -111,7 +145,7 @@ func (b *bench) label(c *container, label string) {
 	}
 }
 
-func (b *bench) stop(c *container) {
-	b.forget(c)
+func (b *bench) stop(c *share) {
+	b.forget(c.container)
 	b.plan()
 }

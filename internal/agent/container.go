@@ -1,18 +1,15 @@
 package agent
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // container is what the agent knows of one container, or of the host class.
@@ -23,11 +20,6 @@ type container struct {
 	labelPolicy v1.Policy
 	problems    []policy.Problem
 	override    *v1.Policy // changes made with `weir set`, the whole policy
-	// admittedBPS is the minimum that is guaranteed; refused says why it is
-	// less than what the policy asks for.
-	admittedBPS uint64
-	refused     error
-
 	// How its packets are told apart.
 	number      uint16 // 0: not controlled
 	mode        v1.Mode
@@ -36,13 +28,8 @@ type container struct {
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
 
-	// What it gets.
-	demand       demandMeter
-	entitledBPS  uint64
-	guaranteed   uint64
-	allocatedBPS uint64
-	counters     sched.Stats
-	rate         rateMeter
+	// shares are what it gets, at each uplink, in the order of the uplinks.
+	shares []*share
 }
 
 // attachment is a device of a container and what was done to it.
@@ -50,8 +37,36 @@ type attachment struct {
 	classify.Attachment
 	// gsoBefore is the device's packet limit before ours.
 	gsoBefore uint32
-	// tied: the veth's packets carry the container's number.
+	// refusedLimit is a packet limit that could not be set.
+	refusedLimit uint32
+	// tied: the device's packets carry the container's number.
 	tied bool
+}
+
+// isVeth says whether the device of that index in the agent's namespace is the
+// host end of the attachment's veth.
+func (at attachment) isVeth(ifindex int) bool {
+	return at.Tap.NetNSPath == "" && at.Tap.Ifindex == ifindex
+}
+
+// attachment carries over what was done to a device before.
+func (c *container) attachment(found classify.Attachment) attachment {
+	for _, old := range c.attachments {
+		if old.Interface == found.Interface && old.Tap.Ifindex == found.Tap.Ifindex {
+			old.tied = old.tied && old.Tap == found.Tap
+			old.Attachment = found
+			return old
+		}
+	}
+	return attachment{Attachment: found, gsoBefore: found.GSOMaxBytes}
+}
+
+// bringsSockets says whether packets of the container reach an uplink with
+// the socket that they were sent through.
+func (c *container) bringsSockets() bool {
+	return c.mode == v1.ModeHost || slices.ContainsFunc(c.attachments, func(at attachment) bool {
+		return at.Mode == v1.ModeMacvlan || at.Mode == v1.ModeIPvlan
+	})
 }
 
 // key tells containers of all sources apart.
@@ -65,35 +80,6 @@ func (c *container) policy() v1.Policy {
 		return *c.override
 	}
 	return c.labelPolicy
-}
-
-// competitor is the container as the ideal allocation sees it, with a demand
-// of demandBPS.
-func (c *container) competitor(demandBPS uint64) alloc.Container {
-	p := c.policy()
-	ceiling := alloc.Unlimited
-	if p.MaxBPS != 0 {
-		ceiling = p.MaxBPS
-	}
-	return alloc.Container{
-		Weight:     p.Weight,
-		FloorBPS:   c.admittedBPS,
-		CeilingBPS: ceiling,
-		Priority:   p.Priority,
-		DemandBPS:  demandBPS,
-	}
-}
-
-func (c *container) class() sched.Class {
-	competitor := c.competitor(0)
-	return sched.Class{
-		Number:        c.number,
-		GuaranteedBPS: c.guaranteed,
-		AllocatedBPS:  c.allocatedBPS,
-		CeilingBPS:    competitor.CeilingBPS,
-		Weight:        competitor.Weight,
-		Priority:      competitor.Priority,
-	}
 }
 
 // state sums up for the user whether the policy is in force, and why not.
@@ -111,40 +97,47 @@ func (c *container) state() (v1.State, string) {
 			reasons = append(reasons, p.Error())
 		}
 	}
-	p := c.policy()
-	if p.LatencyMS != 0 {
-		state = v1.StateDegraded
-		reasons = append(reasons, "weir.latency is not in force: this version does not bound delay")
-	}
-	if p.Class != v1.ClassNone {
+	if c.policy().Class != v1.ClassNone {
 		state = v1.StateDegraded
 		reasons = append(reasons, "weir.class is not in force: this version does not order packets within a container")
 	}
-	if c.number != 0 && c.guaranteed < c.admittedBPS {
-		state = v1.StateDegraded
-		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
-			policy.FormatRate(c.admittedBPS), policy.FormatRateShort(c.guaranteed)))
-	}
-	if c.refused != nil {
-		state = v1.StateRejected
-		reasons = append(reasons, c.refused.Error())
+	for _, share := range c.shares {
+		rejected, complaints := share.complaints()
+		if len(complaints) > 0 && state == v1.StateOK {
+			state = v1.StateDegraded
+		}
+		if rejected {
+			state = v1.StateRejected
+		}
+		for _, complaint := range complaints {
+			if len(c.shares) > 1 {
+				complaint = share.uplink.name + ": " + complaint
+			}
+			reasons = append(reasons, complaint)
+		}
 	}
 	return state, strings.Join(reasons, "; ")
 }
 
 func (c *container) view() v1.Container {
 	state, reason := c.state()
-	return v1.Container{
+	view := v1.Container{
 		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Mode: c.mode,
-		Policy:         c.policy(),
-		EntitledBPS:    c.entitledBPS,
-		AllocatedBPS:   c.allocatedBPS,
-		RateBPS:        c.rate.bps(),
-		BacklogBytes:   c.counters.BacklogBytes,
-		SentBytes:      c.counters.SentBytes,
-		DroppedPackets: c.counters.DroppedPackets,
-		State:          state, Reason: reason,
+		Policy: c.policy(), State: state, Reason: reason,
 	}
+	for _, s := range c.shares {
+		share := s.view()
+		view.EntitledBPS += share.EntitledBPS
+		view.AllocatedBPS += share.AllocatedBPS
+		view.RateBPS += share.RateBPS
+		view.BacklogBytes += share.BacklogBytes
+		view.SentBytes += share.SentBytes
+		view.DroppedPackets += share.DroppedPackets
+		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
+		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
+		view.Shares = append(view.Shares, share)
+	}
+	return view
 }
 
 // newHost is the class of everything that belongs to no known container.
@@ -174,15 +167,7 @@ func (r *registry) all() []*container {
 	for _, c := range r.byKey {
 		list = append(list, c)
 	}
-	slices.SortFunc(list, func(a, b *container) int {
-		if c := a.StartedAt.Compare(b.StartedAt); c != 0 {
-			return c
-		}
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	slices.SortFunc(list, startOrder)
 	return list
 }
 
@@ -192,7 +177,7 @@ func (r *registry) controlled() []*container {
 	for _, c := range r.byNumber {
 		list = append(list, c)
 	}
-	slices.SortFunc(list, func(a, b *container) int { return int(a.number) - int(b.number) })
+	slices.SortFunc(list, func(a, b *container) int { return cmp.Compare(a.number, b.number) })
 	return list
 }
 
@@ -210,7 +195,7 @@ func (r *registry) anyUnattached() bool {
 func (r *registry) hasVeth(ifindex int) bool {
 	for _, c := range r.byNumber {
 		for _, at := range c.attachments {
-			if at.HostIfindex == ifindex {
+			if at.isVeth(ifindex) {
 				return true
 			}
 		}
@@ -223,7 +208,7 @@ func (r *registry) hasVeth(ifindex int) bool {
 func (r *registry) lostVeth(ifindex int) {
 	for _, c := range r.byNumber {
 		for _, at := range c.attachments {
-			if at.HostIfindex == ifindex {
+			if at.isVeth(ifindex) {
 				c.unattached = true
 			}
 		}
@@ -267,43 +252,9 @@ func (r *registry) release(c *container) {
 // namespace.
 func (r *registry) sharesNetNS(c *container) *container {
 	for _, other := range r.byNumber {
-		if other != c && other.netns == c.netns {
+		if other != c && other.netns == c.netns && other.mode != v1.ModeHost {
 			return other
 		}
 	}
 	return nil
-}
-
-// rateMeter is what a class sent in the last second.
-type rateMeter struct {
-	samples []sentSample
-}
-
-type sentSample struct {
-	at    time.Time
-	bytes uint64
-}
-
-func (m *rateMeter) observe(now time.Time, bytes uint64) {
-	m.samples = append(m.samples, sentSample{now, bytes})
-	first := 0
-	for first+1 < len(m.samples) && now.Sub(m.samples[first+1].at) >= time.Second {
-		first++
-	}
-	m.samples = append(m.samples[:0], m.samples[first:]...)
-}
-
-// bps is the mean rate over the last second, in bits per second.
-func (m *rateMeter) bps() uint64 {
-	if len(m.samples) < 2 {
-		return 0
-	}
-	oldest, newest := m.samples[0], m.samples[len(m.samples)-1]
-	elapsed := newest.at.Sub(oldest.at)
-	if elapsed <= 0 || newest.bytes < oldest.bytes {
-		return 0
-	}
-	// A container that is younger than a second has sent nothing before.
-	elapsed = max(elapsed, time.Second)
-	return uint64(float64(newest.bytes-oldest.bytes) * 8 / elapsed.Seconds())
 }

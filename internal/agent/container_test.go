@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -128,6 +129,11 @@ func TestState(t *testing.T) {
 	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
 	const said = `weir.min="fast": is not a rate (no minimum applies)`
 	set := policy.Default()
+	lte := &uplink{name: "wwan0"}
+	fine := &share{container: &container{}, uplink: &uplink{name: "eth0"}}
+	refused := &share{container: &container{}, uplink: lte, refused: errors.New("minimum 9mbit cannot be guaranteed")}
+	late := &share{container: &container{}, uplink: lte, refusedLatency: errors.New("latency 1ms cannot be guaranteed")}
+	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, guaranteedBPS: 8e6}
 	for _, tc := range []struct {
 		name   string
 		c      container
@@ -138,12 +144,14 @@ func TestState(t *testing.T) {
 		{"not controlled", container{obstacle: obstacle}, v1.StateDegraded, obstacle},
 		{"a wrong label", container{problems: problem}, v1.StateDegraded, said},
 		{"a wrong label, overridden", container{problems: problem, override: &set}, v1.StateOK, ""},
-		{"a latency", container{labelPolicy: v1.Policy{LatencyMS: 20}}, v1.StateDegraded, "weir.latency is not in force: this version does not bound delay"},
 		{"a class", container{labelPolicy: v1.Policy{Class: v1.ClassEF}}, v1.StateDegraded, "weir.class is not in force: this version does not order packets within a container"},
-		{"refused", container{refused: errors.New("minimum 9mbit cannot be guaranteed")}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
+		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
+		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
+		{"cut", container{number: first, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
+		{"refused at one of two uplinks", container{shares: []*share{fine, refused}}, v1.StateRejected, "wwan0: minimum 9mbit cannot be guaranteed"},
 		{
-			"everything", container{obstacle: obstacle, problems: problem, refused: errors.New("too much")},
-			v1.StateRejected, obstacle + "; " + said + "; too much",
+			"everything", container{obstacle: obstacle, problems: problem, shares: []*share{refused}},
+			v1.StateRejected, obstacle + "; " + said + "; minimum 9mbit cannot be guaranteed",
 		},
 	} {
 		state, reason := tc.c.state()
@@ -155,13 +163,15 @@ func TestState(t *testing.T) {
 
 // What a container's policy becomes on its way to the scheduler.
 func TestClass(t *testing.T) {
-	c := &container{number: 17, guaranteed: 5, allocatedBPS: 9, admittedBPS: 3,
-		labelPolicy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}
+	c := &share{
+		container:     &container{number: 17, labelPolicy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}},
+		guaranteedBPS: 5, allocatedBPS: 9, admittedBPS: 3, latency: time.Millisecond,
+	}
 	if got := c.competitor(11); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: 11}) {
 		t.Errorf("competitor %+v", got)
 	}
 	got := c.class()
-	if got.Number != 17 || got.GuaranteedBPS != 5 || got.AllocatedBPS != 9 || got.CeilingBPS != 80 || got.Weight != 300 || got.Priority != 7 {
+	if got.Number != 17 || got.GuaranteedBPS != 5 || got.AllocatedBPS != 9 || got.CeilingBPS != 80 || got.Weight != 300 || got.Priority != 7 || got.Latency != time.Millisecond {
 		t.Errorf("class %+v", got)
 	}
 	c.override = &v1.Policy{Weight: 1}

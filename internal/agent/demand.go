@@ -14,7 +14,9 @@ import (
 // queue is empty gets all it wants: its demand is the rate at which it offers
 // packets. One glance at a queue proves little (a burst of a well-behaved
 // sender is queued for a moment, too), so it takes two in a row to change
-// one's mind.
+// one's mind. And a glance is only needed where the offer leaves room for
+// doubt: who wanted more and goes on offering all that it may send, still
+// does; who got all it wanted and offers less than it may send, still does.
 
 const (
 	// minWindow is how far back a rate is measured: short, since everybody
@@ -34,16 +36,24 @@ const (
 	// hold is how far below its estimate a rate may fall before the estimate
 	// follows, in percent.
 	holdPercent = 15
+	// Below the one part of its allocation, in percent, a sender that wanted
+	// more surely does not any more; above the other, which is more than the
+	// headroom leaves, one that got all it wanted perhaps wants more. In
+	// between a glance now and then will do: nobody has to wait for so little.
+	enoughPercent   = 70
+	wantMorePercent = 97
 )
 
 // demandMeter estimates what one class wants to send.
 type demandMeter struct {
 	samples   []offered // oldest first, one window of them
+	glanced   bool      // queued was called since the last decision
 	backlogs  int       // glances in a row that saw a backlog
 	empties   int       // and that saw none
 	wantsMore bool
 	rateBPS   uint64 // at the last look
 	demandBPS uint64
+	changedAt time.Time
 }
 
 type offered struct {
@@ -58,26 +68,61 @@ func demandWindow(rateBPS uint64) time.Duration {
 	return min(max(minWindow, frames), maxWindow)
 }
 
-// settled says whether the last glance confirmed what is believed.
-func (m *demandMeter) settled() bool { return m.wantsMore == (m.backlogs > 0) }
+// known says whether the meter has looked before.
+func (m *demandMeter) known() bool { return len(m.samples) > 0 }
 
-// observe takes one look: offeredBytes since ever, and what is queued now. It
-// reports whether the estimate changed.
-func (m *demandMeter) observe(now time.Time, window time.Duration, offeredBytes, backlogBytes uint64) bool {
-	before, wantedMore := m.demandBPS, m.wantsMore
+// resume says that nothing was offered from the last look until at.
+func (m *demandMeter) resume(at time.Time) {
+	if m.known() {
+		m.samples = append(m.samples[:0], offered{at: at, bytes: m.lastOffered()})
+	}
+}
+
+// offer is the first part of a look: what was offered since ever.
+func (m *demandMeter) offer(now time.Time, window time.Duration, offeredBytes uint64) {
+	m.rateBPS = m.rate(now, window, offeredBytes)
+}
+
+// doubtful says whether the rate alone does not tell whether something is
+// queued, where allocatedBPS is what the class may send.
+func (m *demandMeter) doubtful(now time.Time, allocatedBPS uint64) bool {
+	switch {
+	case !m.settled(now):
+		return true
+	case m.wantsMore:
+		return m.rateBPS < allocatedBPS/100*enoughPercent
+	default:
+		return m.rateBPS > allocatedBPS/100*wantMorePercent
+	}
+}
+
+// queued is the second part of a look, where there was doubt: what is queued
+// now.
+func (m *demandMeter) queued(backlogBytes uint64) {
+	m.glanced = true
 	if backlogBytes > 0 {
 		m.backlogs, m.empties = m.backlogs+1, 0
 	} else {
 		m.backlogs, m.empties = 0, m.empties+1
 	}
-	switch {
-	case m.backlogs >= glances:
-		m.wantsMore = true
-	case m.empties >= glances:
-		m.wantsMore = false
-	}
+}
 
-	m.rateBPS = m.rate(now, window, offeredBytes)
+// decide ends a look and reports whether the estimate changed.
+func (m *demandMeter) decide(now time.Time) bool {
+	before, wantedMore := m.demandBPS, m.wantsMore
+	if m.glanced {
+		switch {
+		case m.backlogs >= glances:
+			m.wantsMore = true
+		case m.empties >= glances:
+			m.wantsMore = false
+		}
+		if m.wantsMore != (m.backlogs > 0) {
+			// This glance contradicts what is believed.
+			m.changedAt = now
+		}
+		m.glanced = false
+	}
 	rate := m.rateBPS
 	switch {
 	case m.wantsMore:
@@ -85,24 +130,16 @@ func (m *demandMeter) observe(now time.Time, window time.Duration, offeredBytes,
 	case wantedMore || rate > m.demandBPS || rate < m.demandBPS-m.demandBPS*holdPercent/100:
 		m.demandBPS = rate + rate*headroomPercent/100
 	}
-	return m.demandBPS != before
+	if m.demandBPS == before {
+		return false
+	}
+	m.changedAt = now
+	return true
 }
 
-// surprised says whether what was offered since the last look is out of all
-// proportion to the rate before: somebody started, or stopped.
-func (m *demandMeter) surprised(now time.Time, offeredBytes uint64) bool {
-	const (
-		times     = 3
-		someBytes = 3 * sched.FrameBytes
-	)
-	if len(m.samples) == 0 {
-		return offeredBytes > 0
-	}
-	last := m.samples[len(m.samples)-1]
-	since := offeredBytes - last.bytes
-	expected := uint64(float64(m.rateBPS) / 8 * now.Sub(last.at).Seconds())
-	return since > times*expected+someBytes || expected > someBytes && since < expected/times
-}
+// settled says whether the estimate has stood for a while, and no glance
+// contradicted it.
+func (m *demandMeter) settled(now time.Time) bool { return now.Sub(m.changedAt) > settledAfter }
 
 // lastOffered is the counter at the last look.
 func (m *demandMeter) lastOffered() uint64 {

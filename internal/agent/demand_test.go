@@ -30,6 +30,13 @@ func TestDemandWindow(t *testing.T) {
 	}
 }
 
+// observe is one look, with a glance at the queue.
+func (m *demandMeter) observe(now time.Time, window time.Duration, offeredBytes, backlogBytes uint64) bool {
+	m.offer(now, window, offeredBytes)
+	m.queued(backlogBytes)
+	return m.decide(now)
+}
+
 // One look each, every 10 ms.
 func TestDemandLooks(t *testing.T) {
 	const unlimited = alloc.Unlimited
@@ -162,7 +169,7 @@ func TestDemandOfGreedySender(t *testing.T) {
 		for range glances {
 			s.look(backlog.Draw(t, "backlog"))
 		}
-		if s.meter.demandBPS != alloc.Unlimited || !s.meter.settled() {
+		if s.meter.demandBPS != alloc.Unlimited || s.meter.backlogs < glances {
 			t.Fatalf("demand %d after %d looks at a queue", s.meter.demandBPS, glances)
 		}
 		s.changes = 0
@@ -219,19 +226,19 @@ func TestRateMeter(t *testing.T) {
 			m.observe(at, bytes)
 		}
 	}
-	step(1, 250_000) // 10 Mbit/s
-	if got := m.bps(); got != 2_000_000 {
-		t.Errorf("after the first 200 ms: %d", got)
+	step(1, 312_500) // 10 Mbit/s
+	if got := m.bps(); got != 2_500_000 {
+		t.Errorf("after the first 250 ms: %d", got)
 	}
-	step(20, 250_000)
+	step(20, 312_500)
 	if got := m.bps(); got != 10_000_000 {
 		t.Errorf("steady: %d", got)
 	}
-	if len(m.samples) != 6 {
-		t.Errorf("%d samples of 200 ms in a second", len(m.samples))
+	if len(m.samples) != 5 {
+		t.Errorf("%d samples of 250 ms in a second", len(m.samples))
 	}
 	step(1, 1_250_000) // a second's worth at once
-	if got := m.bps(); got != 18_000_000 {
+	if got := m.bps(); got != 17_500_000 {
 		t.Errorf("burst: %d", got)
 	}
 	step(5, 0)
@@ -243,43 +250,85 @@ func TestRateMeter(t *testing.T) {
 	if got := m.bps(); got != 0 {
 		t.Errorf("counters that start anew: %d", got)
 	}
-	step(6, 250_000)
+	step(6, 312_500)
 	if got := m.bps(); got != 10_000_000 {
 		t.Errorf("a second later: %d", got)
 	}
 }
 
-// Starts and stops do not wait for the next look; steady traffic and single
-// frames do.
-func TestDemandSurprised(t *testing.T) {
-	const perLook = 50_000 // bytes in 10 ms
-	look := func(n int, bytes uint64) (*demandMeter, time.Time, uint64) {
-		var m demandMeter
-		at, sum := epoch, uint64(0)
-		m.observe(at, minWindow, 0, 0)
-		for range n {
-			at, sum = at.Add(10*time.Millisecond), sum+bytes
-			m.observe(at, minWindow, sum, 0)
-		}
-		return &m, at.Add(10 * time.Millisecond), sum
-	}
+// A queue is only asked for where the rate leaves room for doubt.
+func TestDemandDoubtful(t *testing.T) {
+	const allocated = 40_000_000 // bit/s; 50000 bytes in 10 ms
 	for _, tc := range []struct {
-		name          string
-		before, since uint64
-		want          bool
+		name      string
+		wantsMore bool
+		perLook   uint64 // bytes in 10 ms
+		want      bool
 	}{
-		{"idle", 0, 0, false},
-		{"one frame", 0, 1514, false},
-		{"start", 0, perLook, true},
-		{"steady", perLook, perLook, false},
-		{"half", perLook, perLook / 2, false},
-		{"burst", perLook, 4 * perLook, true},
-		{"stop", perLook, 0, true},
-		{"slow sender between two frames", 1514, 0, false},
+		{"wants more and offers all it may send", true, 50_000, false},
+		{"wants more and offers far more, which is dropped", true, 150_000, false},
+		{"wanted more and wavers", true, 40_000, false},
+		{"wanted more and slows down", true, 34_000, true},
+		{"wanted more and stops", true, 0, true},
+		{"has all it wants", false, 47_500, false},
+		{"sends nothing", false, 0, false},
+		{"had all it wants, and reaches what it may send", false, 49_500, true},
 	} {
-		m, at, sum := look(20, tc.before)
-		if got := m.surprised(at, sum+tc.since); got != tc.want {
+		m := demandMeter{wantsMore: tc.wantsMore}
+		at := epoch
+		for i := range uint64(6) {
+			at = at.Add(10 * time.Millisecond)
+			m.offer(at, minWindow, i*tc.perLook)
+		}
+		if got := m.doubtful(at, allocated); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
+		// Shortly after a change, everything is in doubt.
+		m.changedAt = at.Add(-settledAfter)
+		if !m.doubtful(at, allocated) {
+			t.Errorf("%s, after a change: no doubt", tc.name)
+		}
+	}
+}
+
+// Without a glance the estimate follows the rate, and belief stays.
+func TestDemandWithoutGlances(t *testing.T) {
+	var m demandMeter
+	at, sum := epoch, uint64(0)
+	look := func(backlog int) {
+		at, sum = at.Add(10*time.Millisecond), sum+12_500 // 10 Mbit/s
+		m.offer(at, minWindow, sum)
+		if backlog >= 0 {
+			m.queued(uint64(backlog))
+		}
+		m.decide(at)
+	}
+	for range 5 {
+		look(-1)
+	}
+	if m.demandBPS != 10_500_000 {
+		t.Errorf("demand %d of a sender nobody doubts", m.demandBPS)
+	}
+	look(1500)
+	look(1500)
+	for range 5 {
+		look(-1)
+	}
+	if m.demandBPS != alloc.Unlimited {
+		t.Errorf("demand %d of one that wanted more", m.demandBPS)
+	}
+}
+
+// A pause is not part of the rate that follows it.
+func TestDemandResumes(t *testing.T) {
+	var m demandMeter
+	m.resume(epoch) // knows nothing: nothing happens
+	m.offer(epoch, minWindow, 5000)
+	later := epoch.Add(time.Hour)
+	m.resume(later)
+	m.offer(later.Add(10*time.Millisecond), minWindow, 5000+12_500)
+	m.decide(later)
+	if m.demandBPS != 10_500_000 {
+		t.Errorf("demand %d", m.demandBPS)
 	}
 }

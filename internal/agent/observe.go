@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -58,6 +60,7 @@ func (a *Agent) update(seen discovery.Container) {
 	}
 	if c == nil {
 		c = &container{}
+		a.addShares(c)
 		a.registry.byKey[k] = c
 		a.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
 	}
@@ -89,9 +92,12 @@ func (a *Agent) forget(c *container) {
 	a.log.Info("container stopped", "name", c.Name, "id", short(c.ID), "runtime", c.Runtime)
 	a.release(c)
 	delete(a.registry.byKey, c.key())
+	if c.netns == (kernel.NetNSID{}) {
+		return
+	}
 	// Those that joined its network are now on their own in there.
-	for _, other := range a.registry.all() {
-		if other.netns == c.netns && c.netns != (kernel.NetNSID{}) {
+	for _, other := range a.registry.byKey {
+		if other.netns == c.netns {
 			a.inspect(other)
 		}
 	}
@@ -103,9 +109,12 @@ func (a *Agent) release(c *container) {
 	if err := undo(c.NetNSPath, c.number, c.attachments); err != nil {
 		a.log.Warn("give a container's devices back", "name", c.Name, "error", err)
 	}
+	a.untieCgroups(c)
 	a.registry.release(c)
 	c.attachments = nil
-	c.entitledBPS, c.guaranteed, c.allocatedBPS = 0, 0, 0
+	for _, s := range c.shares {
+		s.entitledBPS, s.guaranteedBPS, s.allocatedBPS = 0, 0, 0
+	}
 }
 
 // undo gives devices back as they were. Devices that are gone, or tied to
@@ -113,10 +122,10 @@ func (a *Agent) release(c *container) {
 func undo(netNSPath string, number uint16, attachments []attachment) error {
 	var errs []error
 	for _, at := range attachments {
-		if tied, err := classify.VethNumber(at.HostIfindex); err != nil || tied != number {
+		if tied, err := classify.TapNumber(at.Tap); err != nil || tied != number {
 			continue
 		}
-		errs = append(errs, classify.DetachVeth(at.HostIfindex))
+		errs = append(errs, classify.DetachTap(at.Tap))
 		if at.gsoBefore == 0 {
 			continue
 		}
@@ -133,17 +142,17 @@ func undo(netNSPath string, number uint16, attachments []attachment) error {
 }
 
 // inspect finds out how a container is attached, and whether it can be
-// controlled. Veths are tied later (tie), when the class is there.
+// controlled. Its packets are tied to its number later (tie), when the class
+// is there.
 func (a *Agent) inspect(c *container) {
 	c.unattached, c.obstacle = false, ""
-	switch {
-	case c.HostNetwork:
-		c.mode, c.obstacle = v1.ModeHost, "it uses the host's network and is counted in the host class"
-		a.release(c)
-		return
-	case c.NoNetwork:
+	if c.NoNetwork {
 		c.mode = v1.ModeNone
 		a.release(c)
+		return
+	}
+	if c.HostNetwork {
+		a.inspectHostMode(c)
 		return
 	}
 	netns, err := kernel.NetNSIdentity(c.NetNSPath)
@@ -151,70 +160,93 @@ func (a *Agent) inspect(c *container) {
 		a.lostDevices(c, err)
 		return
 	}
-	c.netns = netns
 	if here, err := kernel.NetNSIdentity(kernel.CurrentNetNS); err == nil && here == netns {
-		c.mode, c.obstacle = v1.ModeHost, "it uses the host's network and is counted in the host class"
-		a.release(c)
+		a.inspectHostMode(c)
 		return
 	}
+	c.netns = netns
 	if owner := a.registry.sharesNetNS(c); owner != nil {
 		c.mode = owner.mode
 		c.obstacle = fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
 		a.release(c)
 		return
 	}
-	found, err := classify.Inspect(c.NetNSPath, c.Interface)
+	found, err := a.inspector.Inspect(c.NetNSPath, c.Interface)
+	if errors.Is(err, classify.ErrInFlux) {
+		// What was known of it may still hold.
+		c.unattached = true
+		c.obstacle = "its network is being changed"
+		a.rescanSoon()
+		return
+	}
 	if err != nil {
 		a.lostDevices(c, err)
 		return
 	}
-	var veths []attachment
-	var others []string
-	for _, at := range found {
-		if at.HostIfindex == 0 {
-			others = append(others, fmt.Sprintf("%s (%s)", at.Interface, at.Mode))
-			c.mode = at.Mode
-			continue
-		}
-		veths = append(veths, a.attachment(c, at))
-	}
-	if len(others) > 0 {
-		c.obstacle = fmt.Sprintf("traffic through %s is not controlled: this version controls bridge networks",
-			strings.Join(others, ", "))
-	}
-	if len(veths) == 0 {
-		if len(others) == 0 {
-			// No device yet, or none any more.
-			c.mode, c.unattached = v1.ModeNone, true
-		}
+	a.takeAttachments(c, found)
+}
+
+// takeAttachments gives a container that is attached in the ways found a
+// number.
+func (a *Agent) takeAttachments(c *container, found []classify.Attachment) {
+	if len(found) == 0 {
+		// No device yet, or none any more.
+		c.mode, c.unattached = v1.ModeNone, true
 		a.release(c)
 		return
 	}
-	c.mode = v1.ModeBridge
-	c.attachments = veths
+	c.mode = found[0].Mode
+	var attachments []attachment
+	var obstacles []string
+	for _, at := range found {
+		if at.Obstacle != "" {
+			obstacles = append(obstacles, fmt.Sprintf("traffic through %s (%s) is not controlled: %s", at.Interface, at.Mode, at.Obstacle))
+			continue
+		}
+		attachments = append(attachments, c.attachment(at))
+	}
+	if c.obstacle = strings.Join(obstacles, "; "); len(attachments) == 0 {
+		a.release(c)
+		return
+	}
+	c.mode = attachments[0].Mode
+	c.attachments = attachments
+	if c.number != 0 {
+		return
+	}
+	// A tap that an earlier agent attached keeps its number, and the container
+	// its class.
+	preferred, err := classify.TapNumber(attachments[0].Tap)
+	if err != nil {
+		a.log.Debug("ask a tap for its number", "name", c.Name, "error", err)
+	}
+	a.number(c, preferred)
+}
+
+// inspectHostMode is inspect for a container in the host's network: its
+// packets are known by the cgroup of their socket.
+func (a *Agent) inspectHostMode(c *container) {
+	c.mode, c.netns = v1.ModeHost, kernel.NetNSID{}
+	if c.CgroupPath == "" {
+		c.obstacle = "it uses the host's network, where it is known by its cgroup, and no cgroup v2 of it was found; it is counted in the host class"
+		a.release(c)
+		return
+	}
+	if len(c.attachments) > 0 {
+		a.release(c)
+	}
 	if c.number == 0 {
-		// A veth that an earlier agent tied keeps its number, and the
-		// container its class.
-		preferred, err := classify.VethNumber(veths[0].HostIfindex)
-		if err != nil {
-			a.log.Debug("ask a veth for its number", "name", c.Name, "error", err)
-		}
-		if !a.registry.assign(c, preferred) {
-			c.obstacle = "all container numbers are in use; it is counted in the host class"
-			c.attachments, c.unattached = nil, true
-		}
+		a.number(c, 0)
 	}
 }
 
-// attachment carries over what was done to a device before.
-func (a *Agent) attachment(c *container, found classify.Attachment) attachment {
-	for _, old := range c.attachments {
-		if old.HostIfindex == found.HostIfindex {
-			old.Attachment = found
-			return old
-		}
+// number gives a container a number, the preferred one if it is free.
+func (a *Agent) number(c *container, preferred uint16) {
+	if a.registry.assign(c, preferred) {
+		return
 	}
-	return attachment{Attachment: found, gsoBefore: found.GSOMaxBytes}
+	c.obstacle = "all container numbers are in use; it is counted in the host class"
+	c.attachments, c.unattached = nil, true
 }
 
 // lostDevices notes that a container's devices cannot be looked at. It is on
@@ -251,18 +283,35 @@ func (a *Agent) inspectAll() {
 	}
 }
 
+// inspectSome looks again at a few of the containers, the next ones in turn.
+func (a *Agent) inspectSome() {
+	controlled := a.registry.controlled()
+	first, _ := slices.BinarySearchFunc(controlled, a.checked+1, func(c *container, number uint16) int {
+		return cmp.Compare(c.number, number)
+	})
+	for i := range min(checkedContainers, len(controlled)) {
+		c := controlled[(first+i)%len(controlled)]
+		a.checked = c.number
+		a.inspect(c)
+		for i := range c.attachments {
+			// Perhaps somebody took the tap away.
+			c.attachments[i].tied = false
+		}
+	}
+}
+
 // tie makes the packets of every controlled container carry its number, and
-// limits their size to what the uplink's rate can take.
+// limits their size to what the uplinks' rates can take.
 func (a *Agent) tie() {
 	for _, c := range a.registry.byNumber {
 		for i := range c.attachments {
 			at := &c.attachments[i]
 			if !at.tied {
-				if err := a.veths.Attach(at.HostIfindex, c.number); err != nil {
-					// Most often: the veth went between look-up and now.
+				if err := a.taps.Attach(at.Tap, c.number); err != nil {
+					// Most often: the device went between look-up and now.
 					c.unattached = true
 					c.obstacle = "its packets cannot be told apart: " + err.Error()
-					a.log.Debug("tie a veth", "name", c.Name, "error", err)
+					a.log.Debug("tie a device", "name", c.Name, "error", err)
 					continue
 				}
 				at.tied = true
@@ -270,14 +319,55 @@ func (a *Agent) tie() {
 			a.limitPackets(c, at)
 		}
 	}
+	for _, u := range a.uplinks {
+		a.tieCgroups(u)
+	}
+}
+
+// tieCgroups makes the classifier of an uplink know those containers by their
+// cgroup whose packets come with their socket.
+func (a *Agent) tieCgroups(u *uplink) {
+	if u.lost() {
+		return
+	}
+	for _, s := range u.controlled {
+		if s.cgroupTied || s.CgroupPath == "" || !s.bringsSockets() {
+			continue
+		}
+		err := u.classifier.TieCgroup(s.CgroupPath, s.number)
+		if err != nil && s.mode == v1.ModeHost {
+			s.obstacle = "its sockets cannot be told apart: " + err.Error()
+			a.log.Debug("tie a cgroup", "name", s.Name, "error", err)
+		}
+		// Tried once: a cgroup does not come later than its container.
+		s.cgroupTied = true
+	}
+}
+
+// untieCgroups is the reverse of tieCgroups for one container.
+func (a *Agent) untieCgroups(c *container) {
+	for _, s := range c.shares {
+		if !s.cgroupTied {
+			continue
+		}
+		s.cgroupTied = false
+		if s.uplink.lost() {
+			continue
+		}
+		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {
+			a.log.Warn("untie a cgroup", "name", c.Name, "error", err)
+		}
+	}
 }
 
 // limitPackets limits what a container's device is handed at once to what the
-// uplink, and the container's own maximum, can take.
+// uplinks, and the container's share of them, can take.
 func (a *Agent) limitPackets(c *container, at *attachment) {
-	rateBPS := min(a.uplink.rateBPS, c.competitor(0).CeilingBPS)
-	want := min(sched.MaxPacketBytes(rateBPS), at.gsoBefore)
-	if at.GSOMaxBytes == want {
+	want := at.gsoBefore
+	for _, s := range c.shares {
+		want = min(want, sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(c.policy())), s.entitledBPS))
+	}
+	if at.GSOMaxBytes == want || at.refusedLimit == want {
 		return
 	}
 	ns, err := kernel.OpenNetNS(c.NetNSPath)
@@ -287,6 +377,7 @@ func (a *Agent) limitPackets(c *container, at *attachment) {
 	}
 	if err != nil {
 		// Not fatal: larger packets are cut up at the uplink.
+		at.refusedLimit = want
 		a.log.Debug("limit a container's packets", "name", c.Name, "error", err)
 		return
 	}

@@ -3,9 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
+	"maps"
+	"slices"
 
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/kernel"
@@ -19,15 +18,20 @@ func (u *uplink) remove() error {
 			return err
 		}
 	}
-	return u.store.remove()
+	u.store.forget(u.name)
+	return nil
 }
 
 // giveBack takes scheduler and classifier off the device and puts back the
-// queueing that was there.
+// queueing and the packet limit that were there.
 func (u *uplink) giveBack() error {
+	saved := u.store.uplink(u.name)
 	err := errors.Join(classify.DetachUplink(u.ifindex), u.backend.Remove())
-	if err == nil && len(u.store.state.Replaced) > 0 {
-		err = u.tc.Restore(u.ifindex, u.store.state.Replaced)
+	if err == nil && len(saved.Replaced) > 0 {
+		err = u.tc.Restore(u.ifindex, saved.Replaced)
+	}
+	if err == nil && saved.GSOMaxBytes > 0 {
+		err = kernel.SetGSOMaxBytes(u.ifindex, saved.GSOMaxBytes)
 	}
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return fmt.Errorf("give %s back: %w", u.name, err)
@@ -35,76 +39,72 @@ func (u *uplink) giveBack() error {
 	return nil
 }
 
-// Remove does what Down does, without an agent, for every uplink that has a
-// state file in stateDir, and for the device named uplink if that is not
+// Remove does what Down does, without an agent, for every uplink that the
+// state file in stateDir names, and for the device named uplink if that is not
 // empty. It returns the names of the uplinks that were given back.
 func Remove(stateDir, uplink string) ([]string, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(statePath(stateDir, "*"))
+	lock, err := lockNetNS()
 	if err != nil {
-		return nil, fmt.Errorf("look for state in %s: %w", stateDir, err)
+		return nil, err
 	}
-	names := map[string]bool{}
+	defer lock.Close()
+	store, err := openStore(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	remembered := map[string]bool{}
+	for _, u := range store.state.Uplinks {
+		remembered[u.Name] = true
+	}
 	if uplink != "" {
-		names[uplink] = true
+		if _, err := kernel.LinkByName(uplink); errors.Is(err, kernel.ErrNoLink) && !remembered[uplink] {
+			return nil, fmt.Errorf("there is no network device %q here", uplink)
+		}
+		remembered[uplink] = remembered[uplink] // also if nothing is known of it
 	}
-	for _, file := range files {
-		names[strings.TrimSuffix(filepath.Base(file), stateSuffix)] = true
+	var errs []error
+	for _, c := range store.state.Containers {
+		errs = append(errs, undo(c.NetNSPath, c.Number, c.attachments()))
 	}
-	var (
-		done []string
-		errs []error
-	)
-	for name := range names {
-		removed, err := removeOne(stateDir, name)
+	var done []string
+	for _, name := range slices.Sorted(maps.Keys(remembered)) {
+		there, err := removeUplink(store, name)
 		if err != nil {
 			errs = append(errs, err)
-		} else if removed {
+		} else if there || remembered[name] {
 			done = append(done, name)
 		}
 	}
-	return done, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return done, err
+	}
+	return done, store.remove()
 }
 
-// removeOne gives one uplink back and reports whether there was anything to
-// give.
-func removeOne(stateDir, name string) (bool, error) {
-	store, err := openStore(stateDir, name)
+// removeUplink gives one uplink back and reports whether anything of ours was
+// on it.
+func removeUplink(store *store, name string) (bool, error) {
+	u, err := newUplink(0, UplinkConfig{Name: name, Replace: true}, 0, store)
 	if err != nil {
-		return false, err
-	}
-	u := &uplink{name: name, store: store, replace: true}
-	if u.tc, err = kernel.OpenTC(); err != nil {
 		return false, err
 	}
 	defer u.close()
 	link, err := kernel.LinkByName(name)
 	switch {
 	case errors.Is(err, kernel.ErrNoLink):
-		if _, statErr := os.Stat(store.path); statErr != nil {
-			return false, fmt.Errorf("there is no network device %q here", name)
-		}
+		return false, u.remove()
 	case err != nil:
 		return false, err
-	default:
-		if err := u.bind(link); err != nil {
-			return false, err
-		}
 	}
-	var errs []error
-	for _, c := range store.state.Containers {
-		errs = append(errs, undo(c.NetNSPath, c.Number, c.attachments()))
+	if err := u.bind(link); err != nil {
+		return false, err
 	}
-	there := u.lost()
-	if !there {
-		qdiscs, err := u.tc.Qdiscs(u.ifindex)
-		if err != nil {
-			return false, err
-		}
-		there = htb.Owns(qdiscs) || len(store.last) > 0
+	qdiscs, err := u.tc.Qdiscs(u.ifindex)
+	if err != nil {
+		return false, err
 	}
-	errs = append(errs, u.remove())
-	return there, errors.Join(errs...)
+	return htb.Owns(qdiscs), u.remove()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
@@ -38,25 +40,48 @@ func (a *Agent) Containers(ctx context.Context) ([]v1.Container, error) {
 func (a *Agent) Status(ctx context.Context) (v1.Status, error) {
 	var status v1.Status
 	err := a.do(ctx, func() {
-		status = v1.Status{
-			Version:    a.config.Version,
-			Uplink:     a.uplink.name,
-			RateBPS:    a.uplink.rateBPS,
-			ReserveBPS: a.reserveBPS(),
-			Scheduler:  a.uplink.backend.Name(),
-			State:      v1.StateOK,
+		status = v1.Status{Version: a.config.Version, State: v1.StateOK}
+		var names, schedulers, reasons []string
+		for _, u := range a.uplinks {
+			view := u.view()
+			status.Uplinks = append(status.Uplinks, view)
+			names = append(names, view.Name)
+			if !slices.Contains(schedulers, view.Scheduler) {
+				schedulers = append(schedulers, view.Scheduler)
+			}
+			status.RateBPS += view.RateBPS
+			status.ReserveBPS += view.ReserveBPS
+			status.SentBPS += view.SentBPS
+			if view.State != v1.StateOK {
+				status.State = view.State
+				reasons = append(reasons, view.Reason)
+			}
 		}
-		if a.uplink.reason != nil {
-			status.State, status.Reason = v1.StateDegraded, a.uplink.reason.Error()
-		}
-		for _, c := range a.participants {
-			status.SentBPS += c.rate.bps()
-		}
+		status.Uplink = strings.Join(names, ", ")
+		status.Scheduler = strings.Join(schedulers, ", ")
+		status.Reason = strings.Join(reasons, "; ")
 		for _, s := range a.config.Sources {
 			status.Sources = append(status.Sources, a.sources[s.Name()])
 		}
 	})
 	return status, err
+}
+
+// view is the uplink as users see it.
+func (u *uplink) view() v1.Uplink {
+	view := v1.Uplink{
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.reserveBPS(), State: v1.StateOK,
+	}
+	if u.backend != nil {
+		view.Scheduler = u.backend.Name()
+	}
+	if u.reason != nil {
+		view.State, view.Reason = v1.StateDegraded, u.reason.Error()
+	}
+	for _, s := range u.participants {
+		view.SentBPS += s.rate.bps()
+	}
+	return view
 }
 
 // find looks a container up by name, ID or the start of an ID.
@@ -108,6 +133,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 			return
 		}
 		a.reconcile()
+		err = a.save() // nothing else remembers it
 		view = c.view()
 	})
 	return view, errors.Join(doErr, err)
@@ -121,16 +147,15 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if p.MinBPS > c.admittedBPS && c.number != 0 {
-		others := a.host.admittedBPS
-		for _, other := range a.registry.byNumber {
-			if other != c {
-				others += other.admittedBPS
-			}
+	// It must be possible at one uplink at least; where it is not, it shows.
+	var refusals []error
+	for _, share := range c.shares {
+		if err := share.admits(p); err != nil {
+			refusals = append(refusals, err)
 		}
-		if err := a.admission().Admit(others, c.admittedBPS, p.MinBPS); err != nil {
-			return fmt.Errorf("%w: %w", ErrRefused, err)
-		}
+	}
+	if c.number != 0 && len(refusals) == len(c.shares) {
+		return fmt.Errorf("%w: %w", ErrRefused, errors.Join(refusals...))
 	}
 	c.override = &p
 	a.log.Info("policy set", "name", c.Name, "policy", p)
@@ -152,6 +177,7 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 		c.override = nil
 		a.log.Info("policy reset", "name", c.Name)
 		a.reconcile()
+		err = a.save()
 		view = c.view()
 	})
 	return view, errors.Join(doErr, err)
@@ -165,12 +191,36 @@ func (a *Agent) Down(ctx context.Context) error {
 		for _, c := range a.registry.byKey {
 			a.release(c)
 		}
-		err = a.uplink.remove()
-		if a.removed = err == nil; a.removed {
-			a.log.Info("uplink given back", "uplink", a.uplink.name)
+		var errs []error
+		for _, u := range a.uplinks {
+			if removeErr := u.remove(); removeErr != nil {
+				errs = append(errs, removeErr)
+				continue
+			}
+			a.log.Info("uplink given back", "uplink", u.name)
 		}
+		if err = errors.Join(errs...); err == nil {
+			err = a.store.remove()
+		}
+		a.removed = err == nil
 	})
 	return errors.Join(doErr, err)
+}
+
+// saveSoon writes the state file, unless it was written several times lately:
+// while containers come and go all the time, a later turn of the control loop
+// does it.
+func (a *Agent) saveSoon(now time.Time) {
+	if !a.unsaved || now.Before(a.saveFrom) {
+		return
+	}
+	if earliest := now.Add(-saveBurst * saveInterval); a.saveFrom.Before(earliest) {
+		a.saveFrom = earliest
+	}
+	a.saveFrom = a.saveFrom.Add(saveInterval)
+	if err := a.save(); err != nil {
+		a.log.Error("keep the agent's state", "error", err)
+	}
 }
 
 // save keeps what neither the kernel nor a source knows.
@@ -180,17 +230,26 @@ func (a *Agent) save() error {
 		s := savedContainer{
 			ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
 			NetNSPath: c.NetNSPath, Interface: c.Interface, StartedAt: c.StartedAt,
-			Number: c.number, AdmittedBPS: c.admittedBPS, Override: c.override,
+			Number: c.number, Override: c.override, CgroupPath: c.CgroupPath,
 			HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf,
+		}
+		for _, share := range c.shares {
+			if share.admittedBPS > 0 {
+				if s.AdmittedBPS == nil {
+					s.AdmittedBPS = map[string]uint64{}
+				}
+				s.AdmittedBPS[share.uplink.name] = share.admittedBPS
+			}
 		}
 		for _, at := range c.attachments {
 			s.Attached = append(s.Attached, savedAttachment{
-				Interface: at.Interface, HostIfindex: at.HostIfindex, GSOMaxBytes: at.gsoBefore,
+				Interface: at.Interface, Tap: at.Tap, GSOMaxBytes: at.gsoBefore,
 			})
 		}
 		containers = append(containers, s)
 	}
 	a.store.state.Containers = containers
+	a.unsaved = false
 	return a.store.save()
 }
 
@@ -205,15 +264,18 @@ func (a *Agent) recall() {
 			Container: discovery.Container{
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
 				NetNSPath: s.NetNSPath, Interface: s.Interface, StartedAt: s.StartedAt,
-				HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
+				CgroupPath: s.CgroupPath, HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
 			},
 			override: s.Override,
 		}
+		a.addShares(c)
 		c.attachments = s.attachments()
 		c.labelPolicy, c.problems = policy.Parse(c.Labels)
 		if s.Number != 0 {
 			a.registry.assign(c, s.Number)
-			c.admittedBPS = s.AdmittedBPS
+			for _, share := range c.shares {
+				share.admittedBPS = s.AdmittedBPS[share.uplink.name]
+			}
 		}
 		a.registry.byKey[c.key()] = c
 		a.inspect(c)

@@ -42,10 +42,10 @@ func TestFind(t *testing.T) {
 	// A name that looks like the start of somebody's ID.
 	odd := b.start("aaaa3333")
 	odd.ID = "cccc"
-	twins := []*container{b.start("twin"), b.start("twin")}
+	twins := []*share{b.start("twin"), b.start("twin")}
 	for _, tc := range []struct {
 		name string
-		want *container
+		want *share
 		err  error
 		says string
 	}{
@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 		{"WEB", nil, ErrUnknown, ""},
 	} {
 		got, err := b.find(tc.name)
-		if got != tc.want || !errors.Is(err, tc.err) || err != nil && !strings.Contains(err.Error(), tc.says) {
+		if (got == nil) != (tc.want == nil) || got != nil && got != tc.want.container || !errors.Is(err, tc.err) || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("find %q: %+v, %v", tc.name, got, err)
 		}
 	}
@@ -90,7 +90,7 @@ func TestSet(t *testing.T) {
 	if applied.Classes[1].CeilingBPS != 80e6 {
 		t.Errorf("the scheduler was told %+v", applied.Classes[1])
 	}
-	if saved, err := openStore(filepath.Dir(b.store.path), "up0"); err != nil || saved.state.Containers[0].Override == nil {
+	if saved, err := openStore(filepath.Dir(b.Agent.store.path)); err != nil || saved.state.Containers[0].Override == nil {
 		t.Errorf("what was set is not saved: %v, %+v", err, saved)
 	}
 

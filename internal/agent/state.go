@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,41 +27,50 @@ import (
 const stateVersion = 1
 
 type stateFile struct {
-	Version int    `json:"version"`
-	Uplink  string `json:"uplink"`
+	Version    int              `json:"version"`
+	Uplinks    []*savedUplink   `json:"uplinks"`
+	Containers []savedContainer `json:"containers"`
+}
+
+type savedUplink struct {
+	Name string `json:"name"`
 	// Replaced is the queueing that was there before Weir.
-	Replaced   []kernel.SavedObject `json:"replaced,omitempty"`
-	Containers []savedContainer     `json:"containers"`
+	Replaced []kernel.SavedObject `json:"replaced,omitempty"`
+	// GSOMaxBytes is what the device was handed at once before.
+	GSOMaxBytes uint32 `json:"gso_max_bytes,omitempty"`
 }
 
 type savedContainer struct {
-	ID            string            `json:"id"`
-	Name          string            `json:"name"`
-	Runtime       string            `json:"runtime"`
-	Labels        map[string]string `json:"labels,omitempty"`
-	NetNSPath     string            `json:"netns_path"`
-	Interface     string            `json:"interface,omitempty"`
-	StartedAt     time.Time         `json:"started_at"`
-	Number        uint16            `json:"number"`
-	AdmittedBPS   uint64            `json:"admitted_bps,omitempty"`
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Runtime   string            `json:"runtime"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	NetNSPath string            `json:"netns_path"`
+	Interface string            `json:"interface,omitempty"`
+	StartedAt time.Time         `json:"started_at"`
+	Number    uint16            `json:"number"`
+	// AdmittedBPS is by uplink.
+	AdmittedBPS   map[string]uint64 `json:"admitted_bps,omitempty"`
 	Override      *v1.Policy        `json:"override,omitempty"`
 	Attached      []savedAttachment `json:"attached,omitempty"`
+	CgroupPath    string            `json:"cgroup_path,omitempty"`
 	HostNetwork   bool              `json:"host_network,omitempty"`
 	SharesNetwork string            `json:"shares_network_of,omitempty"`
 }
 
+// savedAttachment is a device of a container with what undoes what was done
+// to it: where its packets are tied, and how large they were before.
 type savedAttachment struct {
-	Interface   string `json:"interface"`
-	HostIfindex int    `json:"host_ifindex"`
-	// GSOMaxBytes is what the container's device was handed at once before.
-	GSOMaxBytes uint32 `json:"gso_max_bytes"`
+	Interface   string       `json:"interface"`
+	Tap         classify.Tap `json:"tap"`
+	GSOMaxBytes uint32       `json:"gso_max_bytes"`
 }
 
 func (s savedContainer) attachments() []attachment {
 	var list []attachment
 	for _, at := range s.Attached {
 		list = append(list, attachment{
-			Attachment: classify.Attachment{Interface: at.Interface, HostIfindex: at.HostIfindex},
+			Attachment: classify.Attachment{Interface: at.Interface, Tap: at.Tap},
 			gsoBefore:  at.GSOMaxBytes,
 		})
 	}
@@ -74,16 +84,12 @@ type store struct {
 	last  []byte
 }
 
-const stateSuffix = ".state.json"
-
-func statePath(dir, uplink string) string {
-	return filepath.Join(dir, uplink+stateSuffix)
-}
+func statePath(dir string) string { return filepath.Join(dir, "state.json") }
 
 // openStore reads the state file, if there is one. A file that cannot be read
 // is an error with its line: to go on without it would undo what was set.
-func openStore(dir, uplink string) (*store, error) {
-	s := &store{path: statePath(dir, uplink), state: stateFile{Version: stateVersion, Uplink: uplink}}
+func openStore(dir string) (*store, error) {
+	s := &store{path: statePath(dir), state: stateFile{Version: stateVersion}}
 	data, err := os.ReadFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -150,6 +156,16 @@ func lastNamed(message string, data []byte, otherwise int64) int64 {
 }
 
 func (s stateFile) validate() error {
+	names := map[string]bool{}
+	for _, u := range s.Uplinks {
+		if u == nil || u.Name == "" {
+			return errors.New("an uplink has no name")
+		}
+		if names[u.Name] {
+			return fmt.Errorf("uplink %q is there twice", u.Name)
+		}
+		names[u.Name] = true
+	}
 	numbers := map[uint16]string{}
 	for _, c := range s.Containers {
 		if c.ID == "" {
@@ -188,13 +204,26 @@ func (s *store) save() error {
 	return nil
 }
 
-// rename follows an uplink that got another name.
-func (s *store) rename(uplink string) error {
-	path := statePath(filepath.Dir(s.path), uplink)
-	if err := os.Rename(s.path, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("rename state: %w", err)
+// uplink is what is remembered of an uplink; a new entry if nothing is.
+func (s *store) uplink(name string) *savedUplink {
+	for _, u := range s.state.Uplinks {
+		if u.Name == name {
+			return u
+		}
 	}
-	s.path, s.state.Uplink = path, uplink
+	u := &savedUplink{Name: name}
+	s.state.Uplinks = append(s.state.Uplinks, u)
+	return u
+}
+
+// forget drops what is remembered of an uplink.
+func (s *store) forget(name string) {
+	s.state.Uplinks = slices.DeleteFunc(s.state.Uplinks, func(u *savedUplink) bool { return u.Name == name })
+}
+
+// rename follows an uplink that got another name.
+func (s *store) rename(from, to string) error {
+	s.uplink(from).Name = to
 	return s.save()
 }
 

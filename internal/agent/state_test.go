@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,31 +14,35 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
 func fullState() stateFile {
 	return stateFile{
-		Version: stateVersion, Uplink: "up0",
-		Replaced: []kernel.SavedObject{
-			{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot, Kind: "htb", Options: []byte{0, 1, 0xff}, Nested: true},
-			{IsClass: true, Handle: kernel.NewHandle(1, 2), Parent: kernel.HandleRoot, Kind: "htb"},
+		Version: stateVersion,
+		Uplinks: []*savedUplink{
+			{Name: "up0", Replaced: []kernel.SavedObject{
+				{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot, Kind: "htb", Options: []byte{0, 1, 0xff}, Nested: true},
+				{IsClass: true, Handle: kernel.NewHandle(1, 2), Parent: kernel.HandleRoot, Kind: "htb"},
+			}},
+			{Name: "up1"},
 		},
 		Containers: []savedContainer{
 			{
 				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Labels: map[string]string{"weir.min": "10mbit"},
-				NetNSPath: "/proc/1/ns/net", Interface: "eth0", StartedAt: epoch, Number: 16, AdmittedBPS: 10e6,
+				NetNSPath: "/proc/1/ns/net", Interface: "eth0", StartedAt: epoch, Number: 16, AdmittedBPS: map[string]uint64{"up0": 10e6},
 				Override: &v1.Policy{Weight: 300, MinBPS: 10e6, LatencyMS: 2.5, Class: v1.ClassEF},
-				Attached: []savedAttachment{{Interface: "eth0", HostIfindex: 7, GSOMaxBytes: 65536}},
+				Attached: []savedAttachment{{Interface: "eth0", Tap: classify.Tap{NetNSPath: "/run/netns/hidden", Ifindex: 7, Priority: true}, GSOMaxBytes: 65536}},
 			},
-			{ID: "fedcba", Runtime: "static", NetNSPath: "/run/netns/x", HostNetwork: true, SharesNetwork: "cafe"},
+			{ID: "fedcba", Runtime: "static", NetNSPath: "/run/netns/x", CgroupPath: "/sys/fs/cgroup/x", HostNetwork: true, SharesNetwork: "cafe"},
 		},
 	}
 }
 
 func TestStateRoundTrip(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	s, err := openStore(dir, "up0")
+	s, err := openStore(dir)
 	if err != nil || len(s.last) > 0 {
 		t.Fatalf("without a file: %v, %+v", err, s)
 	}
@@ -45,7 +50,7 @@ func TestStateRoundTrip(t *testing.T) {
 	if err := s.save(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := openStore(dir, "up0")
+	again, err := openStore(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +62,6 @@ func TestStateRoundTrip(t *testing.T) {
 		t.Errorf("mode %v (%v)", info.Mode(), err)
 	}
 
-	// Another uplink has a file of its own.
-	other, err := openStore(dir, "up1")
-	if err != nil || other.state.Uplink != "up1" || len(other.state.Containers) > 0 {
-		t.Errorf("another uplink: %v, %+v", err, other.state)
-	}
 	for range 2 {
 		if err := again.remove(); err != nil {
 			t.Errorf("remove: %v", err)
@@ -74,7 +74,7 @@ func TestStateRoundTrip(t *testing.T) {
 
 // A file that did not change is not written: the disk of a gateway wears out.
 func TestSaveOnlyChanges(t *testing.T) {
-	s, err := openStore(t.TempDir(), "up0")
+	s, err := openStore(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestSaveOnlyChanges(t *testing.T) {
 
 // A write that fails or breaks off leaves the old file, and is tried again.
 func TestSaveSurvivesACrash(t *testing.T) {
-	s, err := openStore(t.TempDir(), "up0")
+	s, err := openStore(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestSaveSurvivesACrash(t *testing.T) {
 	if err := os.Mkdir(obstacle, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.state.Containers[0].AdmittedBPS = 1
+	s.state.Containers[0].AdmittedBPS["up0"] = 1
 	if err := s.save(); err == nil {
 		t.Error("no error")
 	}
@@ -138,14 +138,14 @@ func TestSaveSurvivesACrash(t *testing.T) {
 	if err := os.WriteFile(obstacle, good[:len(good)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	next, err := openStore(filepath.Dir(s.path), "up0")
+	next, err := openStore(filepath.Dir(s.path))
 	if err != nil || !reflect.DeepEqual(next.state, fullState()) {
 		t.Errorf("after a crash: %v, %+v", err, next)
 	}
 	if err := s.save(); err != nil {
 		t.Errorf("save again: %v", err)
 	}
-	if next, err = openStore(filepath.Dir(s.path), "up0"); err != nil || next.state.Containers[0].AdmittedBPS != 1 {
+	if next, err = openStore(filepath.Dir(s.path)); err != nil || next.state.Containers[0].AdmittedBPS["up0"] != 1 {
 		t.Errorf("after that: %v, %+v", err, next)
 	}
 	if _, err := os.Stat(obstacle); err == nil {
@@ -215,6 +215,16 @@ func TestCorruptState(t *testing.T) {
 			t.Errorf("%s: error %v, want line %d", tc.name, err, tc.line)
 		}
 	}
+	for uplinks, says := range map[string]string{
+		`{"name":"a"},{"name":"a"}`: `uplink "a" is there twice`,
+		`{"name":""}`:               "an uplink has no name",
+		`null`:                      "an uplink has no name",
+	} {
+		_, err := parseState([]byte(`{"version":1,"uplinks":[` + uplinks + `],"containers":[]}`))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("uplinks %s: error %v", uplinks, err)
+		}
+	}
 	if _, err := parseState([]byte(good)); err != nil {
 		t.Errorf("the file as it was written: %v", err)
 	}
@@ -223,19 +233,19 @@ func TestCorruptState(t *testing.T) {
 // What the user reads has the file, the line, and what to do.
 func TestCorruptStateIsExplained(t *testing.T) {
 	dir := t.TempDir()
-	path := statePath(dir, "up0")
-	if err := os.WriteFile(path, []byte("{\n \"version\": 1,\n \"uplink\" \"up0\"\n}\n"), 0o600); err != nil {
+	path := statePath(dir)
+	if err := os.WriteFile(path, []byte("{\n \"version\": 1,\n \"uplinks\" []\n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openStore(dir, "up0")
+	_, err := openStore(dir)
 	if err == nil || !strings.HasPrefix(err.Error(), path+":3: ") || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("error %v", err)
 	}
 	// A folder in its place is not an empty state.
-	if err := os.Mkdir(statePath(dir, "up1"), 0o700); err != nil {
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openStore(dir, "up1"); err == nil {
+	if _, err := openStore(dir); err == nil {
 		t.Error("took a folder for an empty state")
 	}
 }
@@ -250,8 +260,8 @@ func FuzzParseState(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add(data[:len(data)/2])
-	f.Add([]byte(`{"version":1,"uplink":"a","containers":[{"id":"a","number":1},{"id":"b","number":1}]}`))
-	f.Add([]byte(`{"version":1,"uplink":"a","containers":null,"x":"\u0022"}`))
+	f.Add([]byte(`{"version":1,"uplinks":[{"name":"a"}],"containers":[{"id":"a","number":1},{"id":"b","number":1}]}`))
+	f.Add([]byte(`{"version":1,"uplinks":[null],"containers":null,"x":"\u0022"}`))
 	f.Add([]byte("\n\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		state, err := parseState(data)
@@ -292,15 +302,18 @@ func TestSaveAndRecall(t *testing.T) {
 			c.attachments = []attachment{{gsoBefore: 65536}}
 		}
 		b.reconcile()
+		if err := b.save(); err != nil {
+			rt.Fatal(err)
+		}
 		if b.uplink.reason != nil {
 			rt.Fatal(b.uplink.reason)
 		}
-		saved, err := openStore(filepath.Dir(b.store.path), "up0")
+		saved, err := openStore(filepath.Dir(b.Agent.store.path))
 		if err != nil {
 			rt.Fatal(err)
 		}
 		next := newBench(t, 100e6)
-		next.store = saved
+		next.Agent.store = saved
 		next.recall()
 		if len(next.registry.byKey) != len(b.registry.byKey) {
 			rt.Fatalf("%d of %d containers", len(next.registry.byKey), len(b.registry.byKey))
@@ -316,7 +329,7 @@ func TestSaveAndRecall(t *testing.T) {
 	// Of a source that is not asked any more, nobody would ever say that its
 	// containers are gone.
 	b := newBench(t, 100e6)
-	b.store.state = fullState()
+	b.Agent.store.state = fullState()
 	b.recall()
 	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
 		t.Errorf("recalled %v", b.registry.byKey)

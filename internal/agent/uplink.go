@@ -3,8 +3,9 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"net"
+	"time"
 
+	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
@@ -12,25 +13,62 @@ import (
 	"github.com/weir-project/weir/internal/sched/htb"
 )
 
-// uplink is the device that is shared out, with its scheduler and classifier.
+// uplink is a device that is shared out, with its scheduler and classifier,
+// and what everybody gets of it.
 type uplink struct {
+	// index is its place among the agent's uplinks.
+	index   int
 	name    string
 	ifindex int // 0 while the device is gone
+	config  UplinkConfig
 	rateBPS uint64
+	// reserveBasisPoints is the part that minimums may not claim.
+	reserveBasisPoints uint32
 	// reason says why the uplink is not shared out; nil while it is.
 	reason error
 
-	replace    bool
 	store      *store
 	tc         *kernel.TC
-	lock       net.Listener
 	backend    sched.Backend
 	classifier classifier
+	// delays measures how long packets wait; nil where the kernel cannot.
+	delays delays
+
+	host *share
+	// controlled are the shares of containers that have a class, in the order
+	// of their numbers; participants are they and the host's.
+	controlled   []*share
+	participants []*share
+	allocator    alloc.Allocator
+
+	lastLook    time.Time
+	lastTraffic time.Time
+	lastChange  time.Time
+	lastStats   time.Time
+
+	// Scratch space of the control loop.
+	competing []alloc.Container
+	classes   []sched.Class
+	offered   []uint64
+	asked     []uint16
+	stats     []sched.Stats
 }
 
 // classifier tells the packets of containers apart; *classify.Uplink is it.
 type classifier interface {
+	// OfferedBytes fills dst, indexed by number, with what each has handed to
+	// the uplink.
 	OfferedBytes(dst []uint64) error
+	// TieCgroup makes the packets of a cgroup's sockets count for number.
+	TieCgroup(path string, number uint16) error
+	// UntieCgroup forgets the cgroup of a number.
+	UntieCgroup(number uint16) error
+	Close() error
+}
+
+// delays are how long packets waited, by number; *classify.Delays is it.
+type delays interface {
+	Read(number uint16, dst *classify.Histogram) error
 	Close() error
 }
 
@@ -40,70 +78,83 @@ func (u *uplink) classifyPackets() error {
 	if err != nil {
 		return err
 	}
-	if u.classifier != nil {
-		u.classifier.Close()
-	}
+	u.closeClassifier()
 	u.classifier = classifier
+	for _, s := range u.controlled {
+		s.cgroupTied = false
+	}
+	// Without the delays all else works; `weir doctor` says why there are none.
+	if measured, err := classify.OpenDelays(classifier); err == nil {
+		u.delays = measured
+	}
+	for _, s := range u.participants {
+		s.delay = delayWindow{}
+	}
 	return nil
 }
 
-// openUplink claims the uplink. Errors say what to do: no such device, no
-// rate, a rate above the device's speed, another agent, a qdisc that somebody
-// configured.
-func openUplink(config Config, store *store) (*uplink, error) {
-	u := &uplink{name: config.Uplink, rateBPS: config.RateBPS, replace: config.Replace, store: store}
-	link, err := kernel.LinkByName(u.name)
-	if errors.Is(err, kernel.ErrNoLink) {
-		return nil, fmt.Errorf("there is no network device %q here; `ip link` lists those that there are", u.name)
+func (u *uplink) closeClassifier() {
+	if u.delays != nil {
+		u.delays.Close()
+		u.delays = nil
 	}
+	if u.classifier != nil {
+		u.classifier.Close()
+		u.classifier = nil
+	}
+}
+
+// newUplink prepares an uplink whose device may be missing yet.
+func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store *store) (*uplink, error) {
+	tc, err := kernel.OpenTC()
 	if err != nil {
 		return nil, err
+	}
+	return &uplink{
+		index: index, name: config.Name, config: config, rateBPS: config.RateBPS,
+		reserveBasisPoints: reserveBasisPoints, store: store, tc: tc,
+	}, nil
+}
+
+// open claims the uplink. Errors say what to do: no such device, no rate, a
+// rate above the device's speed, a qdisc that somebody configured.
+func (u *uplink) open() error {
+	link, err := kernel.LinkByName(u.name)
+	if errors.Is(err, kernel.ErrNoLink) {
+		return fmt.Errorf("there is no network device %q here; `ip link` lists those that there are: %w", u.name, err)
+	}
+	if err != nil {
+		return err
 	}
 	speedBPS, err := kernel.LinkSpeedBPS(u.name)
 	if err != nil {
-		return nil, err
-	}
-	switch {
-	case u.rateBPS == 0 && speedBPS == 0:
-		return nil, fmt.Errorf("%s does not report its speed: say how fast it is, e.g. --rate 100mbit", u.name)
-	case u.rateBPS == 0:
-		u.rateBPS = speedBPS
-	case speedBPS != 0 && u.rateBPS > speedBPS && !config.IgnoreLinkSpeed:
-		return nil, fmt.Errorf("the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (--ignore-link-speed if the device is wrong about itself)",
-			policy.FormatRate(u.rateBPS), u.name, policy.FormatRate(speedBPS))
-	}
-	if u.tc, err = kernel.OpenTC(); err != nil {
-		return nil, err
-	}
-	if err := u.bind(link); err != nil {
-		u.close()
-		return nil, err
-	}
-	return u, nil
-}
-
-// bind claims a device: no other agent, and no qdisc of somebody else.
-func (u *uplink) bind(link kernel.Link) error {
-	// Abstract sockets belong to the network namespace, as the device does,
-	// and go with the process: a lock that cannot be left over.
-	lock, err := net.Listen("unix", fmt.Sprintf("@weir/uplink/%d", link.Index))
-	if err != nil {
-		return fmt.Errorf("another weir agent shares out %s: stop it first", link.Name)
-	}
-	qdiscs, err := u.tc.Qdiscs(link.Index)
-	if err != nil {
-		lock.Close()
 		return err
 	}
-	if root := configuredRoot(qdiscs); root != nil && !u.replace {
-		lock.Close()
+	rateBPS := u.config.RateBPS
+	switch {
+	case rateBPS == 0 && speedBPS == 0:
+		return fmt.Errorf("%s does not report its speed: say how fast it is, e.g. --rate 100mbit", u.name)
+	case rateBPS == 0:
+		rateBPS = speedBPS
+	case speedBPS != 0 && rateBPS > speedBPS && !u.config.IgnoreLinkSpeed:
+		return fmt.Errorf("the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (--ignore-link-speed if the device is wrong about itself)",
+			policy.FormatRate(rateBPS), u.name, policy.FormatRate(speedBPS))
+	}
+	u.rateBPS = rateBPS
+	return u.bind(link)
+}
+
+// bind takes a device, unless it has a qdisc of somebody else.
+func (u *uplink) bind(link kernel.Link) error {
+	qdiscs, err := u.tc.Qdiscs(link.Index)
+	if err != nil {
+		return err
+	}
+	if root := configuredRoot(qdiscs); root != nil && !u.config.Replace {
 		return fmt.Errorf("%s carries a %s qdisc (%s) that somebody configured: with --replace it is put aside, and `weir down` puts it back",
 			link.Name, root.Options.Kind(), root.Handle)
 	}
-	if u.lock != nil {
-		u.lock.Close()
-	}
-	u.lock, u.ifindex, u.name = lock, link.Index, link.Name
+	u.ifindex, u.name = link.Index, link.Name
 	u.backend = htb.New(u.tc, link.Index)
 	return nil
 }
@@ -123,6 +174,24 @@ func configuredRoot(qdiscs []kernel.Qdisc) *kernel.Qdisc {
 	return nil
 }
 
+// limitPackets limits what sockets of the host, and of containers in its
+// network, hand to the device at once to what its rate can take.
+func (u *uplink) limitPackets() error {
+	link, err := kernel.LinkByIndex(u.ifindex)
+	if err != nil {
+		return err
+	}
+	saved := u.store.uplink(u.name)
+	if saved.GSOMaxBytes == 0 {
+		saved.GSOMaxBytes = link.GSOMaxBytes
+	}
+	want := min(sched.LinkPacketBytes(u.rateBPS), saved.GSOMaxBytes)
+	if link.GSOMaxBytes == want {
+		return nil
+	}
+	return kernel.SetGSOMaxBytes(u.ifindex, want)
+}
+
 // adopt takes over a scheduler and classifier that an earlier agent left, and
 // reports whether there were any.
 func (u *uplink) adopt() (bool, error) {
@@ -136,7 +205,7 @@ func (u *uplink) adopt() (bool, error) {
 
 // install puts the scheduler and the classifier on the device, the scheduler
 // first: a class must be there before packets name it.
-func (u *uplink) install(tree sched.Tree) error {
+func (u *uplink) install() error {
 	qdiscs, err := u.tc.Qdiscs(u.ifindex)
 	if err != nil {
 		return err
@@ -146,7 +215,7 @@ func (u *uplink) install(tree sched.Tree) error {
 		if err != nil {
 			return fmt.Errorf("put the %s qdisc of %s aside: %w", root.Options.Kind(), u.name, err)
 		}
-		u.store.state.Replaced = saved
+		u.store.uplink(u.name).Replaced = saved
 		if err := u.store.save(); err != nil {
 			return err
 		}
@@ -154,7 +223,7 @@ func (u *uplink) install(tree sched.Tree) error {
 			return fmt.Errorf("put the %s qdisc of %s aside: %w", root.Options.Kind(), u.name, err)
 		}
 	}
-	err = u.backend.Apply(tree)
+	err = u.backend.Apply(u.tree())
 	if err == nil {
 		err = u.classifyPackets()
 	}
@@ -178,16 +247,15 @@ func (u *uplink) verify() error {
 
 func (u *uplink) lost() bool { return u.ifindex == 0 }
 
+// apply brings the scheduler to the plan. A failure is not the end: it is
+// shown, and the next check tries again.
+func (u *uplink) apply() error {
+	u.reason = u.backend.Apply(u.tree())
+	return u.reason
+}
+
 func (u *uplink) lose(reason error) {
-	if u.classifier != nil {
-		u.classifier.Close()
-		u.classifier = nil
-	}
-	if u.lock != nil {
-		// The device may come back with the index it had.
-		u.lock.Close()
-		u.lock = nil
-	}
+	u.closeClassifier()
 	u.ifindex, u.reason = 0, reason
 }
 
@@ -197,8 +265,9 @@ func (u *uplink) follow() error {
 	if !u.lost() {
 		link, err := kernel.LinkByIndex(u.ifindex)
 		if err == nil && link.Name != u.name {
+			err = u.store.rename(u.name, link.Name)
 			u.name = link.Name
-			return u.store.rename(u.name)
+			return err
 		}
 		if err == nil {
 			return nil
@@ -208,12 +277,10 @@ func (u *uplink) follow() error {
 		}
 		u.lose(fmt.Errorf("%s is gone; it is shared out again when it comes back", u.name))
 	}
-	link, err := kernel.LinkByName(u.name)
-	if err != nil {
-		return err
-	}
-	if err := u.bind(link); err != nil {
-		u.reason = err
+	if err := u.open(); err != nil {
+		if !errors.Is(err, kernel.ErrNoLink) {
+			u.reason = err
+		}
 		return err
 	}
 	u.reason = nil
@@ -222,11 +289,6 @@ func (u *uplink) follow() error {
 
 // close lets go of the device without changing it.
 func (u *uplink) close() {
-	if u.classifier != nil {
-		u.classifier.Close()
-	}
-	if u.lock != nil {
-		u.lock.Close()
-	}
+	u.closeClassifier()
 	u.tc.Close()
 }

@@ -1,10 +1,6 @@
 package agent
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"os"
 	"testing"
 
 	"github.com/weir-project/weir/internal/kernel"
@@ -32,27 +28,4 @@ func TestConfiguredRoot(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, got)
 		}
 	}
-}
-
-// A device that goes and comes back may have the index that it had: nothing of
-// the old claim may be left.
-func TestLoseGivesUpTheClaim(t *testing.T) {
-	name := fmt.Sprintf("@weir/test/%d", os.Getpid())
-	claim := func() net.Listener {
-		t.Helper()
-		lock, err := net.Listen("unix", name)
-		if err != nil {
-			t.Fatalf("claim: %v", err)
-		}
-		return lock
-	}
-	u := &uplink{ifindex: 3, classifier: &fakeClassifier{}, lock: claim()}
-	gone := errors.New("up0 is gone")
-	for range 2 {
-		u.lose(gone)
-		if !u.lost() || !errors.Is(u.reason, gone) || u.classifier != nil {
-			t.Errorf("lost: %+v", u)
-		}
-	}
-	claim().Close()
 }

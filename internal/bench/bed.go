@@ -21,7 +21,15 @@ const (
 	basePort = 5201
 	echoPort = basePort - 1
 
-	toolTimeout  = 20 * time.Second
+	// maxBedContainers is what a bridge has ports for (BR_MAX_PORTS is 1024)
+	// and the test bed addresses.
+	maxBedContainers = 1000
+
+	toolTimeout = 20 * time.Second
+	// ethernetMTUBytes is how long an IP packet on the link may be.
+	ethernetMTUBytes    = 1500
+	ethernetHeaderBytes = 14
+
 	engineImage  = "weir-bench"
 	binaryInside = "/bin/weir"
 )
@@ -33,23 +41,31 @@ type bed struct {
 	engine *testbed.Engine // nil: containers are network namespaces
 	sink   *traffic.Sink
 	echo   *traffic.Echo
-	// namespaces are the containers made so far without an engine; cases
-	// share them.
-	namespaces []*testbed.NetContainer
+	// namespaces are the containers made so far without an engine, by mode;
+	// cases share them.
+	namespaces map[testbed.Mode][]*testbed.NetContainer
 }
 
 // placed is a container of a case on the bed.
 type placed struct {
 	Container
 	NetNSPath string
-	Address   netip.Addr
+	// CgroupPath is the container's cgroup where that is what tells it from
+	// the host: in host mode. Otherwise it is empty.
+	CgroupPath string
+	// Address is the container's, PeerAddress the neighbour's on the same
+	// network, MTUBytes how long an IP packet between them may be.
+	Address, PeerAddress netip.Addr
+	MTUBytes             int
 	// ID is the engine's; empty without one.
 	ID string
+	// enter calls a function so that sockets it makes are the container's.
+	enter func(func() error) error
 }
 
-// newBed builds the bed for cases of up to maxContainers containers.
-func newBed(ctx context.Context, options Options, maxContainers int) (b *bed, err error) {
-	b = &bed{}
+// newBed builds the bed for cases that send to up to so many ports.
+func newBed(ctx context.Context, options Options, ports int) (b *bed, err error) {
+	b = &bed{namespaces: map[testbed.Mode][]*testbed.NetContainer{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("build the test bed: %w", err), b.close())
@@ -59,7 +75,7 @@ func newBed(ctx context.Context, options Options, maxContainers int) (b *bed, er
 		return b, err
 	}
 	err = testbed.InNetNS(b.host.PeerNetNSPath(), func() (err error) {
-		if b.sink, err = traffic.NewSink(basePort, maxContainers); err != nil {
+		if b.sink, err = traffic.NewSink(basePort, ports); err != nil {
 			return err
 		}
 		b.echo, err = traffic.NewEcho(echoPort)
@@ -120,29 +136,38 @@ func (b *bed) place(ctx context.Context, c Case) (containers []placed, remove fu
 			return nil, remove, errors.Join(err, remove())
 		}
 		containers = append(containers, placed{
-			Container: one,
-			NetNSPath: started.NetNSPath(),
-			Address:   started.Addresses["bridge"],
-			ID:        started.ID,
+			Container:   one,
+			NetNSPath:   started.NetNSPath(),
+			Address:     started.Addresses["bridge"],
+			PeerAddress: b.host.PeerAddr,
+			MTUBytes:    ethernetMTUBytes,
+			ID:          started.ID,
+			enter:       func(fn func() error) error { return testbed.InNetNS(started.NetNSPath(), fn) },
 		})
 	}
 	return containers, remove, nil
 }
 
 func (b *bed) placeNamespaces(ctx context.Context, c Case) ([]placed, error) {
+	mode := c.mode()
 	var containers []placed
 	for i, one := range c.Containers {
-		if i == len(b.namespaces) {
-			made, err := b.host.AddContainer(ctx, one.Name)
+		if i == len(b.namespaces[mode]) {
+			made, err := b.host.AddContainerMode(ctx, one.Name, mode)
 			if err != nil {
 				return nil, err
 			}
-			b.namespaces = append(b.namespaces, made)
+			b.namespaces[mode] = append(b.namespaces[mode], made)
 		}
+		made := b.namespaces[mode][i]
 		containers = append(containers, placed{
-			Container: one,
-			NetNSPath: b.namespaces[i].NetNSPath(),
-			Address:   b.namespaces[i].Addr,
+			Container:   one,
+			NetNSPath:   made.NetNSPath(),
+			CgroupPath:  made.CgroupPath(),
+			Address:     made.Addr,
+			PeerAddress: made.PeerAddr,
+			MTUBytes:    made.MTUBytes,
+			enter:       made.Enter,
 		})
 	}
 	return containers, nil
@@ -157,8 +182,17 @@ func labels(c Container) map[string]string {
 	if c.MaxBPS > 0 {
 		labels["weir.max"] = policy.FormatRate(c.MaxBPS)
 	}
+	if c.Priority > 0 {
+		labels["weir.priority"] = strconv.FormatUint(uint64(c.Priority), 10)
+	}
+	if c.LatencyMS > 0 {
+		labels["weir.latency"] = formatLatency(c.LatencyMS)
+	}
 	return labels
 }
+
+// formatLatency spells milliseconds as labels and flags do.
+func formatLatency(ms float64) string { return strconv.FormatFloat(ms, 'f', -1, 64) + "ms" }
 
 // newMeter starts to count at the neighbour.
 func (b *bed) newMeter(containers, bins int, binWidth time.Duration) (m *meter.Meter, err error) {
@@ -177,9 +211,9 @@ func (b *bed) newMeter(containers, bins int, binWidth time.Duration) (m *meter.M
 
 // newSender makes a sender in container number i for a load.
 func (b *bed) newSender(ctx context.Context, c Case, containers []placed, i int, overload float64) (s *traffic.Sender, err error) {
-	load := containers[i].Load
+	load, to := containers[i].Load, containers[i].PeerAddress
 	options := traffic.SenderOptions{
-		Target:          netip.AddrPortFrom(b.host.PeerAddr, basePort+uint16(i)),
+		Target:          netip.AddrPortFrom(to, basePort+uint16(i)),
 		Protocol:        load.Protocol,
 		Connections:     load.Connections,
 		PayloadBytes:    load.PayloadBytes,
@@ -191,7 +225,11 @@ func (b *bed) newSender(ctx context.Context, c Case, containers []placed, i int,
 		// it would take the CPU from everyone else.
 		options.RateBPS = uint64(overload * float64(c.LinkBPS))
 	}
-	err = testbed.InNetNS(containers[i].NetNSPath, func() (err error) {
+	if load.Protocol == traffic.UDP && load.PayloadBytes == 0 {
+		headerBytes := traffic.WireBytesUDP(to, 0) - ethernetHeaderBytes
+		options.PayloadBytes = containers[i].MTUBytes - headerBytes
+	}
+	err = containers[i].enter(func() (err error) {
 		s, err = traffic.NewSender(ctx, options)
 		return err
 	})
@@ -203,8 +241,8 @@ func (b *bed) newSender(ctx context.Context, c Case, containers []placed, i int,
 
 // newPinger makes a pinger in a container.
 func (b *bed) newPinger(from placed) (p *traffic.Pinger, err error) {
-	err = testbed.InNetNS(from.NetNSPath, func() (err error) {
-		p, err = traffic.NewPinger(traffic.PingOptions{Target: netip.AddrPortFrom(b.host.PeerAddr, echoPort)})
+	err = from.enter(func() (err error) {
+		p, err = traffic.NewPinger(traffic.PingOptions{Target: netip.AddrPortFrom(from.PeerAddress, echoPort)})
 		return err
 	})
 	return p, err

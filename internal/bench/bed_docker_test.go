@@ -23,6 +23,7 @@ func TestSuiteRunsInDocker(t *testing.T) {
 		Only:       regexp.MustCompile(`figure 10: max 10,10$`),
 		Docker:     true,
 		Overload:   1.5,
+		Containers: 1,
 		WeirBinary: os.Args[0], // anything: no container runs it here
 		CacheDir:   t.TempDir(),
 		Progress:   io.Discard,

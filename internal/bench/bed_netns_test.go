@@ -23,6 +23,7 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 		Peers:      []string{PeerNone, PeerHTB},
 		Only:       regexp.MustCompile(`figure 7: weights 1:2:3|figure 10: max 10,10,15,25|table 1: idle`),
 		Overload:   1.5,
+		Containers: 1,
 		WeirBinary: os.Args[0],
 		CacheDir:   t.TempDir(),
 		Progress:   io.Discard,

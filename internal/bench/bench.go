@@ -3,7 +3,7 @@
 //
 // A suite is a table of cases (case.go): a link, containers with policies and
 // what they send. One runner puts every peer (peer.go) into every case, peers
-// interleaved, so that a disturbance of the machine hits all of them alike.
+// and cases interleaved, so that a disturbance of the machine hits all alike.
 // What counts is what the neighbour receives: bytes on the wire, counted by a
 // BPF program in its network namespace (package meter). The ideal is
 // alloc.Allocate over the containers that are sending, for the link's
@@ -39,9 +39,11 @@ type Options struct {
 	Peers []string
 	// Only selects cases by "group: name"; nil means all.
 	Only *regexp.Regexp
-	// Docker runs containers in a private Docker engine; otherwise they are
-	// network namespaces.
+	// Docker runs containers in a private Docker engine; otherwise, and in some
+	// suites always, they are network namespaces.
 	Docker bool
+	// Containers is how many the agent has in the suite about it.
+	Containers int
 	// Overload is how many times the link's rate a UDP sender without a rate
 	// of its own sends.
 	Overload float64
@@ -59,24 +61,49 @@ type Options struct {
 	Progress io.Writer
 }
 
-// suites are the tables of cases by name.
-var suites = map[string]func(Options) []Case{
-	"qcon":     qconSuite,
-	"accuracy": accuracySuite,
-	"reaction": reactionSuite,
-	"cap":      capSuite,
-	"cost":     costSuite,
+// suite is a table of cases.
+type suite struct {
+	name  string
+	cases func(Options) []Case
+	// bare suites always use network namespaces: they need modes or numbers of
+	// containers that an engine does not easily offer.
+	bare bool
+}
+
+var suites = []suite{
+	{name: "qcon", cases: qconSuite},
+	{name: "cntc", cases: cntcSuite, bare: true},
+	{name: "accuracy", cases: accuracySuite},
+	{name: "reaction", cases: reactionSuite},
+	{name: "cap", cases: capSuite},
+	{name: "cost", cases: costSuite},
+	{name: "agent", cases: agentSuite, bare: true},
 }
 
 // SuiteNames lists all suites.
-func SuiteNames() []string { return []string{"qcon", "accuracy", "reaction", "cap", "cost"} }
+func SuiteNames() []string {
+	names := make([]string, len(suites))
+	for i, one := range suites {
+		names[i] = one.name
+	}
+	return names
+}
+
+// suite is the one that the options name.
+func (o Options) suite() (suite, error) {
+	i := slices.IndexFunc(suites, func(s suite) bool { return s.name == o.Suite })
+	if i < 0 {
+		return suite{}, fmt.Errorf("unknown suite %q: choose from %s", o.Suite, strings.Join(SuiteNames(), ", "))
+	}
+	return suites[i], nil
+}
 
 // Cases are the cases that the options select. It fails for options that make
 // no sense, before anything is started.
 func (o Options) Cases() ([]Case, error) {
-	build, ok := suites[o.Suite]
-	if !ok {
-		return nil, fmt.Errorf("unknown suite %q: choose from %s", o.Suite, strings.Join(SuiteNames(), ", "))
+	table, err := o.suite()
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range o.Peers {
 		if !slices.Contains(PeerNames(), name) {
@@ -88,8 +115,10 @@ func (o Options) Cases() ([]Case, error) {
 		return nil, errors.New("rounds and duration must be positive, the warm-up not negative")
 	case o.Overload <= 1:
 		return nil, errors.New("an overload of 1 or less does not fill the link with UDP")
+	case o.Containers < 1 || o.Containers > maxBedContainers:
+		return nil, fmt.Errorf("the number of containers must be 1 to %d", maxBedContainers)
 	}
-	cases := slices.DeleteFunc(build(o), func(c Case) bool {
+	cases := slices.DeleteFunc(table.cases(o), func(c Case) bool {
 		return o.Only != nil && !o.Only.MatchString(c.ID())
 	})
 	if len(cases) == 0 {
@@ -105,13 +134,16 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	maxContainers := 0
+	if table, err := options.suite(); err == nil && table.bare {
+		options.Docker = false
+	}
+	ports := 0
 	for _, c := range cases {
-		maxContainers = max(maxContainers, len(c.Containers))
+		ports = max(ports, c.ports())
 	}
 
 	started := time.Now()
-	b, err := newBed(ctx, options, maxContainers)
+	b, err := newBed(ctx, options, ports)
 	if err != nil {
 		return report, err
 	}
@@ -120,17 +152,19 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 		Suite: options.Suite, Command: options.Command, StartedAt: started,
 		Environment: environment(ctx, b),
 		DurationS:   options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Repeat: options.Repeat,
-		Skipped: map[string]string{},
 	}
-	r := &runner{options: options, bed: b, progress: newProgress(options, cases)}
+	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
 	r.peers, report.Skipped = makePeers(ctx, options, cases)
-	for _, c := range cases {
-		results, err := r.runCase(ctx, c)
-		if err != nil {
-			return report, fmt.Errorf("case %q: %w", c.ID(), err)
+	// Rounds are outermost: what disturbs the machine for a while disturbs
+	// one round of some cases, not all rounds of one.
+	for round := range options.Repeat {
+		for i, c := range cases {
+			if err := r.runCase(ctx, i, c, round); err != nil {
+				return report, fmt.Errorf("case %q: %w", c.ID(), err)
+			}
 		}
-		report.Results = append(report.Results, results...)
 	}
+	report.Results = r.results(cases)
 	report.TookSeconds = time.Since(started).Seconds()
 	report.Verdicts = verdicts(report.Results)
 	return report, nil
@@ -167,47 +201,69 @@ type runner struct {
 	bed      *bed
 	peers    []namedPeer
 	progress *progress
+	observed map[runKey]*outcomes
 }
 
-// runCase runs one case with all its peers, in rounds.
-func (r *runner) runCase(ctx context.Context, c Case) (results []CaseResult, err error) {
+// runKey is a case, by its place, with a peer.
+type runKey struct {
+	number int
+	peer   string
+}
+
+// outcomes are what came of all rounds of a case with a peer.
+type outcomes struct {
+	seen    []observation
+	failure error // the last one
+}
+
+// runCase runs one round of a case with all its peers.
+func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (err error) {
 	containers, remove, err := r.bed.place(ctx, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-
-	observed := map[string][]observation{}
-	failed := map[string]error{}
-	for round := range r.options.Repeat {
-		for _, one := range r.peers {
-			if !c.takesPart(one.name) {
-				continue
-			}
-			r.progress.run(c, one.name, round)
-			seen, err := r.runOnce(ctx, c, one.peer, containers)
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			if err != nil {
-				r.progress.failed(err)
-				failed[one.name] = err
-				continue
-			}
-			observed[one.name] = append(observed[one.name], seen)
-		}
-	}
 	for _, one := range r.peers {
 		if !c.takesPart(one.name) {
 			continue
 		}
-		result := summarise(c, one.name, observed[one.name])
-		if err := failed[one.name]; err != nil {
-			result.Failure = err.Error()
+		r.progress.run(c, one.name, round)
+		seen, err := r.runOnce(ctx, c, one.peer, containers)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		results = append(results, result)
+		key := runKey{number, one.name}
+		if r.observed[key] == nil {
+			r.observed[key] = &outcomes{}
+		}
+		if err != nil {
+			r.progress.failed(err)
+			r.observed[key].failure = err
+			continue
+		}
+		r.observed[key].seen = append(r.observed[key].seen, seen)
 	}
-	return results, nil
+	return nil
+}
+
+// results summarises all that was observed.
+func (r *runner) results(cases []Case) []CaseResult {
+	var results []CaseResult
+	for i, c := range cases {
+		for _, one := range r.peers {
+			found := r.observed[runKey{i, one.name}]
+			if found == nil {
+				continue
+			}
+			result := summarise(c, one.name, found.seen)
+			if found.failure != nil {
+				result.Failure = found.failure.Error()
+			}
+			results = append(results, result)
+		}
+	}
+	compare(cases, results)
+	return results
 }
 
 func (r *runner) runOnce(ctx context.Context, c Case, p peer, containers []placed) (seen observation, err error) {

@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"time"
 
+	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/internal/traffic"
 )
 
@@ -13,6 +15,8 @@ type Case struct {
 	Group string
 	// Name tells a case from the others of its group.
 	Name string
+	// Mode is how the containers are attached; empty means bridge.
+	Mode testbed.Mode
 	// LinkBPS is the link's rate in bits per second on the wire (L2 frames
 	// without FCS, what tc counts); 0 is a link that only the CPU limits.
 	LinkBPS    uint64
@@ -22,12 +26,27 @@ type Case struct {
 	// Length overrides the run's duration for cases with a script; such a
 	// case has no warm-up.
 	Length time.Duration
+	// MinDuration is the least that must be counted for the result to mean
+	// something, however short the user wants it.
+	MinDuration time.Duration
 	// Measures says what the case is about.
 	Measures Measures
 	// Peers are the peers that take part; nil means the usual ones.
 	Peers []string
+	// Baseline names the case of the same group that this one is compared
+	// with, peer by peer.
+	Baseline string
+	// Rigid keeps containers of the peer tc to the rates set by hand: nothing
+	// is borrowed.
+	Rigid bool
+	// MaxLatencyMS is the target for Weir's 99th percentile of round trips,
+	// above the baseline's where there is one; 0 for none.
+	MaxLatencyMS float64
 	// PaperLatencyMS is the paper's latency by peer, in milliseconds.
 	PaperLatencyMS map[string]float64
+	// PaperOverhead is what the paper found a peer to lose against none, as a
+	// fraction.
+	PaperOverhead map[string]float64
 }
 
 // Measures selects what is computed from a run of a case.
@@ -40,6 +59,9 @@ const (
 	MeasureReaction                       // time to the new allocation after each change
 	MeasureCost                           // CPU time and packets per second
 	MeasureLatency                        // round trips of the first container
+	MeasureTrace                          // shares from change to change, and rates over time
+	MeasureOverhead                       // what is lost against none: round trips, or else bandwidth
+	MeasureAgent                          // what the agent takes for itself
 )
 
 func (m Measures) has(other Measures) bool { return m&other != 0 }
@@ -47,14 +69,42 @@ func (m Measures) has(other Measures) bool { return m&other != 0 }
 // Container is a container of a case.
 type Container struct {
 	Name string
+	Policy
+	Load  Load
+	Paper Paper
+}
+
+// Policy is what is asked for a container.
+type Policy struct {
 	// Weight is the relative share; MinBPS and MaxBPS are the floor and the
 	// ceiling in bits per second, 0 for none.
 	Weight         uint32
 	MinBPS, MaxBPS uint64
-	Load           Load
-	// PaperMbps is what the paper's text says the container got, in Mbit/s;
-	// 0 where it gives no number.
-	PaperMbps float64
+	// Priority says who is first with what others leave idle, higher first.
+	Priority uint32
+	// LatencyMS bounds the queueing delay, in milliseconds; 0 for no bound.
+	LatencyMS float64
+}
+
+// Paper is what a paper says a container got, in bits per second: by peer, or
+// for every peer under anyPeer, and then by phase of the case (one, unless it
+// is a trace). 0 and what is missing mean that it gives no number.
+type Paper map[string][]float64
+
+// anyPeer stands for all peers: the number of the paper's own system, where
+// that is none of them.
+const anyPeer = ""
+
+// bps is the paper's number, or nil.
+func (p Paper) bps(peer string, phase int) *float64 {
+	numbers, ok := p[peer]
+	if !ok {
+		numbers = p[anyPeer]
+	}
+	if phase >= len(numbers) || numbers[phase] == 0 {
+		return nil
+	}
+	return &numbers[phase]
 }
 
 // Load is what a container sends.
@@ -83,14 +133,27 @@ type Interval struct{ From, Until time.Duration }
 
 // Change is a new policy for a container, at a time from the start of a run.
 type Change struct {
-	At             time.Duration
-	Container      int // index in Case.Containers
-	Weight         uint32
-	MinBPS, MaxBPS uint64
+	At        time.Duration
+	Container int // index in Case.Containers
+	Policy
 }
+
+// mode is how the containers of the case are attached.
+func (c Case) mode() testbed.Mode { return cmp.Or(c.Mode, testbed.ModeBridge) }
 
 // ID names a case within a suite.
 func (c Case) ID() string { return c.Group + ": " + c.Name }
+
+// ports is how many ports of the neighbour the case needs.
+func (c Case) ports() int {
+	count := 1
+	for i, one := range c.Containers {
+		if one.Load.Protocol != "" {
+			count = i + 1
+		}
+	}
+	return count
+}
 
 // activeAt says whether the container sends at a time.
 func (l Load) activeAt(at time.Duration) bool {
@@ -113,8 +176,7 @@ func (c Case) policiesAt(at time.Duration) []Container {
 	containers := append([]Container(nil), c.Containers...)
 	for _, change := range c.Changes {
 		if change.At <= at {
-			one := &containers[change.Container]
-			one.Weight, one.MinBPS, one.MaxBPS = change.Weight, change.MinBPS, change.MaxBPS
+			containers[change.Container].Policy = change.Policy
 		}
 	}
 	return containers

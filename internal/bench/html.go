@@ -120,7 +120,8 @@ func (r Report) shareChart(group string) barChart {
 	c := barChart{title: group + ": shares", unit: "Mbit/s", series: append([]series{{"paper", lightGrey}, {"ideal", darkGrey}}, coloured(peers)...)}
 	for _, key := range r.cases() {
 		results := r.of(key)
-		if key.group != group || len(results) == 0 || len(results[0].Shares) == 0 || len(results[0].Shares) > maxRowsPerCase {
+		if key.group != group || len(results) == 0 || len(results[0].Shares) == 0 ||
+			results[0].Series != nil || results[0].crowded() {
 			continue
 		}
 		panel := barPanel{title: key.name}
@@ -180,8 +181,12 @@ func (c CaseResult) seriesChart() lineChart {
 		}
 		chart.values = append(chart.values, values)
 	}
-	for _, reaction := range c.Reactions {
-		chart.marksMS = append(chart.marksMS, reaction.AtMS)
+	for _, step := range c.Series.Ideal {
+		level := levels{fromMS: step.AtMS}
+		for _, bps := range step.RateBPS {
+			level.values = append(level.values, float64(bps)/1e6)
+		}
+		chart.levels = append(chart.levels, level)
 	}
 	return chart
 }

@@ -11,7 +11,7 @@ import (
 const pingBPS = 100 * (ethernetIPv4UDPBytes + 64) * 8
 
 // ethernetIPv4UDPBytes are the headers of a datagram.
-const ethernetIPv4UDPBytes = 14 + 20 + 8
+const ethernetIPv4UDPBytes = ethernetHeaderBytes + 20 + 8
 
 // ideal is what each container should get at a time of a run, in bits per
 // second on the wire: the ideal allocation of the link's configured rate to
@@ -20,28 +20,43 @@ func (c Case) ideal(at time.Duration) []uint64 {
 	if c.LinkBPS == 0 {
 		return nil
 	}
-	containers := make([]alloc.Container, 0, len(c.Containers))
+	containers := c.competitors(at)
+	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
+}
+
+// entitled is what each container can always have, whoever sends.
+func (c Case) entitled(at time.Duration) []uint64 {
+	return alloc.Entitle(c.LinkBPS, c.competitors(at))
+}
+
+// competitors are the containers with what they ask for and send at a time.
+func (c Case) competitors(at time.Duration) []alloc.Container {
+	competitors := make([]alloc.Container, 0, len(c.Containers))
 	for i, one := range c.policiesAt(at) {
 		competitor := one.competitor()
 		switch {
-		case i == 0 && c.Measures.has(MeasureLatency):
-			competitor.DemandBPS = pingBPS
 		case !one.Load.activeAt(at):
+			if i == 0 && c.Measures.has(MeasureLatency) {
+				competitor.DemandBPS = pingBPS
+			}
 		case one.Load.RateBPS > 0:
 			competitor.DemandBPS = one.Load.RateBPS
 		default:
 			competitor.DemandBPS = alloc.Unlimited
 		}
-		containers = append(containers, competitor)
+		competitors = append(competitors, competitor)
 	}
-	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
+	return competitors
 }
 
-// competitor is the container's policy, with no demand.
-func (c Container) competitor() alloc.Container {
-	competitor := alloc.Container{Weight: c.Weight, FloorBPS: c.MinBPS, CeilingBPS: alloc.Unlimited}
-	if c.MaxBPS > 0 {
-		competitor.CeilingBPS = c.MaxBPS
+// competitor is a container with the policy and no demand. The bound on latency
+// is no part of it: it orders packets and changes no share.
+func (p Policy) competitor() alloc.Container {
+	competitor := alloc.Container{
+		Weight: p.Weight, FloorBPS: p.MinBPS, CeilingBPS: alloc.Unlimited, Priority: p.Priority,
+	}
+	if p.MaxBPS > 0 {
+		competitor.CeilingBPS = p.MaxBPS
 	}
 	return competitor
 }
@@ -65,6 +80,6 @@ func (c Case) changeTimes() []time.Duration {
 	slices.Sort(times)
 	times = slices.Compact(times)
 	return slices.DeleteFunc(times, func(at time.Duration) bool {
-		return !slices.ContainsFunc(c.Containers, func(one Container) bool { return one.Load.activeAt(at) })
+		return c.Length > 0 && at >= c.Length || !slices.ContainsFunc(c.Containers, func(one Container) bool { return one.Load.activeAt(at) })
 	})
 }

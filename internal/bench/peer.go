@@ -10,7 +10,9 @@ import (
 // The names of the peers.
 const (
 	PeerNone          = "none"
+	PeerFIFO          = "fifo"
 	PeerHTB           = "htb"
+	PeerTC            = "tc"
 	PeerCNI           = "cni-bandwidth"
 	PeerCNIContainerd = "cni-bandwidth-containerd"
 	PeerWeir          = "weir"
@@ -21,7 +23,7 @@ var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
 
 // PeerNames lists all peers, in the order of reports.
 func PeerNames() []string {
-	return []string{PeerNone, PeerHTB, PeerCNI, PeerCNIContainerd, PeerWeir}
+	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerWeir}
 }
 
 // peer is a way to share the link.
@@ -42,6 +44,10 @@ func newPeer(ctx context.Context, name string, options Options) (peer, error) {
 		return fifo{}, nil
 	case PeerHTB:
 		return htb{}, nil
+	case PeerFIFO:
+		return fifo{always: true}, nil
+	case PeerTC:
+		return htb{plain: true}, nil
 	case PeerCNI, PeerCNIContainerd:
 		return newCNI(ctx, options, name == PeerCNIContainerd)
 	case PeerWeir:

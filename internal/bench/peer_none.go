@@ -17,17 +17,27 @@ const (
 // the link itself, since a veth pair is as fast as the CPU; its queue is the
 // one every interface has, and it sends whole frames at line rate as a network
 // card does.
-type fifo struct{ static }
+type fifo struct {
+	static
+	// always is a queue also where the link has no rate. A veth pair has none
+	// by default, not even a lock; a network card has, so this is what control
+	// of a card should be compared with.
+	always bool
+}
 
-func (fifo) apply(ctx context.Context, b *bed, c Case, _ []placed) error {
-	if c.LinkBPS == 0 {
+func (f fifo) apply(ctx context.Context, b *bed, c Case, _ []placed) error {
+	qdisc := []string{"pfifo", "limit", strconv.Itoa(fifoPackets)}
+	if c.LinkBPS > 0 {
+		qdisc = []string{
+			"tbf", "rate", tcRate(c.LinkBPS),
+			"burst", strconv.FormatUint(burstBytes(c.LinkBPS), 10),
+			"limit", strconv.Itoa(fifoPackets * frameBytes),
+		}
+	} else if !f.always {
 		return nil
 	}
-	err := b.onHost(ctx, "tc", "qdisc", "replace", "dev", b.host.UplinkName, "root", "handle", "1:", "tbf",
-		"rate", tcRate(c.LinkBPS),
-		"burst", strconv.FormatUint(burstBytes(c.LinkBPS), 10),
-		"limit", strconv.Itoa(fifoPackets*frameBytes))
-	if err != nil {
+	args := append([]string{"qdisc", "replace", "dev", b.host.UplinkName, "root", "handle", "1:"}, qdisc...)
+	if err := b.onHost(ctx, "tc", args...); err != nil {
 		return fmt.Errorf("limit the link: %w", err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,12 +17,13 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/server"
 )
 
 const (
-	agentStartTimeout = 15 * time.Second
+	agentStartTimeout = time.Minute
 	agentPollInterval = 20 * time.Millisecond
-	agentStopTimeout  = 10 * time.Second
+	agentStopTimeout  = 30 * time.Second
 )
 
 // weir is the program itself, as a user runs it: an agent in the host's
@@ -36,8 +36,10 @@ type weir struct {
 	// Of the agent that runs.
 	dir    string
 	agent  *exec.Cmd
+	client *server.Client
 	ended  chan error
 	stderr bytes.Buffer
+	start  time.Duration // until all containers were in place
 }
 
 func newWeir(options Options) (*weir, error) {
@@ -72,24 +74,35 @@ func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) (
 	} else {
 		args = append(args, "--docker", "none")
 	}
+	w.client = server.NewClient(w.socket())
 	w.stderr.Reset()
 	w.agent = b.host.Command(context.WithoutCancel(ctx), w.binary, append(args, w.args...)...)
 	w.agent.Stderr = &w.stderr
+	started := time.Now()
 	if err := w.agent.Start(); err != nil {
 		w.agent = nil
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	w.ended = make(chan error, 1)
 	go func() { w.ended <- w.agent.Wait() }()
-	return w.awaitReady(ctx, containers)
+	err = w.awaitReady(ctx, containers)
+	w.start = time.Since(started)
+	return err
 }
+
+// pid implements process. nsenter has become the agent by exec.
+func (w *weir) pid() int { return w.agent.Process.Pid }
+
+// startTime implements process.
+func (w *weir) startTime() time.Duration { return w.start }
 
 // writeAgentConfig writes what the agent cannot learn from an engine. JSON is
 // YAML.
 func writeAgentConfig(path string, b *bed, containers []placed) error {
 	type entry struct {
 		Name   string            `json:"name"`
-		NetNS  string            `json:"netns"`
+		NetNS  string            `json:"netns,omitempty"`
+		Cgroup string            `json:"cgroup,omitempty"`
 		Labels map[string]string `json:"labels"`
 	}
 	var config struct {
@@ -97,7 +110,11 @@ func writeAgentConfig(path string, b *bed, containers []placed) error {
 	}
 	if b.engine == nil {
 		for _, one := range containers {
-			config.Containers = append(config.Containers, entry{one.Name, one.NetNSPath, labels(one.Container)})
+			listed := entry{Name: one.Name, NetNS: one.NetNSPath, Labels: labels(one.Container)}
+			if one.CgroupPath != "" {
+				listed.NetNS, listed.Cgroup = "", one.CgroupPath
+			}
+			config.Containers = append(config.Containers, listed)
 		}
 	}
 	text, err := json.Marshal(config)
@@ -124,7 +141,9 @@ func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
 			w.agent = nil
 			return errors.Join(fmt.Errorf("the agent ended: %s", w.lastWords()), ended)
 		case <-ctx.Done():
-			return fmt.Errorf("the agent does not control %s: %w: %s", strings.Join(missing, ", "), errors.Join(ctx.Err(), err), w.lastWords())
+			some := strings.Join(missing[:min(len(missing), 5)], ", ")
+			return fmt.Errorf("the agent does not control %d containers, such as %s: %w: %s",
+				len(missing), some, errors.Join(ctx.Err(), err), w.lastWords())
 		case <-time.After(agentPollInterval):
 		}
 	}
@@ -133,22 +152,22 @@ func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
 // missing lists the containers that the agent does not control as asked, and
 // its reasons.
 func (w *weir) missing(ctx context.Context, containers []placed) ([]string, error) {
-	out, err := output(exec.CommandContext(ctx, w.binary, "ps", "-o", "json", "--socket", w.socket()))
+	list, err := w.client.Containers(ctx)
 	if err != nil {
 		return []string{"anything"}, err
 	}
-	var listed []v1.Container
-	if err := json.Unmarshal(out, &listed); err != nil {
-		return nil, fmt.Errorf("read the answer of weir ps: %w", err)
+	listed := map[string]v1.Container{}
+	for _, row := range list {
+		listed[row.Name] = row
 	}
 	var missing []string
 	for _, one := range containers {
-		i := slices.IndexFunc(listed, func(row v1.Container) bool { return row.Name == one.Name })
+		row, found := listed[one.Name]
 		switch {
-		case i < 0:
+		case !found:
 			missing = append(missing, one.Name)
-		case listed[i].State == v1.StateRejected || listed[i].EntitledBPS == 0:
-			missing = append(missing, fmt.Sprintf("%s (%s: %s)", one.Name, listed[i].State, listed[i].Reason))
+		case row.State == v1.StateRejected || row.EntitledBPS == 0:
+			missing = append(missing, fmt.Sprintf("%s (%s: %s)", one.Name, row.State, row.Reason))
 		}
 	}
 	return missing, nil
@@ -161,10 +180,15 @@ func (w *weir) change(ctx context.Context, containers []placed, change Change) e
 		}
 		return policy.FormatRate(bps)
 	}
+	latency := "none"
+	if change.LatencyMS > 0 {
+		latency = formatLatency(change.LatencyMS)
+	}
 	_, err := output(exec.CommandContext(ctx, w.binary, "set", containers[change.Container].Name,
 		"--socket", w.socket(),
 		"--weight", strconv.FormatUint(uint64(change.Weight), 10),
-		"--min", rate(change.MinBPS), "--max", rate(change.MaxBPS)))
+		"--min", rate(change.MinBPS), "--max", rate(change.MaxBPS),
+		"--priority", strconv.FormatUint(uint64(change.Priority), 10), "--latency", latency))
 	return err
 }
 
@@ -198,7 +222,6 @@ func (w *weir) endAgent() error {
 		return nil
 	case <-time.After(agentStopTimeout):
 	}
-	// nsenter has become the agent by exec, so this is the agent's process.
 	err := agent.Process.Signal(unix.SIGKILL)
 	return errors.Join(fmt.Errorf("the agent did not end within %v of weir down: %s", agentStopTimeout, w.lastWords()), err, <-w.ended)
 }
@@ -216,9 +239,14 @@ func (b *bed) checkUplinkRestored(ctx context.Context) error {
 	return nil
 }
 
-// lastWords is the end of what the agent logged.
+// lastWords is the end of what the agent logged; of a crash, how it began.
 func (w *weir) lastWords() string {
 	const most = 2000
 	text := strings.TrimSpace(w.stderr.String())
+	for _, crash := range []string{"panic: ", "fatal error: ", "SIG"} {
+		if at := strings.Index("\n"+text, "\n"+crash); at >= 0 {
+			return text[at:min(len(text), at+most)]
+		}
+	}
 	return text[max(0, len(text)-most):]
 }

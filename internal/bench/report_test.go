@@ -28,6 +28,17 @@ func sampleReport() Report {
 	for i := range 12 {
 		many.Shares = append(many.Shares, share("C"+string(rune('a'+i)), nil, 8e6, 8e6+float64(i)*1e4))
 	}
+	// Each container in each of two phases: more shares than containers that
+	// have a row each, and still a row for each.
+	traced := CaseResult{Group: "figure 9, bridge", Case: "start and stop", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1, LinkUse: use(0.999)}
+	traced.Series = &RateSeries{StepMS: 500, Ideal: []IdealStep{{0, nil}, {1000, nil}}}
+	for _, phase := range []string{"from 0.0 s (C6 stops)", "from 1.0 s (C6 starts)"} {
+		for i := range 6 {
+			one := share("C"+string(rune('1'+i)), nil, 16e6, 16e6)
+			one.Phase, one.OnePacket = phase, 0.0123
+			traced.Shares = append(traced.Shares, one)
+		}
+	}
 	results := []CaseResult{
 		{
 			Group: "figure 7", Case: "weights 1:2", Peer: PeerNone, LinkBPS: 100e6, Runs: 2, LinkUse: use(0.994),
@@ -48,8 +59,12 @@ func sampleReport() Report {
 				{AtMS: 0, Change: "C1 starts", SettledRuns: 2, SettleMS: Spread{4, 3, 5}, Held: Spread{1, 1, 1}},
 				{AtMS: 1000, Change: "C2 <starts>", SettledRuns: 0, Held: Spread{0.2, 0.1, 0.3}},
 			},
-			Series: &RateSeries{StepMS: 500, Containers: []string{"C1", "C2"}, RateBPS: [][]float64{{100e6, 100e6, 50e6, 50e6}, {0, 0, 50e6, 50e6}}},
+			Series: &RateSeries{
+				StepMS: 500, Containers: []string{"C1", "C2"}, RateBPS: [][]float64{{100e6, 100e6, 50e6, 50e6}, {0, 0, 50e6, 50e6}},
+				Ideal: []IdealStep{{0, []uint64{100e6, 0}}, {1000, []uint64{50e6, 50e6}}},
+			},
 		},
+		traced,
 		{
 			Group: "figure 12", Case: "1 containers", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
 			Cost: &Cost{
@@ -60,6 +75,38 @@ func sampleReport() Report {
 		{
 			Group: "table 1", Case: "idle", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
 			Latency: &Latency{PaperMS: bps(0.6), MeanMS: Spread{0.09, 0.09, 0.09}, P50MS: Spread{0.08, 0.08, 0.08}, P99MS: Spread{0.17, 0.17, 0.17}, Sent: 299, Lost: 1},
+		},
+		{
+			Group: "figure 7b, bridge", Case: "beside bulk", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Latency: &Latency{
+				PaperMS: bps(2), MeanMS: Spread{0.2, 0.2, 0.2}, P50MS: Spread{0.2, 0.2, 0.2}, P99MS: Spread{0.6, 0.6, 0.6}, Sent: 100,
+				BaselineP99MS: bps(0.2), LimitMS: bps(0.5),
+			},
+		},
+		{
+			Group: "figure 7b, bridge", Case: "inside", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Latency: &Latency{MeanMS: Spread{4, 4, 4}, P50MS: Spread{4, 4, 4}, P99MS: Spread{9.9, 9.9, 9.9}, Sent: 100, LimitMS: bps(10)},
+		},
+		{
+			Group: "figure 11, bridge", Case: "one container", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Overhead: &Overhead{Of: overheadBandwidth, Senders: 1, Paper: bps(0.0016), Fraction: 0.003},
+		},
+		{
+			Group: "figure 11, bridge", Case: "80 to 20", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Overhead: &Overhead{Of: overheadBandwidth, Senders: 2, Paper: bps(0.028), Fraction: 0.003},
+		},
+		{
+			Group: "figure 11, bridge", Case: "round trip", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Overhead: &Overhead{Of: overheadRoundTrip, Fraction: 0.5, AddedMS: bps(0.05)},
+		},
+		{
+			Group: "50 containers at 100mbit", Case: "idle", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Agent: &AgentUse{Containers: 50, CPUOfCore: Spread{0.009, 0.008, 0.011}, ResidentBytes: Spread{31e6, 31e6, 31e6}, StartMS: Spread{200, 200, 200}},
+		},
+		{
+			Group: "scale", Case: "1000 containers", Mode: "bridge", Peer: PeerWeir, Runs: 1,
+			Agent: &AgentUse{Containers: 1000, CPUOfCore: Spread{0.5, 0.5, 0.5}, ResidentBytes: Spread{90e6, 90e6, 90e6}, StartMS: Spread{2500, 2500, 2500}},
+			Cost:  &Cost{PacketsPerSecond: Spread{97e3, 97e3, 97e3}, PacketsOfBaseline: bps(0.97)},
 		},
 		{Group: "figure 8", Case: "1 of 5 sends", Peer: PeerWeir, Failure: "the agent ended"},
 	}
@@ -113,8 +160,8 @@ func TestHTMLIsSelfContained(t *testing.T) {
 
 func TestChartsAreWellFormed(t *testing.T) {
 	charts := sampleReport().charts()
-	if len(charts) != 3 {
-		t.Fatalf("%d charts, want shares, CPU and rates", len(charts))
+	if len(charts) != 5 {
+		t.Fatalf("%d charts, want shares, CPU of two groups and rates of two cases", len(charts))
 	}
 	for _, chart := range charts {
 		decoder := xml.NewDecoder(strings.NewReader(chart.svg))
@@ -130,6 +177,16 @@ func TestChartsAreWellFormed(t *testing.T) {
 		if strings.Contains(chart.svg, "NaN") || strings.Contains(chart.svg, "Inf") {
 			t.Errorf("%s draws a value that is none", chart.title)
 		}
+	}
+}
+
+func TestPeersHaveColoursOfTheirOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, one := range coloured(PeerNames()) {
+		if other, taken := seen[one.colour]; taken {
+			t.Errorf("%s and %s have the same colour", one.name, other)
+		}
+		seen[one.colour] = one.name
 	}
 }
 
@@ -152,6 +209,14 @@ func TestVerdicts(t *testing.T) {
 		"cap overshoot in any 100 ms, less one frame": false,
 		"link use":                   true,
 		"time to the new allocation": false,
+		"p99 of a latency class beside bulk of others, above idle":   false,
+		"p99 of sparse traffic inside a busy container":              true,
+		"bandwidth lost without competition":                         false,
+		"bandwidth lost with competition":                            true,
+		"agent's CPU time, of one core":                              true,
+		"agent's resident memory":                                    false,
+		"agent's start":                                              true,
+		"packets per second with many containers, of those with one": true,
 	} {
 		if verdict, ok := got[target]; !ok || verdict.Met != met {
 			t.Errorf("%s: %+v, want met %v", target, verdict, met)

@@ -36,6 +36,7 @@ type Environment struct {
 type CaseResult struct {
 	Group   string `json:"group"`
 	Case    string `json:"case"`
+	Mode    string `json:"mode"` // how the containers are attached
 	Peer    string `json:"peer"`
 	LinkBPS uint64 `json:"link_bps"` // 0: not limited
 	Runs    int    `json:"runs"`
@@ -46,8 +47,8 @@ type CaseResult struct {
 	// with anything else. A machine without idle time cannot keep rates.
 	CPUBusy Spread `json:"cpu_busy"`
 
-	// Shares has one entry per container that sends; empty where the case is
-	// not about shares.
+	// Shares has one entry per container that sends, in a trace one per phase
+	// of it; empty where the case is not about shares.
 	Shares []Share `json:"shares,omitempty"`
 	// LinkUse is what was sent, of what the ideal allocation sends.
 	LinkUse *Spread `json:"link_use,omitempty"`
@@ -56,23 +57,29 @@ type CaseResult struct {
 	Reactions []Reaction `json:"reactions,omitempty"`
 	Cost      *Cost      `json:"cost,omitempty"`
 	Latency   *Latency   `json:"latency,omitempty"`
+	Overhead  *Overhead  `json:"overhead,omitempty"`
+	Agent     *AgentUse  `json:"agent,omitempty"`
 	// Series are the rates over time of the last run, for cases with a script.
 	Series *RateSeries `json:"series,omitempty"`
 }
 
 // Share is what a container got.
 type Share struct {
+	Phase     string   `json:"phase,omitempty"`
 	Container string   `json:"container"`
 	Weight    uint32   `json:"weight"`
 	MinBPS    uint64   `json:"min_bps"`
 	MaxBPS    uint64   `json:"max_bps"`
+	Priority  uint32   `json:"priority,omitempty"`
 	PaperBPS  *float64 `json:"paper_bps"` // null where the paper gives no number
 	IdealBPS  uint64   `json:"ideal_bps"`
 	Measured  Spread   `json:"measured_bps"`
 	Error     float64  `json:"error"` // of the median, against the ideal
-	// OneFrame is what a single frame is of the ideal: a smaller error cannot
-	// be told from none.
-	OneFrame float64 `json:"one_frame"`
+	// OneFrame is what a single frame is of what the ideal sends in the time
+	// counted, OnePacket what the largest packet is that the peer schedules as
+	// a whole: a smaller error cannot be told from none.
+	OneFrame  float64 `json:"one_frame"`
+	OnePacket float64 `json:"one_packet"`
 }
 
 // Overshoot is by how much a ceiling was exceeded in the worst window.
@@ -112,6 +119,9 @@ type Cost struct {
 	CPUSecondsPerGbit Spread `json:"cpu_seconds_per_gbit"`
 	PacketsPerSecond  Spread `json:"packets_per_second"`
 	RateBPS           Spread `json:"rate_bps"`
+	// PacketsOfBaseline is PacketsPerSecond as a ratio to the case that this
+	// one is compared with.
+	PacketsOfBaseline *float64 `json:"packets_of_baseline,omitempty"`
 }
 
 // Latency is the round trip of 64-byte UDP datagrams, in milliseconds.
@@ -122,6 +132,36 @@ type Latency struct {
 	P99MS   Spread   `json:"p99_ms"`
 	Sent    int      `json:"sent"`
 	Lost    int      `json:"lost"`
+	// BaselineP99MS is the 99th percentile in the case that this one is
+	// compared with; LimitMS is Weir's target for this one.
+	BaselineP99MS *float64 `json:"baseline_p99_ms,omitempty"`
+	LimitMS       *float64 `json:"limit_ms,omitempty"`
+}
+
+// Overhead is what a peer takes away from what there is with none.
+type Overhead struct {
+	// Of says of what: "bandwidth" or "round trip".
+	Of string `json:"of"`
+	// Senders is the number of containers that compete.
+	Senders int `json:"senders"`
+	// Paper is the paper's number, null where it gives none.
+	Paper *float64 `json:"paper"`
+	// Fraction is the bandwidth that is lost or the mean round trip that is
+	// added, of that with none.
+	Fraction float64 `json:"fraction"`
+	// AddedMS is the mean round trip that is added.
+	AddedMS *float64 `json:"added_ms,omitempty"`
+}
+
+// AgentUse is what the agent itself takes.
+type AgentUse struct {
+	Containers int `json:"containers"`
+	// CPUOfCore is the time its threads ran, as a fraction of one core.
+	CPUOfCore Spread `json:"cpu_of_core"`
+	// ResidentBytes is its resident memory at the end of the run.
+	ResidentBytes Spread `json:"resident_bytes"`
+	// StartMS is the time from its start until every container was in place.
+	StartMS Spread `json:"start_ms"`
 }
 
 // RateSeries are rates over time, in equal steps.
@@ -129,6 +169,14 @@ type RateSeries struct {
 	StepMS     float64     `json:"step_ms"`
 	Containers []string    `json:"containers"`
 	RateBPS    [][]float64 `json:"rate_bps"` // by container, then step
+	// Ideal is the ideal allocation over time, a step for each change of it.
+	Ideal []IdealStep `json:"ideal"`
+}
+
+// IdealStep is the ideal allocation from a time on.
+type IdealStep struct {
+	AtMS    float64  `json:"at_ms"`
+	RateBPS []uint64 `json:"rate_bps"` // by container
 }
 
 // Verdict is whether Weir met one of its targets in this run.

@@ -34,6 +34,9 @@ type observation struct {
 	// without the peer; 0 for cases that are not about cost.
 	idleCPU float64
 	ping    traffic.PingResult
+	// agent is what the agent took in the window, and its memory at the end;
+	// zero for cases that are not about it.
+	agent agentReading
 	// series starts with the run; empty for cases that need none.
 	series   [][]uint64
 	binWidth time.Duration
@@ -47,14 +50,14 @@ type timing struct {
 }
 
 func (c Case) timing(options Options) timing {
-	t := timing{windowFrom: options.Warmup, windowUntil: options.Warmup + options.Duration}
+	t := timing{windowFrom: options.Warmup, windowUntil: options.Warmup + max(options.Duration, c.MinDuration)}
 	if c.Length > 0 {
 		t.windowFrom, t.windowUntil = 0, c.Length
 	}
 	switch {
 	case c.Measures.has(MeasureOvershoot):
 		t.binWidth = overshootBin
-	case c.Measures.has(MeasureReaction):
+	case c.Measures.has(MeasureReaction | MeasureTrace):
 		t.binWidth = reactionBin
 	default:
 		return t
@@ -91,10 +94,14 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 	for _, change := range c.Changes {
 		actions = append(actions, action{change.At, func() error { return p.change(ctx, containers, change) }})
 	}
+	counters := counters{meter: count}
+	if c.Measures.has(MeasureAgent) {
+		counters.agent, _ = p.(process)
+	}
 	var from, until reading
 	actions = append(actions,
-		action{plan.windowFrom, func() error { return from.take(count) }},
-		action{plan.windowUntil, func() error { return until.take(count) }})
+		action{plan.windowFrom, func() (err error) { from, err = counters.read(); return err }},
+		action{plan.windowUntil, func() (err error) { until, err = counters.read(); return err }})
 	if c.Measures.has(MeasureLatency) {
 		ctx, cancel := context.WithCancel(ctx)
 		pings := pings{bed: b, from: containers[0], ctx: ctx, cancel: cancel, result: &seen.ping}
@@ -127,23 +134,37 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 	return seen, err
 }
 
-// reading is the state of the counters at one end of the window.
+// counters are what is read at both ends of the window.
+type counters struct {
+	meter *meter.Meter
+	agent process // nil where it does not matter
+}
+
+// reading is the state of the counters at one time.
 type reading struct {
 	meter.Snapshot
 	cpuBusy time.Duration
+	agent   agentReading
 }
 
-func (r *reading) take(count *meter.Meter) (err error) {
+func (c counters) read() (r reading, err error) {
 	if r.cpuBusy, err = cpuBusy(); err != nil {
-		return err
+		return r, err
 	}
-	r.Snapshot, err = count.Snapshot()
-	return err
+	if c.agent != nil {
+		if r.agent, err = readAgent(c.agent); err != nil {
+			return r, err
+		}
+	}
+	r.Snapshot, err = c.meter.Snapshot()
+	return r, err
 }
 
 func (o *observation) between(from, until reading) {
 	o.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
 	o.cpuBusy = until.cpuBusy - from.cpuBusy
+	o.agent = until.agent
+	o.agent.cpu -= from.agent.cpu
 	for i := range until.Slots {
 		o.arrived = append(o.arrived, meter.Counter{
 			Bytes:   until.Slots[i].Bytes - from.Slots[i].Bytes,

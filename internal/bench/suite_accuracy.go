@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"time"
 
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/traffic"
@@ -35,19 +37,21 @@ func accuracySuite(options Options) []Case {
 			cases = append(cases, Case{Group: group, Name: name, LinkBPS: rate.linkBPS, Containers: containers})
 		}
 		tcp := func(name string, weight uint32, connections int) Container {
-			return Container{Name: name, Weight: weight, Load: Load{Protocol: traffic.TCP, Connections: connections}}
+			return Container{Name: name, Policy: Policy{Weight: weight}, Load: Load{Protocol: traffic.TCP, Connections: connections}}
 		}
 		add("weights 1:2:3", tcp("C1", 1, 1), tcp("C2", 2, 1), tcp("C3", 3, 1))
 		add("1 connection against 16", tcp("C1", 1, 1), tcp("C2", 1, 16))
 		if rate.udp {
-			udp := Container{Name: "C2", Weight: 1, Load: Load{Protocol: traffic.UDP}}
+			udp := Container{Name: "C2", Policy: Policy{Weight: 1}, Load: Load{Protocol: traffic.UDP}}
 			if rate.linkBPS >= 1e9 {
 				udp.Load.SegmentsPerSend = gsoSegments
 			}
 			add("TCP against UDP", tcp("C1", 1, 1), udp)
 		}
 		if rate.many {
-			add(fmt.Sprintf("%d containers, seed %d", manyContainers, options.Seed), randomContainers(options.Seed)...)
+			add(fmt.Sprintf("%d containers, seed %d", manyContainers, options.Seed), randomContainers(manyContainers, options.Seed)...)
+			many := &cases[len(cases)-1]
+			many.MinDuration = durationForPackets(*many, manyPacketFraction)
 		}
 	}
 	return cases
@@ -56,13 +60,28 @@ func accuracySuite(options Options) []Case {
 // gsoSegments lets one core send UDP beyond a gigabit per second.
 const gsoSegments = 16
 
-func randomContainers(seed uint64) []Container {
+// manyPacketFraction is what one packet of the smallest of many containers may
+// be of all it sends. A packet more or less is no error of a scheduler.
+const manyPacketFraction = 0.002
+
+// durationForPackets is how long a case must run so that the largest packet
+// Weir schedules is at most a fraction of what each container should send.
+func durationForPackets(c Case, fraction float64) time.Duration {
+	seconds := 0.0
+	for _, bps := range c.ideal(0) { // all send, so each gets what it is entitled to
+		seconds = max(seconds, packetBytes(PeerWeir, c.LinkBPS, bps)*8/(fraction*float64(bps)))
+	}
+	return time.Duration(math.Ceil(seconds)) * time.Second
+}
+
+// randomContainers have random weights and send all they can.
+func randomContainers(count int, seed uint64) []Container {
 	random := rand.New(rand.NewPCG(seed, seed))
 	var containers []Container
-	for i := range manyContainers {
+	for i := range count {
 		containers = append(containers, Container{
 			Name:   fmt.Sprintf("C%d", i+1),
-			Weight: 1 + random.Uint32N(maxManyWeight),
+			Policy: Policy{Weight: 1 + random.Uint32N(maxManyWeight)},
 			Load:   Load{Protocol: traffic.TCP},
 		})
 	}

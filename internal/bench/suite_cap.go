@@ -35,7 +35,7 @@ func capSuite(options Options) []Case {
 				Measures: MeasureOvershoot,
 				Peers:    []string{PeerHTB, PeerCNI, PeerCNIContainerd, PeerWeir},
 				Containers: []Container{
-					{Name: "C1", Weight: 1, MaxBPS: capBPS, Load: load.load},
+					{Name: "C1", Policy: Policy{Weight: 1, MaxBPS: capBPS}, Load: load.load},
 				},
 			})
 		}

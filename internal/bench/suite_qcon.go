@@ -83,11 +83,9 @@ func (q qconCase) build(figure qconFigure, linkBPS uint64) Case {
 	built := Case{Group: figure.figure, Name: q.name, LinkBPS: linkBPS, Peers: figure.peers}
 	for i, weight := range weights {
 		one := Container{
-			Name:      fmt.Sprintf("C%d", i+1),
-			Weight:    weight,
-			MinBPS:    scaled(q.min, i, linkBPS),
-			MaxBPS:    scaled(q.max, i, linkBPS),
-			PaperMbps: q.paper[i+1] * float64(linkBPS) / (qconLinkMbps * 1e6),
+			Name:   fmt.Sprintf("C%d", i+1),
+			Policy: Policy{Weight: weight, MinBPS: scaled(q.min, i, linkBPS), MaxBPS: scaled(q.max, i, linkBPS)},
+			Paper:  Paper{anyPeer: {q.paper[i+1] * float64(linkBPS) / qconLinkMbps}},
 		}
 		if q.sending == 0 || i < q.sending {
 			one.Load = Load{Protocol: traffic.TCP}
@@ -113,14 +111,14 @@ func latencyCases(linkBPS uint64) []Case {
 	return []Case{
 		{
 			Group: "table 1", Name: "idle", LinkBPS: linkBPS, Measures: MeasureLatency, PaperLatencyMS: paper,
-			Containers: []Container{{Name: "C1", Weight: 1}},
+			Containers: []Container{{Name: "C1", Policy: Policy{Weight: 1}}},
 		},
 		{
 			Group: "table 1", Name: "beside 2 x 16 TCP", LinkBPS: linkBPS, Measures: MeasureLatency,
 			Containers: []Container{
-				{Name: "C1", Weight: 1},
-				{Name: "C2", Weight: 1, Load: bulk},
-				{Name: "C3", Weight: 1, Load: bulk},
+				{Name: "C1", Policy: Policy{Weight: 1}},
+				{Name: "C2", Policy: Policy{Weight: 1}, Load: bulk},
+				{Name: "C3", Policy: Policy{Weight: 1}, Load: bulk},
 			},
 		},
 	}

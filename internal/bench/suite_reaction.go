@@ -27,9 +27,9 @@ func startStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
 		Length: 6000 * ms, Measures: MeasureReaction,
 		Peers: []string{PeerNone, PeerHTB, PeerWeir},
 		Containers: []Container{
-			{Name: "C1", Weight: 1, Load: load(Interval{0, 6000 * ms})},
-			{Name: "C2", Weight: 2, Load: load(Interval{1000 * ms, 5000 * ms})},
-			{Name: "C3", Weight: 3, Load: load(Interval{2000 * ms, 3000 * ms}, Interval{3500 * ms, 3800 * ms})},
+			{Name: "C1", Policy: Policy{Weight: 1}, Load: load(Interval{0, 6000 * ms})},
+			{Name: "C2", Policy: Policy{Weight: 2}, Load: load(Interval{1000 * ms, 5000 * ms})},
+			{Name: "C3", Policy: Policy{Weight: 3}, Load: load(Interval{2000 * ms, 3000 * ms}, Interval{3500 * ms, 3800 * ms})},
 		},
 	}
 }
@@ -43,15 +43,15 @@ func setCase(protocol traffic.Protocol, linkBPS uint64) Case {
 		Length: 5 * time.Second, Measures: MeasureReaction,
 		Peers: []string{PeerWeir},
 		Containers: []Container{
-			{Name: "C1", Weight: 1, Load: load},
-			{Name: "C2", Weight: 2, Load: load},
-			{Name: "C3", Weight: 3, Load: load},
+			{Name: "C1", Policy: Policy{Weight: 1}, Load: load},
+			{Name: "C2", Policy: Policy{Weight: 2}, Load: load},
+			{Name: "C3", Policy: Policy{Weight: 3}, Load: load},
 		},
 		Changes: []Change{
-			{At: 1 * time.Second, Container: 0, Weight: 5},
-			{At: 2 * time.Second, Container: 0, Weight: 1},
-			{At: 3 * time.Second, Container: 0, Weight: 1, MinBPS: linkBPS * 4 / 10},
-			{At: 4 * time.Second, Container: 0, Weight: 1, MaxBPS: linkBPS / 10},
+			{At: 1 * time.Second, Container: 0, Policy: Policy{Weight: 5}},
+			{At: 2 * time.Second, Container: 0, Policy: Policy{Weight: 1}},
+			{At: 3 * time.Second, Container: 0, Policy: Policy{Weight: 1, MinBPS: linkBPS * 4 / 10}},
+			{At: 4 * time.Second, Container: 0, Policy: Policy{Weight: 1, MaxBPS: linkBPS / 10}},
 		},
 	}
 }

@@ -2,8 +2,12 @@ package bench
 
 import (
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestPapersCases compares the ideal of qCon's cases with its text, which
@@ -13,12 +17,13 @@ func TestPapersCases(t *testing.T) {
 	for _, c := range qconSuite(Options{RateBPS: 100e6}) {
 		ideal := c.ideal(0)
 		for i, one := range c.Containers {
-			if one.PaperMbps == 0 {
+			paper := one.Paper.bps(PeerWeir, 0)
+			if paper == nil {
 				continue
 			}
 			found++
-			if ratio := one.PaperMbps * 1e6 / float64(ideal[i]); ratio < 0.85 || ratio > 1.15 {
-				t.Errorf("%s, %s: paper %v Mbit/s, ideal %.1f", c.ID(), one.Name, one.PaperMbps, float64(ideal[i])/1e6)
+			if ratio := *paper / float64(ideal[i]); ratio < 0.85 || ratio > 1.15 {
+				t.Errorf("%s, %s: paper %.1f Mbit/s, ideal %.1f", c.ID(), one.Name, *paper/1e6, float64(ideal[i])/1e6)
 			}
 		}
 	}
@@ -28,10 +33,11 @@ func TestPapersCases(t *testing.T) {
 }
 
 func TestSuitesAreSound(t *testing.T) {
-	options := Options{RateBPS: 100e6, Duration: time.Second, Seed: 1}
-	for _, name := range SuiteNames() {
+	options := Options{RateBPS: 100e6, Duration: time.Second, Seed: 1, Containers: 50}
+	for _, table := range suites {
+		name := table.name
 		seen := map[string]bool{}
-		for _, c := range suites[name](options) {
+		for _, c := range table.cases(options) {
 			if seen[c.ID()] {
 				t.Errorf("%s: case %q twice", name, c.ID())
 			}
@@ -53,7 +59,7 @@ func TestSuitesAreSound(t *testing.T) {
 }
 
 func TestCasesRefusesNonsense(t *testing.T) {
-	good := Options{Suite: "cap", RateBPS: 100e6, Duration: time.Second, Repeat: 1, Overload: 1.5}
+	good := Options{Suite: "cap", RateBPS: 100e6, Duration: time.Second, Repeat: 1, Overload: 1.5, Containers: 50}
 	if cases, err := good.Cases(); err != nil || len(cases) != 6 {
 		t.Fatalf("%d cases, %v", len(cases), err)
 	}
@@ -64,6 +70,8 @@ func TestCasesRefusesNonsense(t *testing.T) {
 		"duration": func(o *Options) { o.Duration = 0 },
 		"warm-up":  func(o *Options) { o.Warmup = -1 },
 		"overload": func(o *Options) { o.Overload = 1 },
+		"few":      func(o *Options) { o.Containers = 0 },
+		"many":     func(o *Options) { o.Containers = 1001 },
 		"only":     func(o *Options) { o.Only = regexp.MustCompile("figure 99") },
 	} {
 		options := good
@@ -101,9 +109,9 @@ func TestChangeTimes(t *testing.T) {
 }
 
 func TestHTBClasses(t *testing.T) {
-	classes := htbClasses([]Container{
-		{Weight: 1, MinBPS: 30e6}, {Weight: 2}, {Weight: 3, MaxBPS: 15e6},
-	}, 100e6)
+	classes := htb{}.classes(Case{Containers: []Container{
+		{Policy: Policy{Weight: 1, MinBPS: 30e6}}, {Policy: Policy{Weight: 2}}, {Policy: Policy{Weight: 3, MaxBPS: 15e6}},
+	}}, 100e6)
 	want := []htbClass{
 		{rateBPS: 30e6, ceilBPS: 100e6, quantumBytes: 1514},
 		{rateBPS: 54.9e6, ceilBPS: 100e6, quantumBytes: 3028},
@@ -123,5 +131,139 @@ func TestParseCPUBusy(t *testing.T) {
 	}
 	if _, err := parseCPUBusy("intr 1 2 3"); err == nil {
 		t.Error("read CPU times from another line")
+	}
+}
+
+// TestCNTCIdeals checks the ideals of CNTC's cases, in percent of the link and
+// to the nearest one, phase by phase.
+func TestCNTCIdeals(t *testing.T) {
+	want := map[string][][]uint64{
+		"figures 1a and 7a: 6 connections against 1":       {{0, 100}, {50, 50}},
+		"figures 1b and 7b: CN2 itself has 16 connections": {{100, 0}},
+		"figure 8: priority":                               {{83, 17, 0}},
+		"figure 9: start and stop":                         {{20, 40, 40, 0}, {33, 67, 0, 0}, {25, 51, 0, 24}, {33, 67, 0, 0}},
+		"figure 10: priority interval":                     {{47, 53, 0}, {13, 87, 0}},
+		"figure 11: 80 to 20":                              {{80, 20}},
+		"figure 11: one container, bandwidth":              {{100}},
+	}
+	seen := 0
+	for _, c := range cntcSuite(Options{RateBPS: 100e6, Duration: 10 * time.Second}) {
+		figure, mode, _ := strings.Cut(c.Group, ", ")
+		if mode != string(c.Mode) {
+			t.Errorf("%s is in mode %s", c.ID(), c.Mode)
+		}
+		expected, ok := want[figure+": "+c.Name]
+		if !ok {
+			continue
+		}
+		seen++
+		phases := c.phases()
+		if len(phases) != len(expected) {
+			t.Errorf("%s: %d phases, want %d", c.ID(), len(phases), len(expected))
+			continue
+		}
+		for i, p := range phases {
+			var percent []uint64
+			for _, bps := range c.ideal(p.at) {
+				percent = append(percent, (bps+5e5)/1e6)
+			}
+			if !slices.Equal(percent, expected[i]) {
+				t.Errorf("%s, phase %d: ideal %d %%, want %d %%", c.ID(), i, percent, expected[i])
+			}
+		}
+	}
+	if seen != len(want)*len(cntcModes) {
+		t.Errorf("%d cases found, want each of %d in %d modes", seen, len(want), len(cntcModes))
+	}
+}
+
+// TestPaperNumbersAreOfThePapersMode: what CNTC measured in an overlay does not
+// stand beside measurements behind NAT.
+func TestPaperNumbersAreOfThePapersMode(t *testing.T) {
+	for _, c := range cntcSuite(Options{RateBPS: 100e6, Duration: 10 * time.Second}) {
+		overlay := c.Mode == "overlay"
+		for _, one := range c.Containers {
+			if strings.HasPrefix(c.Group, "figure 8") && one.Load.Protocol != "" && (one.Paper != nil) != overlay {
+				t.Errorf("%s: %s has the paper's numbers %v", c.ID(), one.Name, one.Paper)
+			}
+		}
+		if nat := c.Mode == "bridge"; strings.HasPrefix(c.Group, "figure 11") && (c.PaperOverhead != nil) != nat {
+			t.Errorf("%s has the paper's numbers %v", c.ID(), c.PaperOverhead)
+		}
+	}
+}
+
+func TestManyContainersRunLongEnough(t *testing.T) {
+	found := 0
+	for _, c := range accuracySuite(Options{Seed: 1}) {
+		if len(c.Containers) != manyContainers {
+			continue
+		}
+		found++
+		window := c.timing(Options{Duration: time.Second}).windowUntil
+		for i, bps := range c.ideal(0) {
+			sentBits := float64(bps) * window.Seconds()
+			if packet := packetBytes(PeerWeir, c.LinkBPS, bps) * 8 / sentBits; packet > 0.002 {
+				t.Errorf("%s, C%d: one packet is %.4f of what it sends", c.ID(), i+1, packet)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d cases of %d containers, want 2", found, manyContainers)
+	}
+}
+
+func TestTCAsInCNTC(t *testing.T) {
+	c := Case{Rigid: true, Containers: []Container{
+		{Policy: Policy{Weight: 1}},
+		{Policy: Policy{Weight: 2, Priority: 3}},
+		{Policy: Policy{Weight: 1, MinBPS: 40e6, LatencyMS: 2}},
+	}}
+	want := []htbClass{
+		{rateBPS: 19.966667e6, ceilBPS: 19.966667e6, quantumBytes: 1514, prio: 2},
+		{rateBPS: 39.933333e6, ceilBPS: 39.933333e6, quantumBytes: 1514, prio: 1},
+		{rateBPS: 40e6, ceilBPS: 40e6, quantumBytes: 1514, prio: 0},
+	}
+	if got := (htb{plain: true}).classes(c, 100e6); !slices.Equal(got, want) {
+		t.Errorf("classes %+v, want %+v", got, want)
+	}
+	for i, class := range (htb{}).classes(c, 100e6) {
+		if class.ceilBPS != 100e6 {
+			t.Errorf("class %d of a careful administrator borrows up to %d only", i, class.ceilBPS)
+		}
+	}
+}
+
+func TestParseResident(t *testing.T) {
+	bytes, err := parseResident("Name:\tweir\nVmHWM:\t   20000 kB\nVmRSS:\t   12345 kB\nThreads:\t9\n")
+	if want := uint64(12345 * 1024); err != nil || bytes != want {
+		t.Errorf("%d bytes, %v; want %d", bytes, err, want)
+	}
+	if _, err := parseResident("Name:\tkthreadd\n"); err == nil {
+		t.Error("read the memory of a kernel thread")
+	}
+}
+
+// TestThreadsRunTime burns CPU time and finds it again.
+func TestThreadsRunTime(t *testing.T) {
+	before, err := threadsRunTime("/proc/self/task")
+	if err != nil {
+		t.Skip("this kernel keeps no run times: ", err)
+	}
+	var first, now unix.Timespec
+	clock := func(into *unix.Timespec) int64 {
+		if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, into); err != nil {
+			t.Fatal(err)
+		}
+		return into.Nano()
+	}
+	for begin := clock(&first); clock(&now)-begin < 50e6; {
+	}
+	after, err := threadsRunTime("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if burnt := after - before; burnt < 40*time.Millisecond || burnt > 5*time.Second {
+		t.Errorf("found %v of at least 50 ms", burnt)
 	}
 }

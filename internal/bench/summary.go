@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 const (
@@ -17,32 +18,43 @@ const (
 	reactionTolerance = 0.05
 	reactionTarget    = 50 * time.Millisecond
 	reactionStay      = 100 * time.Millisecond
-	// seriesStep is the resolution of rates over time in reports.
+	// seriesStep and traceStep are the resolutions of rates over time in
+	// reports: where the first milliseconds count, and where seconds do.
 	seriesStep = 20 * time.Millisecond
+	traceStep  = 100 * time.Millisecond
+	// traceSettling is left out at the begin of each phase of a trace: what
+	// TCP and the scheduler take to settle is the matter of reactions.
+	traceSettling = 250 * time.Millisecond
 )
 
 // summarise turns the runs of a case with one peer into its result.
 func summarise(c Case, peer string, seen []observation) CaseResult {
-	result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: len(seen)}
+	result := CaseResult{Group: c.Group, Case: c.Name, Mode: string(c.mode()), Peer: peer, LinkBPS: c.LinkBPS, Runs: len(seen)}
 	if len(seen) == 0 {
 		return result
 	}
 	result.CPUBusy = each(seen, func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) })
-	if !c.Measures.has(MeasureReaction | MeasureCost) {
-		result.Shares, result.LinkUse = shares(c, seen)
+	if !c.Measures.has(MeasureReaction | MeasureCost | MeasureAgent) {
+		result.Shares, result.LinkUse = shares(c, peer, seen)
 	}
 	if c.Measures.has(MeasureOvershoot) {
 		result.Overshoot = overshootOf(c, seen)
 	}
 	if c.Measures.has(MeasureReaction) {
 		result.Reactions = reactions(c, seen)
-		result.Series = rateSeries(c, seen[len(seen)-1])
+		result.Series = rateSeries(c, seen[len(seen)-1], seriesStep)
+	}
+	if c.Measures.has(MeasureTrace) {
+		result.Series = rateSeries(c, seen[len(seen)-1], traceStep)
 	}
 	if c.Measures.has(MeasureCost) {
 		result.Cost = cost(seen)
 	}
 	if c.Measures.has(MeasureLatency) {
 		result.Latency = latency(c, peer, seen)
+	}
+	if c.Measures.has(MeasureAgent) {
+		result.Agent = agentUse(c, seen)
 	}
 	return result
 }
@@ -61,41 +73,104 @@ func (o observation) rate(i int) float64 {
 	return float64(o.arrived[i].Bytes) * 8 / o.window.Seconds()
 }
 
-func shares(c Case, seen []observation) (list []Share, use *Spread) {
-	ideal := c.ideal(0)
-	if ideal == nil {
+// phase is a time during which the ideal allocation stays the same.
+type phase struct {
+	name string
+	at   time.Duration // when it begins
+	// from and until are the part that is counted; both 0 stand for the
+	// run's window.
+	from, until time.Duration
+}
+
+// phases are those of a trace from change to change, otherwise one.
+func (c Case) phases() []phase {
+	if !c.Measures.has(MeasureTrace) {
+		return []phase{{}}
+	}
+	var phases []phase
+	times := append(c.changeTimes(), c.Length)
+	for i, at := range times[:len(times)-1] {
+		phases = append(phases, phase{
+			name: fmt.Sprintf("from %.1f s (%s)", at.Seconds(), c.describeChange(at)),
+			at:   at, from: at + traceSettling, until: times[i+1],
+		})
+	}
+	return phases
+}
+
+// length is how long a phase was counted.
+func (o observation) length(p phase) time.Duration {
+	if p.until == 0 {
+		return o.window
+	}
+	return p.until - p.from
+}
+
+// rateIn is what container i sent in a phase, in bits per second.
+func (o observation) rateIn(p phase, i int) float64 {
+	if p.until == 0 {
+		return o.rate(i)
+	}
+	var sum uint64
+	for _, bytes := range o.series[i][p.from/o.binWidth : p.until/o.binWidth] {
+		sum += bytes
+	}
+	return float64(sum) * 8 / o.length(p).Seconds()
+}
+
+// shares has one share per phase and container that sends in it, and what was
+// sent of what the ideal allocation sends, over all phases.
+func shares(c Case, peer string, seen []observation) (list []Share, use *Spread) {
+	if c.LinkBPS == 0 {
 		return nil, nil
 	}
-	var allowed float64
-	for i, one := range c.Containers {
-		if one.Load.Protocol == "" || ideal[i] == 0 {
-			continue
+	var allowedBits float64
+	sentBits := make([]float64, len(seen))
+	for number, p := range c.phases() {
+		ideal, entitled := c.ideal(p.at), c.entitled(p.at)
+		for i, one := range c.policiesAt(p.at) {
+			if !one.Load.activeAt(p.at) || ideal[i] == 0 {
+				continue
+			}
+			for run, o := range seen {
+				sentBits[run] += o.rateIn(p, i) * o.length(p).Seconds()
+			}
+			idealBits := float64(ideal[i]) * seen[0].length(p).Seconds()
+			allowedBits += idealBits
+			share := Share{
+				Phase: p.name, Container: one.Name,
+				Weight: one.Weight, MinBPS: one.MinBPS, MaxBPS: one.MaxBPS, Priority: one.Priority,
+				PaperBPS:  one.Paper.bps(peer, number),
+				IdealBPS:  ideal[i],
+				Measured:  each(seen, func(o observation) float64 { return o.rateIn(p, i) }),
+				OneFrame:  frameBytes * 8 / idealBits,
+				OnePacket: packetBytes(peer, c.LinkBPS, entitled[i]) * 8 / idealBits,
+			}
+			share.Error = share.Measured.Median/float64(ideal[i]) - 1
+			list = append(list, share)
 		}
-		allowed += float64(ideal[i])
-		share := Share{
-			Container: one.Name, Weight: one.Weight, MinBPS: one.MinBPS, MaxBPS: one.MaxBPS,
-			IdealBPS: ideal[i],
-			Measured: each(seen, func(o observation) float64 { return o.rate(i) }),
-			OneFrame: frameBytes * 8 / (float64(ideal[i]) * seen[0].window.Seconds()),
-		}
-		if one.PaperMbps > 0 {
-			bps := one.PaperMbps * 1e6
-			share.PaperBPS = &bps
-		}
-		share.Error = share.Measured.Median/float64(ideal[i]) - 1
-		list = append(list, share)
 	}
-	if allowed == 0 {
+	if len(list) == 0 {
 		return nil, nil
 	}
-	linkUse := each(seen, func(o observation) float64 {
-		var sum float64
-		for i := range o.arrived {
-			sum += o.rate(i)
-		}
-		return sum / allowed
-	})
+	for run := range sentBits {
+		sentBits[run] /= allowedBits
+	}
+	linkUse := spreadOf(sentBits)
 	return list, &linkUse
+}
+
+// maxGSOBytes is what the kernel hands to a qdisc at once where nobody limits
+// it (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h).
+const maxGSOBytes = 65536
+
+// packetBytes is the largest packet a peer schedules as a whole of a container
+// that is entitled to a rate.
+func packetBytes(peer string, linkBPS, entitledBPS uint64) float64 {
+	if peer == PeerWeir {
+		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS))
+	}
+	return maxGSOBytes
 }
 
 // overshootOf is that of the container that exceeds its ceiling most.
@@ -175,14 +250,20 @@ func (c Case) describeChange(at time.Duration) string {
 		if change.MaxBPS > 0 {
 			text += ", max " + policy.FormatRateShort(change.MaxBPS)
 		}
+		if change.Priority > 0 {
+			text += fmt.Sprintf(", priority %d", change.Priority)
+		}
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, ", ")
 }
 
-func rateSeries(c Case, o observation) *RateSeries {
-	perStep := int(seriesStep / o.binWidth)
-	series := &RateSeries{StepMS: milliseconds(seriesStep)}
+func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
+	perStep := int(step / o.binWidth)
+	series := &RateSeries{StepMS: milliseconds(step)}
+	for _, at := range c.changeTimes() {
+		series.Ideal = append(series.Ideal, IdealStep{AtMS: milliseconds(at), RateBPS: c.ideal(at)})
+	}
 	for i, one := range c.Containers {
 		var rates []float64
 		for chunk := range slices.Chunk(o.series[i], perStep) {
@@ -191,7 +272,7 @@ func rateSeries(c Case, o observation) *RateSeries {
 				sum += bytes
 			}
 			if len(chunk) == perStep {
-				rates = append(rates, float64(sum)*8/seriesStep.Seconds())
+				rates = append(rates, float64(sum)*8/step.Seconds())
 			}
 		}
 		series.Containers = append(series.Containers, one.Name)
@@ -253,6 +334,16 @@ func latency(c Case, peer string, seen []observation) *Latency {
 		result.Lost += o.ping.Lost
 	}
 	return result
+}
+
+// agentUse is what the agent took for itself.
+func agentUse(c Case, seen []observation) *AgentUse {
+	return &AgentUse{
+		Containers:    len(c.Containers),
+		CPUOfCore:     each(seen, func(o observation) float64 { return o.agent.cpu.Seconds() / o.window.Seconds() }),
+		ResidentBytes: each(seen, func(o observation) float64 { return float64(o.agent.residentBytes) }),
+		StartMS:       each(seen, func(o observation) float64 { return milliseconds(o.agent.start) }),
+	}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -23,9 +23,9 @@ func seenRates(mbps ...uint64) observation {
 func TestSharesAreMediansOfRuns(t *testing.T) {
 	load := Load{Protocol: traffic.TCP}
 	c := Case{LinkBPS: 100e6, Containers: []Container{
-		{Name: "C1", Weight: 1, Load: load}, {Name: "C2", Weight: 1}, {Name: "C3", Weight: 3, Load: load, PaperMbps: 70},
+		{Name: "C1", Policy: Policy{Weight: 1}, Load: load}, {Name: "C2", Policy: Policy{Weight: 1}}, {Name: "C3", Policy: Policy{Weight: 3}, Load: load, Paper: Paper{anyPeer: {70e6}}},
 	}}
-	list, use := shares(c, []observation{seenRates(20, 0, 79), seenRates(26, 0, 74), seenRates(25, 0, 73)})
+	list, use := shares(c, PeerWeir, []observation{seenRates(20, 0, 79), seenRates(26, 0, 74), seenRates(25, 0, 73)})
 	if len(list) != 2 || list[0].Container != "C1" || list[1].Container != "C3" {
 		t.Fatalf("shares of %+v, want C1 and C3", list)
 	}
@@ -42,10 +42,10 @@ func TestSharesAreMediansOfRuns(t *testing.T) {
 
 func TestSharesOfNobody(t *testing.T) {
 	for name, c := range map[string]Case{
-		"nobody sends":        {LinkBPS: 100e6, Containers: []Container{{Name: "C1", Weight: 1}}},
-		"link without a rate": {Containers: []Container{{Name: "C1", Weight: 1, Load: Load{Protocol: traffic.TCP}}}},
+		"nobody sends":        {LinkBPS: 100e6, Containers: []Container{{Name: "C1", Policy: Policy{Weight: 1}}}},
+		"link without a rate": {Containers: []Container{{Name: "C1", Policy: Policy{Weight: 1}, Load: Load{Protocol: traffic.TCP}}}},
 	} {
-		if list, use := shares(c, []observation{seenRates(0)}); list != nil || use != nil {
+		if list, use := shares(c, PeerWeir, []observation{seenRates(0)}); list != nil || use != nil {
 			t.Errorf("%s: shares %+v, use %+v", name, list, use)
 		}
 	}
@@ -101,8 +101,117 @@ func TestReactionsSpanFromChangeToChange(t *testing.T) {
 			t.Errorf("%s: %+v, want about 30 ms", reaction.Change, reaction)
 		}
 	}
-	series := rateSeries(c, o)
+	series := rateSeries(c, o, seriesStep)
 	if steps := len(series.RateBPS[0]); steps != int(c.Length/seriesStep) {
 		t.Errorf("%d steps of %v, want %v of them", steps, seriesStep, c.Length)
+	}
+}
+
+// TestTraceSharesAreOfPhases: C2 starts after one of two seconds, and what is
+// sent while things settle does not count.
+func TestTraceSharesAreOfPhases(t *testing.T) {
+	load := Load{Protocol: traffic.TCP}
+	late := Load{Protocol: traffic.TCP, Active: []Interval{{time.Second, 2 * time.Second}}}
+	c := Case{LinkBPS: 80e6, Length: 2 * time.Second, Measures: MeasureTrace, Containers: []Container{
+		{Name: "C1", Policy: Policy{Weight: 1}, Load: load, Paper: Paper{PeerTC: {80e6, 20e6}, PeerWeir: {0, 40e6}}},
+		{Name: "C2", Policy: Policy{Weight: 1}, Load: late},
+	}}
+	o := observation{binWidth: time.Millisecond}
+	const full = 10_000 // bytes in a bin at 80 Mbit/s
+	one, two := make([]uint64, 2000), make([]uint64, 2000)
+	for i := range 2000 {
+		settling := i < 250 || i >= 1000 && i < 1250
+		switch {
+		case settling:
+			one[i] = full / 100
+		case i < 1000:
+			one[i] = full
+		default:
+			one[i], two[i] = full*6/10, full*4/10
+		}
+	}
+	o.series = [][]uint64{one, two}
+	list, use := shares(c, PeerWeir, []observation{o})
+	if len(list) != 3 {
+		t.Fatalf("%d shares, want one and two: %+v", len(list), list)
+	}
+	for i, want := range []struct {
+		phase, container string
+		idealBPS         uint64
+		measured         float64
+		paper            float64
+	}{
+		{"from 0.0 s (C1 starts)", "C1", 80e6, 80e6, 0},
+		{"from 1.0 s (C2 starts)", "C1", 40e6, 48e6, 40e6},
+		{"from 1.0 s (C2 starts)", "C2", 40e6, 32e6, 0},
+	} {
+		got := list[i]
+		if got.Phase != want.phase || got.Container != want.container || got.IdealBPS != want.idealBPS ||
+			math.Abs(got.Measured.Median-want.measured) > 1 || (got.PaperBPS != nil) != (want.paper != 0) {
+			t.Errorf("share %d: %+v, want %+v", i, got, want)
+		}
+		if got.PaperBPS != nil && *got.PaperBPS != want.paper {
+			t.Errorf("share %d: paper %v, want %v", i, *got.PaperBPS, want.paper)
+		}
+	}
+	if math.Abs(use.Median-1) > 1e-9 {
+		t.Errorf("link use %v, want 1", use.Median)
+	}
+	if series := rateSeries(c, o, traceStep); len(series.RateBPS[0]) != 20 || len(series.Ideal) != 2 || series.Ideal[1].AtMS != 1000 {
+		t.Errorf("series of %d steps, ideal %+v", len(series.RateBPS[0]), series.Ideal)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	same := func(v float64) Spread { return Spread{v, v, v} }
+	cases := []Case{
+		{Group: "g", Name: "idle", Measures: MeasureLatency | MeasureOverhead, PaperOverhead: map[string]float64{PeerTC: 0.01}},
+		{Group: "g", Name: "busy", Measures: MeasureLatency, Baseline: "idle", MaxLatencyMS: 0.3},
+		{Group: "g", Name: "inside", Measures: MeasureLatency, MaxLatencyMS: 10},
+		{Group: "g", Name: "bulk", Measures: MeasureOverhead},
+		{Group: "g", Name: "1", Measures: MeasureCost},
+		{Group: "g", Name: "9", Measures: MeasureCost, Baseline: "1"},
+		{Group: "other", Name: "9", Measures: MeasureCost, Baseline: "1"},
+	}
+	latency := func(name, peer string, ms float64) CaseResult {
+		return CaseResult{Group: "g", Case: name, Peer: peer, Runs: 1, Latency: &Latency{MeanMS: same(ms), P99MS: same(2 * ms)}}
+	}
+	sent := func(peer string, bps ...float64) CaseResult {
+		result := CaseResult{Group: "g", Case: "bulk", Peer: peer, Runs: 1}
+		for _, one := range bps {
+			result.Shares = append(result.Shares, Share{Measured: same(one)})
+		}
+		return result
+	}
+	packets := func(group, name string, rate float64) CaseResult {
+		return CaseResult{Group: group, Case: name, Peer: PeerWeir, Runs: 1, Cost: &Cost{PacketsPerSecond: same(rate)}}
+	}
+	results := []CaseResult{
+		latency("idle", PeerNone, 1), latency("idle", PeerTC, 1.5), latency("idle", PeerWeir, 1.1),
+		latency("busy", PeerWeir, 4), latency("inside", PeerWeir, 4),
+		sent(PeerNone, 50e6, 50e6), sent(PeerWeir, 60e6, 39e6), {Group: "g", Case: "bulk", Peer: PeerTC},
+		packets("g", "1", 100), packets("g", "9", 98), packets("other", "9", 98),
+	}
+	compare(cases, results)
+	if o := results[1].Overhead; o.Of != overheadRoundTrip || o.Fraction != 0.5 || *o.AddedMS != 0.5 || *o.Paper != 0.01 {
+		t.Errorf("tc's round trip: %+v", o)
+	}
+	if o := results[6].Overhead; o.Of != overheadBandwidth || math.Abs(o.Fraction-0.01) > 1e-9 || o.Senders != 2 || o.Paper != nil {
+		t.Errorf("Weir's bandwidth: %+v", o)
+	}
+	if l := results[3].Latency; *l.BaselineP99MS != 2.2 || *l.LimitMS != 2.5 {
+		t.Errorf("beside bulk: baseline %v, limit %v", *l.BaselineP99MS, *l.LimitMS)
+	}
+	if l := results[4].Latency; l.BaselineP99MS != nil || *l.LimitMS != 10 {
+		t.Errorf("inside: %+v", l)
+	}
+	if ratio := results[9].Cost.PacketsOfBaseline; *ratio != 0.98 {
+		t.Errorf("packets of baseline %v, want 0.98", *ratio)
+	}
+	for _, i := range []int{0, 5, 7, 8, 10} {
+		r := results[i]
+		if r.Overhead != nil || r.Cost != nil && r.Cost.PacketsOfBaseline != nil {
+			t.Errorf("%s, %s is compared with itself or nothing", r.id(), r.Peer)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -24,8 +25,8 @@ const (
 )
 
 // palette is distinguishable with the common kinds of colour blindness (Okabe
-// and Ito).
-var palette = []string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#0072b2"}
+// and Ito, and one for the seventh peer).
+var palette = []string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#0072b2", "#882255"}
 
 // Greys are for what was not measured here.
 const (
@@ -106,11 +107,22 @@ type lineChart struct {
 	series      []series
 	stepMS      float64
 	values      [][]float64
-	marksMS     []float64 // vertical lines
+	// levels are what the values should be, with a vertical line where they
+	// change.
+	levels []levels
+}
+
+// levels has a value for each series, from a time until the next levels.
+type levels struct {
+	fromMS float64
+	values []float64
 }
 
 func (c lineChart) svg() string {
 	top, steps := 0.0, 1
+	for _, level := range c.levels {
+		top = max(top, slices.Max(append(level.values, 0)))
+	}
 	for _, values := range c.values {
 		steps = max(steps, len(values))
 		for _, value := range values {
@@ -120,9 +132,17 @@ func (c lineChart) svg() string {
 	d := newDrawing(plotLeft+linesWidth+panelGap, top, c.title, c.unit)
 	d.legend(c.series)
 	x := func(atMS float64) float64 { return plotLeft + atMS/c.stepMS/float64(steps)*linesWidth }
-	for _, mark := range c.marksMS {
+	for number, level := range c.levels {
+		untilMS := float64(steps) * c.stepMS
+		if number+1 < len(c.levels) {
+			untilMS = c.levels[number+1].fromMS
+		}
 		fmt.Fprintf(&d.out, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#999" stroke-dasharray="3 3"/>`,
-			x(mark), plotTop+legendHeight, x(mark), d.base())
+			x(level.fromMS), plotTop+legendHeight, x(level.fromMS), d.base())
+		for i, value := range level.values {
+			fmt.Fprintf(&d.out, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-dasharray="6 4" opacity="0.6"/>`,
+				x(level.fromMS), d.y(value), x(untilMS), d.y(value), c.series[i].colour)
+		}
 	}
 	for i, values := range c.values {
 		var points []string

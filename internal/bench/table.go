@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -45,7 +46,8 @@ func (r Report) WriteTable(w io.Writer) error {
 func (r Report) tables() []table {
 	var filled []table
 	for _, t := range []table{
-		r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.failureTable(), r.verdictTable(),
+		r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(), r.agentTable(),
+		r.failureTable(), r.verdictTable(),
 	} {
 		if len(t.rows) > 0 {
 			filled = append(filled, t)
@@ -55,13 +57,13 @@ func (r Report) tables() []table {
 }
 
 func (r Report) shareTable() table {
-	t := table{title: "Shares, Mbit/s", header: []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "LINK USE"}}
+	t := table{title: "Shares, Mbit/s", header: []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "ONE PACKET IS", "LINK USE"}}
 	for _, c := range r.cases() {
 		results := r.of(c)
 		if len(results) == 0 {
 			continue
 		}
-		if len(results[0].Shares) > maxRowsPerCase {
+		if results[0].crowded() {
 			for _, result := range results {
 				worst := result.worstShare()
 				worst.Container = fmt.Sprintf("worst of %d: %s", len(result.Shares), worst.Container)
@@ -79,16 +81,21 @@ func (r Report) shareTable() table {
 }
 
 func (t *table) addShare(result CaseResult, share Share, withUse bool) {
-	paper, use := "-", ""
-	if share.PaperBPS != nil {
-		paper = mbps(*share.PaperBPS)
-	}
+	use := ""
 	if withUse && result.LinkUse != nil {
 		use = percent(result.LinkUse.Median)
 	}
-	t.add(result.id(), share.Container, result.Peer, paper, mbps(float64(share.IdealBPS)),
-		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error), use)
+	where := result.id()
+	if share.Phase != "" {
+		where += ", " + share.Phase
+	}
+	t.add(where, share.Container, result.Peer, optional(share.PaperBPS, mbps), mbps(float64(share.IdealBPS)),
+		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error),
+		finePercent(share.OnePacket), use)
 }
+
+// crowded says that a case has too many containers for a row each.
+func (c CaseResult) crowded() bool { return c.Series == nil && len(c.Shares) > maxRowsPerCase }
 
 // worstShare is the share with the largest error; there must be one.
 func (c CaseResult) worstShare() Share {
@@ -106,7 +113,7 @@ func (r Report) overshootTable() table {
 	for _, result := range r.Results {
 		if o := result.Overshoot; o != nil {
 			t.add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
-				spread(o.Fraction, signedPercent), fmt.Sprintf("%.2f %%", o.OneFrame*100))
+				spread(o.Fraction, signedPercent), finePercent(o.OneFrame))
 		}
 	}
 	return t
@@ -129,30 +136,48 @@ func (r Report) reactionTable() table {
 }
 
 func (r Report) costTable() table {
-	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "MBIT/S"}}
+	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "OF BASELINE", "MBIT/S"}}
 	for _, result := range r.Results {
 		if c := result.Cost; c != nil {
 			t.add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent), percent(c.Baseline.Max),
 				fmt.Sprintf("%.1f", c.CPUSecondsPerGbit.Median*1000),
-				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), mbps(c.RateBPS.Median))
+				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), optional(c.PacketsOfBaseline, percent), mbps(c.RateBPS.Median))
 		}
 	}
 	return t
 }
 
 func (r Report) latencyTable() table {
-	t := table{title: "Round trips, ms", header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "LOST"}}
+	t := table{title: "Round trips, ms", header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "BASELINE P99", "LIMIT FOR WEIR", "LOST"}}
 	for _, result := range r.Results {
 		l := result.Latency
 		if l == nil {
 			continue
 		}
-		paper := "-"
-		if l.PaperMS != nil {
-			paper = fmt.Sprintf("%.1f", *l.PaperMS)
+		t.add(result.id(), result.Peer, optional(l.PaperMS, ms), ms(l.MeanMS.Median), spread(l.MeanMS, ms),
+			ms(l.P50MS.Median), ms(l.P99MS.Median), optional(l.BaselineP99MS, ms), optional(l.LimitMS, ms),
+			fmt.Sprintf("%d/%d", l.Lost, l.Sent))
+	}
+	return t
+}
+
+func (r Report) overheadTable() table {
+	t := table{title: "Overhead, against none", header: []string{"CASE", "PEER", "OF", "PAPER", "OVERHEAD", "ADDED MS"}}
+	for _, result := range r.Results {
+		if o := result.Overhead; o != nil {
+			t.add(result.id(), result.Peer, o.Of, optional(o.Paper, signedPercent), signedPercent(o.Fraction), optional(o.AddedMS, ms))
 		}
-		t.add(result.id(), result.Peer, paper, ms(l.MeanMS.Median), spread(l.MeanMS, ms),
-			ms(l.P50MS.Median), ms(l.P99MS.Median), fmt.Sprintf("%d/%d", l.Lost, l.Sent))
+	}
+	return t
+}
+
+func (r Report) agentTable() table {
+	t := table{title: "The agent itself", header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN"}}
+	for _, result := range r.Results {
+		if a := result.Agent; a != nil {
+			t.add(result.id(), strconv.Itoa(a.Containers), finePercent(a.CPUOfCore.Median), spread(a.CPUOfCore, finePercent),
+				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median))
+		}
 	}
 	return t
 }
@@ -232,6 +257,16 @@ func (r Report) of(key caseKey) []CaseResult {
 func mbps(bps float64) string { return fmt.Sprintf("%.2f", bps/1e6) }
 
 func ms(value float64) string { return fmt.Sprintf("%.3g", value) }
+
+// optional is a value that may be missing.
+func optional(value *float64, format func(float64) string) string {
+	if value == nil {
+		return "-"
+	}
+	return format(*value)
+}
+
+func finePercent(fraction float64) string { return fmt.Sprintf("%.2f %%", fraction*100) }
 
 func percent(fraction float64) string { return fmt.Sprintf("%.1f %%", fraction*100) }
 

@@ -12,15 +12,36 @@ const (
 	targetShortfall  = 0.01
 	targetOvershoot  = 0.01
 	targetLinkUse    = 0.99
+
+	// targetAddedLatencyMS is what bulk traffic of others may add to the 99th
+	// percentile of the round trips of a container with a latency bound: two
+	// full frames at 100 Mbit/s, and what timers and wake-ups take.
+	targetAddedLatencyMS = 0.3
+	// targetBusyLatencyMS is the same percentile for sparse traffic inside a
+	// busy container.
+	targetBusyLatencyMS = 10
+
+	targetOverheadAlone     = 0.002
+	targetOverheadCompeting = 0.01
+
+	// The targets for the agent itself: CPU and memory with up to
+	// targetAgentContainers, the time to start with any number.
+	targetAgentContainers = 50
+	targetAgentCPU        = 0.01
+	targetAgentBytes      = 30e6
+	targetAgentStartMS    = 3000
+	// targetFlat is how many packets a second there must be with many
+	// containers, of those with one.
+	targetFlat = 0.95
 )
 
 // disturbedCPU is the fraction of busy CPUs above which a result says so: what
 // is measured did not always run when it should have.
 const disturbedCPU = 0.9
 
-// coarseFrame is the fraction of a share above which a frame more or less says
-// so: the run was short for the rate.
-const coarseFrame = 0.005
+// coarsePacket is the fraction of a share above which a packet more or less
+// says so: the run was short for the rate.
+const coarsePacket = 0.005
 
 // worst keeps the largest of some values and where it was found.
 type worst struct {
@@ -39,6 +60,7 @@ func (w *worst) see(value float64, where string) {
 // about is left out; a run that failed is a miss of its own.
 func verdicts(results []CaseResult) []Verdict {
 	var shareError, shortfall, excess, idleLink, settle worst
+	var added, busy, aloneLoss, competingLoss, agentCPU, agentBytes, agentStart, notFlat worst
 	var failed []string
 	var list []Verdict
 	for _, result := range results {
@@ -54,8 +76,11 @@ func verdicts(results []CaseResult) []Verdict {
 		}
 		for _, share := range result.Shares {
 			at := where + ", " + share.Container
-			if share.OneFrame > coarseFrame {
-				at += fmt.Sprintf(" (one frame is %.1f %%)", share.OneFrame*100)
+			if share.Phase != "" {
+				at = where + ", " + share.Phase + ", " + share.Container
+			}
+			if share.OnePacket > coarsePacket {
+				at += fmt.Sprintf(" (one packet is %.1f %%)", share.OnePacket*100)
 			}
 			shareError.see(math.Abs(share.Error), at)
 			if share.MinBPS > 0 {
@@ -72,6 +97,31 @@ func verdicts(results []CaseResult) []Verdict {
 		}
 		for _, reaction := range result.Reactions {
 			seeReaction(&settle, reaction, result.Runs, where)
+		}
+		if l := result.Latency; l != nil && l.LimitMS != nil {
+			if l.BaselineP99MS != nil {
+				added.see(l.P99MS.Median-*l.BaselineP99MS, where)
+			} else {
+				busy.see(l.P99MS.Median, where)
+			}
+		}
+		if o := result.Overhead; o != nil && o.Of == overheadBandwidth {
+			if o.Senders > 1 {
+				competingLoss.see(o.Fraction, where)
+			} else {
+				aloneLoss.see(o.Fraction, where)
+			}
+		}
+		if a := result.Agent; a != nil {
+			agentStart.see(a.StartMS.Median, where)
+			// A flood of packets is not what the agent usually runs beside.
+			if a.Containers <= targetAgentContainers && result.Cost == nil {
+				agentCPU.see(a.CPUOfCore.Median, where)
+				agentBytes.see(a.ResidentBytes.Median, where)
+			}
+		}
+		if result.Cost != nil && result.Cost.PacketsOfBaseline != nil {
+			notFlat.see(-*result.Cost.PacketsOfBaseline, where)
 		}
 	}
 	if len(failed) > 0 {
@@ -94,6 +144,15 @@ func verdicts(results []CaseResult) []Verdict {
 	if settle.value >= neverSettledMS {
 		settled = "not before the next change"
 	}
+	ms := func(value float64) string { return fmt.Sprintf("%.3g ms", value) }
+	add(added, "p99 of a latency class beside bulk of others, above idle", "at most 0.3 ms", ms(added.value), added.value <= targetAddedLatencyMS)
+	add(busy, "p99 of sparse traffic inside a busy container", "at most 10 ms", ms(busy.value), busy.value <= targetBusyLatencyMS)
+	add(aloneLoss, "bandwidth lost without competition", "at most 0.2 %", percent(aloneLoss.value), aloneLoss.value <= targetOverheadAlone)
+	add(competingLoss, "bandwidth lost with competition", "at most 1 %", percent(competingLoss.value), competingLoss.value <= targetOverheadCompeting)
+	add(agentCPU, "agent's CPU time, of one core", "at most 1 %", percent(agentCPU.value), agentCPU.value <= targetAgentCPU)
+	add(agentBytes, "agent's resident memory", "at most 30 MB", fmt.Sprintf("%.1f MB", agentBytes.value/1e6), agentBytes.value <= targetAgentBytes)
+	add(agentStart, "agent's start", "at most 3 s", fmt.Sprintf("%.0f ms", agentStart.value), agentStart.value <= targetAgentStartMS)
+	add(notFlat, "packets per second with many containers, of those with one", "at least 95 %", percent(-notFlat.value), -notFlat.value >= targetFlat)
 	add(settle, "time to the new allocation", "at most 50 ms", settled, settle.value <= milliseconds(reactionTarget))
 	return list
 }

@@ -1,11 +1,12 @@
 // Package classify ties packets to containers. It owns the BPF programs and
 // their maps.
 //
-// A container is a number here (see bpf/intf.h). A program at the host end of
-// each container's veth writes the number into the packet; a program at the
-// uplink turns it into the class that the scheduler knows, and counts what was
-// offered. Both belong to the devices they are attached to: they go on working
-// when the agent is dead, and a new agent finds them again (Open, VethNumber).
+// A container is a number here (see bpf/intf.h). A program at a tap, where all
+// its packets pass (Inspector finds it), writes the number into the packet; or
+// its cgroup has the number, in host mode. A program at the uplink turns it into
+// the class that the scheduler knows, and counts what was offered. The programs
+// belong to the devices they are attached to: they go on working when the agent
+// is dead, and a new agent finds them again (OpenUplink, TapNumber).
 package classify
 
 import (
@@ -28,7 +29,7 @@ const (
 	numbers       = int(uplinkWeirNumberWEIR_NUMBERS)
 )
 
-const activityBytes = 8 // sizeof(struct weir_activity)
+const activityBytes = 16 // sizeof(struct weir_activity)
 
 // Uplink is the classifier at an uplink.
 type Uplink struct {
@@ -36,6 +37,41 @@ type Uplink struct {
 	activities *ebpf.Map
 	memory     *ebpf.Memory
 	scratch    []byte
+	htbMajor   uint16
+	cgroups    cgroups
+	globals    globals
+}
+
+// globals are the variables of a program that user space writes.
+type globals struct {
+	values  *ebpf.Map
+	offsets map[string]uint32
+}
+
+// set sets the bytes of the variable called name.
+func (g globals) set(name string, bytes []byte) error {
+	var values []byte
+	if err := g.values.Lookup(uint32(0), &values); err != nil {
+		return fmt.Errorf("read the classifier's variables: %w", err)
+	}
+	copy(values[g.offsets[name]:], bytes)
+	if err := g.values.Update(uint32(0), values, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("set %s of the classifier: %w", name, err)
+	}
+	return nil
+}
+
+func (u *Uplink) setCgroupLevels(packed uint64) error {
+	return u.globals.set(uplinkVarCgroupLevels, binary.NativeEndian.AppendUint64(nil, packed))
+}
+
+// setStamping says whether packets are stamped, for Delays.
+func (u *Uplink) setStamping(on bool) error {
+	var value uint32
+	if on {
+		value = 1
+	}
+	return u.globals.set(uplinkVarStamping, binary.NativeEndian.AppendUint32(nil, value))
 }
 
 // OpenUplink attaches the classifier to the device with index ifindex, where
@@ -43,13 +79,13 @@ type Uplink struct {
 // there already is kept, with its counters; one of another version is
 // replaced without a packet passing unclassified.
 func OpenUplink(ifindex int, htbMajor uint16) (*Uplink, error) {
-	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}}
+	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, htbMajor: htbMajor}
 	if err := u.attach(htbMajor); err != nil {
 		return nil, fmt.Errorf("classify at uplink: %w", err)
 	}
 	memory, err := u.activities.Memory()
 	if err != nil {
-		u.activities.Close()
+		u.close()
 		return nil, fmt.Errorf("map the uplink's counters: %w", err)
 	}
 	u.memory = memory
@@ -61,16 +97,18 @@ func (u *Uplink) attach(htbMajor uint16) error {
 	if err != nil {
 		return err
 	}
-	replacements := map[string]*ebpf.Map{}
+	adopted := map[string]*ebpf.Map{}
 	if old != nil {
 		defer old.Close()
-		m, err := mapOf(old, uplinkMapActivities)
-		if err != nil {
-			return err
-		}
-		if m != nil {
-			defer m.Close()
-			replacements[uplinkMapActivities] = m
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups} {
+			m, err := mapOf(old, name)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				defer m.Close()
+				adopted[name] = m
+			}
 		}
 	}
 	spec, err := loadUplink()
@@ -83,32 +121,56 @@ func (u *Uplink) attach(htbMajor uint16) error {
 	var objects struct {
 		Program    *ebpf.Program `ebpf:"weir_uplink"`
 		Activities *ebpf.Map     `ebpf:"activities"`
+		Cgroups    *ebpf.Map     `ebpf:"cgroups"`
+		Globals    *ebpf.Map     `ebpf:".bss"`
 	}
-	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: replacements})
+	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: adopted})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		// Counters of another version: start new ones.
+		// Maps of another version: start new ones.
 		err = spec.LoadAndAssign(&objects, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
 	defer objects.Program.Close()
+	u.activities = objects.Activities
+	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
+		uplinkVarCgroupLevels: spec.Variables[uplinkVarCgroupLevels].Offset,
+		uplinkVarStamping:     spec.Variables[uplinkVarStamping].Offset,
+	}}
+	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
+	if err := u.install(old, objects.Program); err != nil {
+		u.close()
+		return err
+	}
+	return nil
+}
+
+// install attaches program in place of old, unless that is the same.
+func (u *Uplink) install(old, program *ebpf.Program) error {
 	if old != nil {
-		same, err := sameProgram(old, objects.Program)
+		same, err := sameProgram(old, program)
 		if err != nil {
 			return err
 		}
 		if same {
-			u.activities = objects.Activities
-			return nil
+			values, err := mapOf(old, ".bss")
+			if err != nil {
+				return err
+			}
+			if values == nil {
+				return errors.New("the classifier that is there has no variables")
+			}
+			u.globals.values.Close()
+			u.globals.values = values
+			return u.cgroups.read()
 		}
 	}
-	if err := u.hook.Attach(objects.Program, old); err != nil {
-		objects.Activities.Close()
+	// Before it runs: it must know the cgroups from the first packet on.
+	if err := u.cgroups.read(); err != nil {
 		return err
 	}
-	u.activities = objects.Activities
-	return nil
+	return u.hook.Attach(program, old)
 }
 
 // OfferedBytes fills dst, indexed by number, with the bytes that each
@@ -129,7 +191,16 @@ func (u *Uplink) OfferedBytes(dst []uint64) error {
 }
 
 // Close forgets the classifier, which goes on working.
-func (u *Uplink) Close() error { return u.activities.Close() }
+func (u *Uplink) Close() error {
+	u.close()
+	return nil
+}
+
+func (u *Uplink) close() {
+	u.activities.Close()
+	u.cgroups.entries.Close()
+	u.globals.values.Close()
+}
 
 // UplinkAttached says whether a device has a classifier.
 func UplinkAttached(ifindex int) (bool, error) {
@@ -143,112 +214,6 @@ func UplinkAttached(ifindex int) (bool, error) {
 // DetachUplink removes the classifier from a device.
 func DetachUplink(ifindex int) error {
 	return kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink)
-}
-
-// Veths ties veths to container numbers.
-type Veths struct {
-	spec *ebpf.CollectionSpec
-	// tag identifies this version of the program.
-	tag string
-}
-
-// NewVeths prepares the program. Errors: the kernel cannot load it.
-func NewVeths() (*Veths, error) {
-	spec, err := loadVeth()
-	if err != nil {
-		return nil, err
-	}
-	v := &Veths{spec: spec}
-	program, err := v.load(0)
-	if err != nil {
-		return nil, err
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return nil, fmt.Errorf("ask for the veth program's tag: %w", err)
-	}
-	v.tag = info.Tag
-	return v, nil
-}
-
-func (v *Veths) load(number uint16) (*ebpf.Program, error) {
-	spec := v.spec.Copy()
-	if err := spec.Variables[vethVarContainerNumber].Set(uint32(number)); err != nil {
-		return nil, fmt.Errorf("set %s: %w", vethVarContainerNumber, err)
-	}
-	var objects struct {
-		Program *ebpf.Program `ebpf:"weir_veth"`
-	}
-	if err := spec.LoadAndAssign(&objects, nil); err != nil {
-		return nil, fmt.Errorf("load veth program: %w", err)
-	}
-	return objects.Program, nil
-}
-
-// Attach ties everything that enters the host through the veth with index
-// ifindex to number. Where that is so already, nothing is touched.
-func (v *Veths) Attach(ifindex int, number uint16) error {
-	hook := kernel.Hook{Ifindex: ifindex}
-	old, err := hook.Find(vethProgWeirVeth)
-	if err != nil {
-		return fmt.Errorf("classify at veth: %w", err)
-	}
-	if old != nil {
-		defer old.Close()
-		info, err := old.Info()
-		if err != nil {
-			return fmt.Errorf("classify at veth: %w", err)
-		}
-		if had, err := vethNumber(old); err == nil && had == number && info.Tag == v.tag {
-			return nil
-		}
-	}
-	program, err := v.load(number)
-	if err != nil {
-		return err
-	}
-	defer program.Close()
-	if err := hook.Attach(program, old); err != nil {
-		return fmt.Errorf("classify at veth: %w", err)
-	}
-	return nil
-}
-
-// DetachVeth removes the program from a veth.
-func DetachVeth(ifindex int) error {
-	return kernel.Hook{Ifindex: ifindex}.Detach(vethProgWeirVeth)
-}
-
-// VethNumber tells the number that a veth is tied to, or 0 for none.
-func VethNumber(ifindex int) (uint16, error) {
-	program, err := kernel.Hook{Ifindex: ifindex}.Find(vethProgWeirVeth)
-	if err != nil || program == nil {
-		return 0, err
-	}
-	defer program.Close()
-	return vethNumber(program)
-}
-
-// vethNumber reads the constant that a program was loaded with.
-func vethNumber(program *ebpf.Program) (uint16, error) {
-	constants, err := mapOf(program, ".rodata")
-	if err != nil {
-		return 0, err
-	}
-	if constants == nil {
-		return 0, errors.New("veth program has no constants")
-	}
-	defer constants.Close()
-	// container_number is the only constant.
-	var value []byte
-	if err := constants.Lookup(uint32(0), &value); err != nil {
-		return 0, fmt.Errorf("read the veth program's number: %w", err)
-	}
-	if len(value) < 4 {
-		return 0, errors.New("veth program has no number")
-	}
-	return uint16(binary.NativeEndian.Uint32(value)), nil
 }
 
 // mapOf opens the map of a loaded program whose name ends in suffix, or

@@ -22,6 +22,9 @@ func TestUplinkObjects(t *testing.T) {
 		m.ValueSize != activityBytes || int(m.MaxEntries) != numbers {
 		t.Errorf("activities: %v", m)
 	}
+	if v := spec.Variables[uplinkVarCgroupLevels]; v == nil || v.SectionName != ".bss" || v.Size() != 8 {
+		t.Errorf("levels of cgroups: %v", v)
+	}
 	if numbers <= int(NumberLast) || NumberFirst <= NumberControl || NumberControl == NumberHost || NumberHost == 0 {
 		t.Errorf("numbers: host %d, control %d, containers %d to %d of %d", NumberHost, NumberControl, NumberFirst, NumberLast, numbers)
 	}
@@ -33,30 +36,53 @@ func TestUplinkObjects(t *testing.T) {
 	}
 }
 
-func TestVethObjects(t *testing.T) {
-	spec, err := loadVeth()
+func TestTapObjects(t *testing.T) {
+	spec, err := loadTap()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// vethNumber reads the number from the start of the constants.
-	v := spec.Variables[vethVarContainerNumber]
-	if v == nil || v.Offset != 0 || v.Size() != 4 || !v.Constant() {
-		t.Fatalf("number: %v", v)
+	// readTapConstants reads the constants one after the other.
+	number, priority := spec.Variables[tapVarContainerNumber], spec.Variables[tapVarTagPriority]
+	if number == nil || number.Offset != 0 || number.Size() != 4 || !number.Constant() {
+		t.Errorf("number: %v", number)
+	}
+	if priority == nil || priority.Offset != 4 || priority.Size() != 4 || !priority.Constant() {
+		t.Errorf("priority: %v", priority)
 	}
 	for name, other := range spec.Variables {
-		if other.SectionName == v.SectionName && name != vethVarContainerNumber {
+		if other.Constant() && other.SectionName == number.SectionName && other.Offset > 4 {
 			t.Errorf("another constant: %s", name)
 		}
 	}
-	if p := spec.Programs[vethProgWeirVeth]; p == nil || p.Type != ebpf.SchedCLS {
+	if p := spec.Programs[tapProgWeirTap]; p == nil || p.Type != ebpf.SchedCLS {
 		t.Errorf("program: %v", p)
+	}
+}
+
+func TestPackLevels(t *testing.T) {
+	for _, test := range []struct {
+		levels []int
+		want   uint64
+	}{
+		{nil, 0},
+		{[]int{2}, 0x02},
+		{[]int{2, 5, 4}, 0x020405},
+		{[]int{1, 2, 3, 4, 5, 6, 7, 255}, 0x01020304050607ff},
+	} {
+		set := map[int]bool{}
+		for _, level := range test.levels {
+			set[level] = true
+		}
+		if got := packLevels(set); got != test.want {
+			t.Errorf("levels %v: %#x, want %#x", test.levels, got, test.want)
+		}
 	}
 }
 
 // A program is found again by its name, of which the kernel keeps 15 characters
 // (BPF_OBJ_NAME_LEN); likewise a map.
 func TestNamesFitTheKernel(t *testing.T) {
-	for _, name := range []string{uplinkProgWeirUplink, vethProgWeirVeth, uplinkMapActivities} {
+	for _, name := range []string{uplinkProgWeirUplink, tapProgWeirTap, uplinkMapActivities, uplinkMapCgroups} {
 		if len(name) > 15 {
 			t.Errorf("%s is %d characters long", name, len(name))
 		}

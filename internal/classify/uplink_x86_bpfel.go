@@ -14,9 +14,24 @@ import (
 )
 
 type uplinkWeirActivity struct {
-	_            structs.HostLayout
-	OfferedBytes uint64
+	_             structs.HostLayout
+	OfferedBytes  uint64
+	Window        uint32
+	WindowPackets uint32
 }
+
+type uplinkWeirCgroup struct {
+	_      structs.HostLayout
+	Number uint32
+	Level  uint32
+}
+
+type uplinkWeirLevel uint32
+
+const (
+	uplinkWeirLevelWEIR_LEVELS     uplinkWeirLevel = 8
+	uplinkWeirLevelWEIR_LEVEL_BITS uplinkWeirLevel = 8
+)
 
 type uplinkWeirNumber uint32
 
@@ -27,6 +42,14 @@ const (
 	uplinkWeirNumberWEIR_NUMBER_FIRST   uplinkWeirNumber = 16
 	uplinkWeirNumberWEIR_NUMBER_LAST    uplinkWeirNumber = 16382
 	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 16383
+)
+
+type uplinkWeirPriority uint32
+
+const (
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC        uplinkWeirPriority = 14935
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT  uplinkWeirPriority = 18
+	uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT uplinkWeirPriority = 4
 )
 
 type uplinkWeirTag uint32
@@ -40,11 +63,17 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	uplinkMapActivities    = "activities"
-	uplinkProgWeirUplink   = "weir_uplink"
-	uplinkVarHtbMajor      = "htb_major"
-	uplinkVarWeirNumberBtf = "weir_number_btf"
-	uplinkVarWeirTagBtf    = "weir_tag_btf"
+	uplinkMapActivities      = "activities"
+	uplinkMapCgroups         = "cgroups"
+	uplinkMapControlDue      = "control_due"
+	uplinkProgWeirUplink     = "weir_uplink"
+	uplinkVarCgroupLevels    = "cgroup_levels"
+	uplinkVarHtbMajor        = "htb_major"
+	uplinkVarStamping        = "stamping"
+	uplinkVarWeirLevelBtf    = "weir_level_btf"
+	uplinkVarWeirNumberBtf   = "weir_number_btf"
+	uplinkVarWeirPriorityBtf = "weir_priority_btf"
+	uplinkVarWeirTagBtf      = "weir_tag_btf"
 )
 
 // loadUplink returns the embedded CollectionSpec for uplink.
@@ -97,15 +126,21 @@ type uplinkProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
 	Activities *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups    *ebpf.MapSpec `ebpf:"cgroups"`
+	ControlDue *ebpf.MapSpec `ebpf:"control_due"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkVariableSpecs struct {
-	HtbMajor      *ebpf.VariableSpec `ebpf:"htb_major"`
-	WeirNumberBtf *ebpf.VariableSpec `ebpf:"weir_number_btf"`
-	WeirTagBtf    *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
+	CgroupLevels    *ebpf.VariableSpec `ebpf:"cgroup_levels"`
+	HtbMajor        *ebpf.VariableSpec `ebpf:"htb_major"`
+	Stamping        *ebpf.VariableSpec `ebpf:"stamping"`
+	WeirLevelBtf    *ebpf.VariableSpec `ebpf:"weir_level_btf"`
+	WeirNumberBtf   *ebpf.VariableSpec `ebpf:"weir_number_btf"`
+	WeirPriorityBtf *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
+	WeirTagBtf      *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
 
 // uplinkObjects contains all objects after they have been loaded into the kernel.
@@ -129,11 +164,15 @@ func (o *uplinkObjects) Close() error {
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
 	Activities *ebpf.Map `ebpf:"activities"`
+	Cgroups    *ebpf.Map `ebpf:"cgroups"`
+	ControlDue *ebpf.Map `ebpf:"control_due"`
 }
 
 func (m *uplinkMaps) Close() error {
 	return _UplinkClose(
 		m.Activities,
+		m.Cgroups,
+		m.ControlDue,
 	)
 }
 
@@ -141,9 +180,13 @@ func (m *uplinkMaps) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkVariables struct {
-	HtbMajor      *ebpf.Variable `ebpf:"htb_major"`
-	WeirNumberBtf *ebpf.Variable `ebpf:"weir_number_btf"`
-	WeirTagBtf    *ebpf.Variable `ebpf:"weir_tag_btf"`
+	CgroupLevels    *ebpf.Variable `ebpf:"cgroup_levels"`
+	HtbMajor        *ebpf.Variable `ebpf:"htb_major"`
+	Stamping        *ebpf.Variable `ebpf:"stamping"`
+	WeirLevelBtf    *ebpf.Variable `ebpf:"weir_level_btf"`
+	WeirNumberBtf   *ebpf.Variable `ebpf:"weir_number_btf"`
+	WeirPriorityBtf *ebpf.Variable `ebpf:"weir_priority_btf"`
+	WeirTagBtf      *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
 
 // uplinkPrograms contains all programs after they have been loaded into the kernel.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -84,24 +85,9 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 	if err != nil {
 		return settings, &usageError{err}
 	}
-	if len(settings.Uplinks) == 0 {
-		settings.Uplinks = []config.Uplink{{}}
-	}
-	uplink := &settings.Uplinks[0]
 	changed := cmd.Flags().Changed
-	if changed("uplink") {
-		uplink.Interface = f.uplink
-	}
-	if uplink.Interface == "" {
-		return settings, usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
-	}
-	if changed("rate") {
-		if uplink.RateBPS, err = policy.ParseRate(f.rate); err != nil {
-			return settings, usagef("--rate: %w", err)
-		}
-	}
-	if changed("replace") {
-		uplink.Replace = f.replace
+	if settings.Uplinks, err = f.uplinks(settings.Uplinks, changed); err != nil {
+		return settings, err
 	}
 	if changed("socket") {
 		settings.Socket = g.socket
@@ -112,6 +98,43 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 	engineFlag(changed("docker"), f.docker, &settings.Docker)
 	engineFlag(changed("podman"), f.podman, &settings.Podman)
 	return settings, nil
+}
+
+// uplinks joins the uplinks of the config file and the flags for one.
+func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([]config.Uplink, error) {
+	if len(list) == 0 {
+		list = []config.Uplink{{}}
+	}
+	if changed("uplink") {
+		// That one alone, with what the file says of it, or of its only one.
+		i := slices.IndexFunc(list, func(u config.Uplink) bool { return u.Interface == f.uplink })
+		switch {
+		case i >= 0:
+			list = []config.Uplink{list[i]}
+		case len(list) > 1:
+			list = []config.Uplink{{}}
+		}
+		list[0].Interface = f.uplink
+	}
+	if slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == "" }) {
+		return nil, usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
+	}
+	for _, flag := range []string{"rate", "replace"} {
+		if changed(flag) && len(list) > 1 {
+			return nil, usagef("--%s of which uplink? %s names several: say it there, or give --uplink", flag, f.config)
+		}
+	}
+	if changed("rate") {
+		rateBPS, err := policy.ParseRate(f.rate)
+		if err != nil {
+			return nil, usagef("--rate: %w", err)
+		}
+		list[0].RateBPS = rateBPS
+	}
+	if changed("replace") {
+		list[0].Replace = f.replace
+	}
+	return list, nil
 }
 
 func engineFlag(changed bool, value string, engine *config.Engine) {
@@ -152,7 +175,7 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 		for _, c := range settings.Containers {
 			containers = append(containers, discovery.Container{
 				Name: c.Name, Runtime: static.Runtime, Labels: c.Labels,
-				NetNSPath: c.NetNSPath, Interface: c.Interface,
+				NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Interface: c.Interface,
 			})
 		}
 		list = append(list, static.New(static.Runtime, containers, log))
@@ -194,12 +217,14 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 	if err := hurry(); err != nil {
 		log.Debug("run before others", "error", err)
 	}
-	uplink := settings.Uplinks[0]
+	var uplinks []agent.UplinkConfig
+	for _, u := range settings.Uplinks {
+		uplinks = append(uplinks, agent.UplinkConfig{
+			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: f.anySpeed,
+		})
+	}
 	a, err := agent.New(agent.Config{
-		Uplink:             uplink.Interface,
-		RateBPS:            uplink.RateBPS,
-		Replace:            uplink.Replace,
-		IgnoreLinkSpeed:    f.anySpeed,
+		Uplinks:            uplinks,
 		ReserveBasisPoints: settings.ReserveBasisPoints,
 		Host:               settings.Host,
 		StateDir:           settings.StateDir,

@@ -36,15 +36,25 @@ machine's own network is touched.
 
 Suites:
   qcon      figures 7 to 12 and table 1 of the qCon paper (Sensors 2018)
+  cntc      figures 1 and 7 to 11 of the CNTC paper (NPC 2019) in bridge,
+            overlay, host and macvlan mode
   accuracy  error of shares from 10 Mbit/s to 5 Gbit/s, TCP against UDP,
             100 containers
   reaction  time to the new allocation after a start, a stop, a burst and
             weir set
   cap       by how much a ceiling is exceeded in any 100 ms
   cost      CPU time and packets per second
+  agent     CPU time and memory of the agent itself; its start and the cost of
+            a packet with up to 1000 containers
 
-Peers: none (a FIFO), htb (tc by hand), cni-bandwidth (the CNI plugin with a
-small bucket), cni-bandwidth-containerd (with containerd's bucket), weir.
+cntc and agent always use network namespaces as containers. A case that needs
+more than --duration to mean something takes it: shares of 100 containers are a
+few packets in 10 seconds.
+
+Peers: none (the link's own queue), fifo (a queue also where the link has no
+rate), htb (tc by hand), tc (tc as the CNTC paper uses it), cni-bandwidth (the
+CNI plugin with a small bucket), cni-bandwidth-containerd (with containerd's
+bucket), weir.
 
 Needs root. Exits with 0 when the suite ran, whatever the numbers say; with 1
 when it could not, or a run failed.`,
@@ -68,6 +78,7 @@ when it could not, or a run failed.`,
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")
+	set.IntVar(&options.Containers, "containers", 50, "containers of the suite agent")
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
 	format = addOutputFlag(cmd)

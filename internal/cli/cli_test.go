@@ -93,18 +93,21 @@ func run(args ...string) (code int, stdout, stderr string) {
 
 // busyHost is an uplink with a container of every kind.
 func busyHost() *fakeAgent {
-	return &fakeAgent{
+	agent := &fakeAgent{
 		status: v1.Status{
 			Version: "test", Uplink: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 93_260_000,
 			Scheduler: "htb+fq_codel", State: v1.StateOK,
+			Uplinks: []v1.Uplink{{
+				Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 93_260_000, Scheduler: "htb+fq_codel", State: v1.StateOK,
+			}},
 			Sources: []v1.Source{{Name: "docker", Connected: true}},
 		},
 		containers: []v1.Container{
 			{
 				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge,
-				Policy:      v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10},
+				Policy:      v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 2.5},
 				EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40,
-				DroppedPackets: 1234, State: v1.StateOK,
+				DroppedPackets: 1234, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
 			},
 			{
 				ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Policy: v1.Policy{Weight: 100},
@@ -126,6 +129,29 @@ func busyHost() *fakeAgent {
 			},
 		},
 	}
+	for i := range agent.containers {
+		c := &agent.containers[i]
+		c.Shares = []v1.Share{{
+			Uplink: "eth0", EntitledBPS: c.EntitledBPS, AllocatedBPS: c.AllocatedBPS, RateBPS: c.RateBPS,
+			BacklogBytes: c.BacklogBytes, SentBytes: c.SentBytes, DroppedPackets: c.DroppedPackets,
+			DelayP50MS: c.DelayP50MS, DelayP99MS: c.DelayP99MS,
+		}}
+	}
+	return agent
+}
+
+// twoUplinks is busyHost with another uplink, where its first container sends.
+func twoUplinks() *fakeAgent {
+	agent := busyHost()
+	agent.status.Uplinks = append(agent.status.Uplinks, v1.Uplink{
+		Name: "wwan0", RateBPS: 10e6, ReserveBPS: 500e3, SentBPS: 5e6, Scheduler: "htb+fq_codel", State: v1.StateOK,
+	})
+	agent.containers = agent.containers[:2]
+	for i := range agent.containers {
+		c := &agent.containers[i]
+		c.Shares = append(c.Shares, v1.Share{Uplink: "wwan0", EntitledBPS: 5e6, RateBPS: uint64(5e6 * (1 - i))})
+	}
+	return agent
 }
 
 func TestPs(t *testing.T) {
@@ -135,6 +161,7 @@ func TestPs(t *testing.T) {
 		args   []string
 	}{
 		{"ps", busyHost(), nil},
+		{"ps-two-uplinks", twoUplinks(), nil},
 		{"ps-json", busyHost(), []string{"-o", "json"}},
 		{"ps-empty", &fakeAgent{containers: []v1.Container{}}, nil},
 		{"ps-empty-json", &fakeAgent{containers: []v1.Container{}}, []string{"--output=json"}},
@@ -179,6 +206,7 @@ func TestTopWidths(t *testing.T) {
 		{"top-40", sample, 40},
 		{"top-empty", empty, 120},
 		{"top-degraded", degraded, 120},
+		{"top-two-uplinks", topSample{Status: twoUplinks().status, Containers: twoUplinks().containers}, 120},
 	} {
 		t.Run(tc.golden, func(t *testing.T) { compareGolden(t, tc.golden, renderTop(computeTop(tc.sample), tc.width)) })
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -46,26 +47,66 @@ func printJSON(w io.Writer, v any) error {
 
 func printContainers(w io.Writer, containers []v1.Container) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tMODE\tWEIGHT\tMIN\tMAX\tPRIORITY\tENTITLED\tRATE\tDROPPED\tSTATE\tREASON")
+	header := []string{"NAME", "MODE", "WEIGHT", "MIN", "MAX", "PRIORITY", "LATENCY", "ENTITLED", "RATE", "DELAY", "DROPPED", "STATE", "REASON"}
+	several := slices.ContainsFunc(containers, func(c v1.Container) bool { return len(c.Shares) > 1 })
+	if several {
+		header = slices.Insert(header, 1, "UPLINK")
+	}
+	fmt.Fprintln(table, strings.Join(header, "\t"))
 	for _, c := range containers {
-		fmt.Fprintln(table, strings.TrimRight(strings.Join([]string{
-			c.Name,
-			string(c.Mode),
-			strconv.FormatUint(uint64(c.Policy.Weight), 10),
-			rateOrDash(c.Policy.MinBPS),
-			rateOrDash(c.Policy.MaxBPS),
-			strconv.FormatUint(uint64(c.Policy.Priority), 10),
-			rateOrDash(c.EntitledBPS),
-			rateOrDash(c.RateBPS),
-			strconv.FormatUint(c.DroppedPackets, 10),
-			string(c.State),
-			c.Reason,
-		}, "\t"), "\t"))
+		for _, share := range c.Shares {
+			row := []string{
+				c.Name,
+				string(c.Mode),
+				strconv.FormatUint(uint64(c.Policy.Weight), 10),
+				rateOrDash(c.Policy.MinBPS),
+				rateOrDash(c.Policy.MaxBPS),
+				strconv.FormatUint(uint64(c.Policy.Priority), 10),
+				latencyOrDash(c.Policy.LatencyMS),
+				rateOrDash(share.EntitledBPS),
+				rateOrDash(share.RateBPS),
+				delayOrDash(share),
+				strconv.FormatUint(share.DroppedPackets, 10),
+				string(c.State),
+				c.Reason,
+			}
+			if several {
+				row = slices.Insert(row, 1, share.Uplink)
+			}
+			fmt.Fprintln(table, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		}
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+func latencyOrDash(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return formatMS(ms)
+}
+
+// delayOrDash is the median and the 99th percentile.
+func delayOrDash(s v1.Share) string {
+	if s.DelayP99MS == 0 {
+		return "-"
+	}
+	return strings.TrimSuffix(formatMS(s.DelayP50MS), "ms") + "/" + formatMS(s.DelayP99MS)
+}
+
+// formatMS writes milliseconds with two digits that count.
+func formatMS(ms float64) string {
+	digits := 0
+	switch {
+	case ms < 1:
+		digits = 2
+	case ms < 10:
+		digits = 1
+	}
+	return strconv.FormatFloat(ms, 'f', digits, 64) + "ms"
 }
 
 func rateOrDash(bps uint64) string {

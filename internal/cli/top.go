@@ -26,7 +26,8 @@ func newTopCommand(g *global) *cobra.Command {
 		Use:   "top",
 		Short: "Show live who sends how much",
 		Long: `Show live who sends how much. The bar is what a container sends, as a part of the
-uplink; the mark | is what it is entitled to.`,
+uplink; the mark | is what it is entitled to. DELAY is how long its packets waited
+at the uplink: median and 99th percentile.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
@@ -77,50 +78,65 @@ func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
 // topPicture is a sample as it is shown: text, and bars as parts of the
 // uplink.
 type topPicture struct {
-	title, notice string
-	rows          []topRow
+	notice  string
+	uplinks []topUplink
+}
+
+type topUplink struct {
+	title string
+	rows  []topRow
 }
 
 type topRow struct {
-	name, weight, min, max, entitled, rate, backlog, dropped, state string
+	name, weight, min, max, entitled, rate, delay, backlog, dropped, state string
 	// sent and entitledPart are parts of the uplink, 0 to 1.
 	sent, entitledPart float64
 }
 
 func computeTop(sample topSample) topPicture {
 	status := sample.Status
-	linkBPS := float64(max(status.RateBPS, 1))
-	picture := topPicture{
-		title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", status.Uplink,
-			policy.FormatRateShort(status.SentBPS), policy.FormatRate(status.RateBPS),
-			100*float64(status.SentBPS)/linkBPS, status.Scheduler),
-		notice: status.Reason,
-	}
+	picture := topPicture{notice: status.Reason}
 	for _, source := range status.Sources {
 		if !source.Connected {
 			picture.notice = strings.TrimPrefix(picture.notice+"; "+source.Name+": "+source.Reason, "; ")
 		}
 	}
-	for _, c := range sample.Containers {
-		state := string(c.State)
-		if c.Reason != "" {
-			state += ": " + c.Reason
+	for i, uplink := range status.Uplinks {
+		linkBPS := float64(max(uplink.RateBPS, 1))
+		shown := topUplink{
+			title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", uplink.Name,
+				policy.FormatRateShort(uplink.SentBPS), policy.FormatRate(uplink.RateBPS),
+				100*float64(uplink.SentBPS)/linkBPS, uplink.Scheduler),
 		}
-		picture.rows = append(picture.rows, topRow{
-			name:         c.Name,
-			weight:       fmt.Sprint(c.Policy.Weight),
-			min:          rateOrDash(c.Policy.MinBPS),
-			max:          rateOrDash(c.Policy.MaxBPS),
-			entitled:     rateOrDash(c.EntitledBPS),
-			rate:         rateOrDash(c.RateBPS),
-			backlog:      bytesOrDash(c.BacklogBytes),
-			dropped:      fmt.Sprint(c.DroppedPackets),
-			state:        state,
-			sent:         min(float64(c.RateBPS)/linkBPS, 1),
-			entitledPart: min(float64(c.EntitledBPS)/linkBPS, 1),
-		})
+		for _, c := range sample.Containers {
+			if i < len(c.Shares) {
+				shown.rows = append(shown.rows, computeRow(c, c.Shares[i], linkBPS))
+			}
+		}
+		picture.uplinks = append(picture.uplinks, shown)
 	}
 	return picture
+}
+
+func computeRow(c v1.Container, share v1.Share, linkBPS float64) topRow {
+	state := string(c.State)
+	if c.Reason != "" {
+		state += ": " + c.Reason
+	}
+	return topRow{
+		name:         c.Name,
+		weight:       fmt.Sprint(c.Policy.Weight),
+		min:          rateOrDash(c.Policy.MinBPS),
+		max:          rateOrDash(c.Policy.MaxBPS),
+		entitled:     rateOrDash(share.EntitledBPS),
+		rate:         rateOrDash(share.RateBPS),
+		delay:        delayOrDash(share),
+		backlog:      bytesOrDash(share.BacklogBytes),
+		dropped:      fmt.Sprint(share.DroppedPackets),
+		state:        state,
+		sent:         min(float64(share.RateBPS)/linkBPS, 1),
+		entitledPart: min(float64(share.EntitledBPS)/linkBPS, 1),
+	}
 }
 
 func bytesOrDash(bytes uint64) string {
@@ -147,15 +163,33 @@ const (
 
 // dispensable are the columns that a narrow terminal does without, in the
 // order in which they go.
-var dispensable = []string{"QUEUED", "MIN", "MAX", "DROPPED", "WEIGHT", "ENTITLED"}
+var dispensable = []string{"QUEUED", "MIN", "MAX", "DROPPED", "WEIGHT", "DELAY", "ENTITLED"}
 
 // renderTop draws a picture for a terminal that is width characters wide.
 func renderTop(picture topPicture, width int) string {
-	header := []string{"NAME", "WEIGHT", "MIN", "MAX", "ENTITLED", "RATE", "QUEUED", "DROPPED"}
+	var b strings.Builder
+	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, width), " ") + "\n") }
+	if picture.notice != "" {
+		line(picture.notice)
+	}
+	for i, uplink := range picture.uplinks {
+		if i > 0 {
+			line("")
+		}
+		line(uplink.title)
+		line("")
+		uplink.render(width, line)
+	}
+	return b.String()
+}
+
+// render draws the table of one uplink.
+func (u topUplink) render(width int, line func(string)) {
+	header := []string{"NAME", "WEIGHT", "MIN", "MAX", "ENTITLED", "RATE", "DELAY", "QUEUED", "DROPPED"}
 	table := [][]string{header}
-	for _, r := range picture.rows {
+	for _, r := range u.rows {
 		table = append(table, []string{
-			cut(r.name, maxNameWidth), r.weight, r.min, r.max, r.entitled, r.rate, r.backlog, r.dropped})
+			cut(r.name, maxNameWidth), r.weight, r.min, r.max, r.entitled, r.rate, r.delay, r.backlog, r.dropped})
 	}
 	columns := make([]int, len(header))
 	used := 0
@@ -175,14 +209,6 @@ func renderTop(picture topPicture, width int) string {
 		used -= columns[i] + 2
 	}
 	barWidth := min(max(width-used-stateWidth, minBarWidth), maxBarWidth)
-
-	var b strings.Builder
-	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, width), " ") + "\n") }
-	line(picture.title)
-	if picture.notice != "" {
-		line(picture.notice)
-	}
-	line("")
 	for i, row := range table {
 		var text strings.Builder
 		for j, cell := range row {
@@ -197,12 +223,11 @@ func renderTop(picture topPicture, width int) string {
 			}
 		}
 		if i > 0 {
-			r := picture.rows[i-1]
+			r := u.rows[i-1]
 			text.WriteString(bar(r.sent, r.entitledPart, barWidth) + "  " + r.state)
 		}
 		line(text.String())
 	}
-	return b.String()
 }
 
 // bar draws a part of the uplink, in eighths of a character, with a mark at

@@ -16,8 +16,8 @@
 //
 // # Limits
 //
-// One uplink. Anchors, aliases, merge keys, tags and several documents are refused.
-// Whether an interface, a group or a socket exists is not looked at.
+// Anchors, aliases, merge keys, tags and several documents are refused.
+// Whether an interface, a group, a cgroup or a socket exists is not looked at.
 package config
 
 import (
@@ -61,8 +61,8 @@ var Example string
 
 // Config is what a file says, with defaults for what it does not.
 type Config struct {
-	// Uplinks are the interfaces to control, at most one for now. Empty if the
-	// file names neither an uplink nor anything about it.
+	// Uplinks are the interfaces to control, each named once. Empty if the file
+	// names neither an uplink nor anything about it.
 	Uplinks []Uplink
 	// Socket is where the agent's API listens.
 	Socket string
@@ -109,11 +109,15 @@ type Engine struct {
 	Socket  string // path of its API socket
 }
 
-// Container is a network namespace to treat as a container.
+// Container is a network namespace, or a cgroup in the host's network, to treat
+// as a container. It has either NetNSPath or CgroupPath.
 type Container struct {
 	Name string
 	// NetNSPath is the absolute path that opens its network namespace.
 	NetNSPath string
+	// CgroupPath is the directory of its cgroup in the cgroup v2 hierarchy:
+	// absolute, or relative to where that is mounted.
+	CgroupPath string
 	// Interface restricts control to one interface in the namespace; empty
 	// for all.
 	Interface string
@@ -176,15 +180,7 @@ func readRoot(c *Config, root value) {
 	case list.given() && len(shorthand) > 0:
 		list.fail("cannot be combined with %s (line %d); put it into the list", shorthand[0].path, shorthand[0].line)
 	case list.given():
-		for i, item := range list.items() {
-			if i > 0 {
-				item.fail("more than one uplink is not supported yet; remove all but one")
-				break
-			}
-			u := item.fields("interface", "rate", "replace")
-			item.require(u, "interface")
-			c.Uplinks = append(c.Uplinks, readUplink(u["interface"], u["rate"], u["replace"]))
-		}
+		c.Uplinks = readUplinks(list)
 	case len(shorthand) > 0:
 		c.Uplinks = []Uplink{readUplink(f["uplink"], f["rate"], f["replace"])}
 	}
@@ -197,6 +193,19 @@ func readRoot(c *Config, root value) {
 	readEngine(f["docker"], &c.Docker)
 	readEngine(f["podman"], &c.Podman)
 	c.Containers = readContainers(f["containers"])
+}
+
+func readUplinks(list value) []Uplink {
+	var uplinks []Uplink
+	lines := map[string]int{}
+	for _, item := range list.items() {
+		f := item.fields("interface", "rate", "replace")
+		item.require(f, "interface")
+		u := readUplink(f["interface"], f["rate"], f["replace"])
+		f["interface"].unique(lines, u.Interface, "remove one of them")
+		uplinks = append(uplinks, u)
+	}
+	return uplinks
 }
 
 func readUplink(name, rate, replace value) Uplink {
@@ -215,19 +224,26 @@ func readEngine(v value, e *Engine) {
 
 func readContainers(v value) []Container {
 	var containers []Container
-	lines := map[string]int{}
+	names, cgroups := map[string]int{}, map[string]int{}
 	for _, item := range v.items() {
-		f := item.fields("name", "netns", "interface", "policy", "labels")
+		f := item.fields("name", "netns", "cgroup", "interface", "policy", "labels")
 		var c Container
-		item.require(f, "name", "netns")
+		item.require(f, "name")
+		if cgroup := f["cgroup"]; cgroup.given() {
+			for _, other := range []value{f["netns"], f["interface"]} {
+				if other.given() {
+					cgroup.fail("cannot be combined with %s (line %d); use one of them", other.path, other.line)
+				}
+			}
+		} else if f != nil && !f["netns"].given() {
+			item.fail("netns or cgroup is missing")
+		}
 		read(f["name"], &c.Name, parseName)
 		read(f["netns"], &c.NetNSPath, parseNetNS)
+		read(f["cgroup"], &c.CgroupPath, parseCgroup)
 		read(f["interface"], &c.Interface, parseInterface)
-		if first, taken := lines[c.Name]; taken && c.Name != "" {
-			f["name"].fail("%q is already used on line %d; give each container its own name", c.Name, first)
-		} else {
-			lines[c.Name] = f["name"].line
-		}
+		f["name"].unique(names, c.Name, "give each container its own name")
+		f["cgroup"].unique(cgroups, c.CgroupPath, "remove one of them")
 		var ignored v1.Policy
 		switch {
 		case f["policy"].given() && f["labels"].given():
@@ -301,6 +317,15 @@ func parseNetNS(text string) (string, error) {
 		return "", fmt.Errorf("write an absolute path, or a name in %s", NetNSDir)
 	}
 	return path.Join(NetNSDir, text), nil
+}
+
+// parseCgroup reads the directory of a cgroup, absolute or relative.
+func parseCgroup(text string) (string, error) {
+	clean := path.Clean(text)
+	if text == "" || clean == "." || clean == "/" || clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", errors.New("write the path of a cgroup below the top of the hierarchy, for example system.slice/nginx.service")
+	}
+	return clean, nil
 }
 
 func parseName(text string) (string, error) {

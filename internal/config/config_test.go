@@ -49,6 +49,12 @@ func TestParse(t *testing.T) {
 			edit(func(c *config.Config) { c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}} }),
 		},
 		{
+			"several uplinks", "uplinks:\n- interface: wan0\n  rate: 30M\n- interface: wan1\n- {interface: wan2, replace: true}\n",
+			edit(func(c *config.Config) {
+				c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}, {Interface: "wan1"}, {Interface: "wan2", Replace: true}}
+			}),
+		},
+		{
 			"paths and groups", "socket: /tmp//w.sock\nsocket_group: 998\nstate_dir: /srv/weir/\n",
 			edit(func(c *config.Config) { c.Socket, c.SocketGroup, c.StateDir = "/tmp/w.sock", "998", "/srv/weir" }),
 		},
@@ -80,7 +86,9 @@ func TestParse(t *testing.T) {
 			"containers:\n" +
 				"- {name: a, netns: blue}\n" +
 				"- {name: b, netns: /proc/7/../8/ns/net, interface: eth1, policy: {weight: 7, min: 1mbit}}\n" +
-				"- {name: c, netns: green, labels: {weir.max: 20M, other: 1.50, kubernetes.io/egress-bandwidth: 5M}}\n",
+				"- {name: c, netns: green, labels: {weir.max: 20M, other: 1.50, kubernetes.io/egress-bandwidth: 5M}}\n" +
+				"- {name: d, cgroup: system.slice//nginx.service/}\n" +
+				"- {name: e, cgroup: /sys/fs/cgroup/a.slice, policy: {weight: 3}}\n",
 			edit(func(c *config.Config) {
 				c.Containers = []config.Container{
 					{Name: "a", NetNSPath: "/run/netns/blue"},
@@ -92,6 +100,8 @@ func TestParse(t *testing.T) {
 						Name: "c", NetNSPath: "/run/netns/green",
 						Labels: map[string]string{"weir.max": "20M", "other": "1.50", "kubernetes.io/egress-bandwidth": "5M"},
 					},
+					{Name: "d", CgroupPath: "system.slice/nginx.service"},
+					{Name: "e", CgroupPath: "/sys/fs/cgroup/a.slice", Labels: map[string]string{"weir.weight": "3"}},
 				}
 			}),
 		},
@@ -131,9 +141,13 @@ func TestParseErrors(t *testing.T) {
 		{"bad rate", "uplink: eth0\nrate: 100MB\n", []string{
 			`weir.yaml:2: rate: "100MB": unit "MB": bytes are not accepted; for 100 megabit write 100mbit`,
 		}},
-		{"bad interfaces", "uplinks:\n- interface: sixteen-letters.\n- interface: b\n", []string{
+		{"bad interfaces", "uplinks:\n- interface: sixteen-letters.\n", []string{
 			`weir.yaml:2: uplinks[0].interface: "sixteen-letters.": is not the name of an interface`,
-			"weir.yaml:3: uplinks[1]: more than one uplink is not supported yet; remove all but one",
+		}},
+		{"uplinks listed twice", "uplinks:\n- interface: a\n- interface: b\n- rate: 1M\n  interface: a\n- {}\n- {}\n", []string{
+			`weir.yaml:5: uplinks[2].interface: "a" is already used on line 2; remove one of them`,
+			"weir.yaml:6: uplinks[3]: interface is missing",
+			"weir.yaml:7: uplinks[4]: interface is missing",
 		}},
 		{"interface missing", "uplinks:\n- rate: 1M\n", []string{"weir.yaml:2: uplinks[0]: interface is missing"}},
 		{"uplink is no map", "uplinks:\n- eth0\n", []string{"weir.yaml:2: uplinks[0]: is a single value; write keys and values"}},
@@ -172,7 +186,7 @@ func TestParseErrors(t *testing.T) {
 		}},
 		{"empty items", "containers:\n  -\nuplinks:\n  -\n", []string{
 			"weir.yaml:2: containers[0]: name is missing",
-			"weir.yaml:2: containers[0]: netns is missing",
+			"weir.yaml:2: containers[0]: netns or cgroup is missing",
 			"weir.yaml:4: uplinks[0]: interface is missing",
 		}},
 		{"a list for a map, a map for a list", "host: []\nuplinks: {}\n", []string{
@@ -181,7 +195,7 @@ func TestParseErrors(t *testing.T) {
 		}},
 		{"incomplete containers", "containers:\n- netns: a\n- name: b\n- c\n", []string{
 			"weir.yaml:2: containers[0]: name is missing",
-			"weir.yaml:3: containers[1]: netns is missing",
+			"weir.yaml:3: containers[1]: netns or cgroup is missing",
 			"weir.yaml:4: containers[2]: is a single value; write keys and values",
 		}},
 		{"bad namespaces and names", "containers:\n- {name: a b, netns: netns/a}\n- {name: b, netns: ..}\n- {name: '', netns: c}\n- {name: c, netns: d, interface: 'a:1'}\n", []string{
@@ -190,6 +204,16 @@ func TestParseErrors(t *testing.T) {
 			`weir.yaml:3: containers[1].netns: "..": write an absolute path`,
 			`weir.yaml:4: containers[2].name: "": write a name without spaces`,
 			`weir.yaml:5: containers[3].interface: "a:1": is not the name of an interface`,
+		}},
+		{"bad cgroups", "containers:\n- {name: a, cgroup: /}\n- {name: b, cgroup: a/../..}\n- {name: c, cgroup: ''}\n", []string{
+			`weir.yaml:2: containers[0].cgroup: "/": write the path of a cgroup below the top of the hierarchy`,
+			`weir.yaml:3: containers[1].cgroup: "a/../..": write the path of a cgroup`,
+			`weir.yaml:4: containers[2].cgroup: "": write the path of a cgroup`,
+		}},
+		{"a cgroup and more", "containers:\n- name: a\n  netns: a\n  cgroup: b\n- {name: b, cgroup: c, interface: eth0}\n- {name: c, cgroup: c/}\n", []string{
+			"weir.yaml:4: containers[0].cgroup: cannot be combined with containers[0].netns (line 3); use one of them",
+			"weir.yaml:5: containers[1].cgroup: cannot be combined with containers[1].interface (line 5); use one of them",
+			`weir.yaml:6: containers[2].cgroup: "c" is already used on line 5; remove one of them`,
 		}},
 		{"two of a name", "containers:\n- {name: a, netns: a}\n- {name: b, netns: b}\n- netns: c\n  name: a\n", []string{
 			`weir.yaml:5: containers[2].name: "a" is already used on line 2; give each container its own name`,
@@ -273,6 +297,7 @@ func TestExample(t *testing.T) {
 	want.Containers = []config.Container{
 		{Name: "camera", NetNSPath: "/run/netns/camera", Interface: "eth0", Labels: map[string]string{"weir.min": "10mbit", "weir.latency": "20ms"}},
 		{Name: "backup", NetNSPath: "/run/netns/backup", Labels: map[string]string{"weir.weight": "10", "weir.max": "20mbit"}},
+		{Name: "nginx", CgroupPath: "system.slice/nginx.service", Labels: map[string]string{"weir.weight": "300"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("example = %+v\nwant      %+v", got, want)
@@ -285,7 +310,7 @@ func TestExample(t *testing.T) {
 	}
 	list, _, _ = strings.Cut(list, "\n\n")
 	list = strings.ReplaceAll("uplinks:\n"+list, "\n# ", "\n")
-	if c, err := config.Parse("list", []byte(list)); err != nil || !reflect.DeepEqual(c.Uplinks, got.Uplinks) {
+	if c, err := config.Parse("list", []byte(list)); err != nil || len(c.Uplinks) != 2 || c.Uplinks[0] != got.Uplinks[0] {
 		t.Errorf("the list of uplinks in the example: %+v, %v", c.Uplinks, err)
 	}
 
@@ -353,13 +378,23 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if len(c.Uplinks) > 1 || c.ReserveBasisPoints > config.MaxReserveBasisPoints ||
+		uplinks := map[string]bool{}
+		for _, uplink := range c.Uplinks {
+			if uplinks[uplink.Interface] || uplink.Interface == "" && len(c.Uplinks) > 1 {
+				t.Errorf("uplinks %+v", c.Uplinks)
+			}
+			uplinks[uplink.Interface] = true
+		}
+		if c.ReserveBasisPoints > config.MaxReserveBasisPoints ||
 			!filepath.IsAbs(c.Socket) || !filepath.IsAbs(c.StateDir) {
 			t.Errorf("Parse = %+v", c)
 		}
 		names := map[string]bool{}
 		for _, container := range c.Containers {
-			if container.Name == "" || names[container.Name] || !filepath.IsAbs(container.NetNSPath) {
+			if container.Name == "" || names[container.Name] ||
+				(container.NetNSPath == "") == (container.CgroupPath == "") ||
+				container.NetNSPath != "" && !filepath.IsAbs(container.NetNSPath) ||
+				container.CgroupPath != "" && container.CgroupPath != filepath.Clean(container.CgroupPath) {
 				t.Errorf("container %+v", container)
 			}
 			names[container.Name] = true

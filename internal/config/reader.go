@@ -168,6 +168,16 @@ func (v value) items() []value {
 	return items
 }
 
+// unique reports a value that another of the same kind has. lines has the values
+// so far and where they are.
+func (v value) unique(lines map[string]int, value, advice string) {
+	if first, taken := lines[value]; taken && value != "" {
+		v.fail("%q is already used on line %d; %s", value, first, advice)
+		return
+	}
+	lines[value] = v.line
+}
+
 // text returns a plain value as it is written.
 func (v value) text() (string, bool) {
 	if !v.given() {

@@ -21,6 +21,10 @@ type Container struct {
 	// NetNSPath opens the container's network namespace, e.g.
 	// /proc/PID/ns/net or /run/netns/NAME.
 	NetNSPath string
+	// CgroupPath is the directory of the container's cgroup in the cgroup v2
+	// hierarchy, as the agent sees it; empty where there is none or it cannot
+	// be told. No one else's processes are in it or below.
+	CgroupPath string
 	// Interface restricts control to one interface inside the namespace;
 	// empty means all of them.
 	Interface string

@@ -20,7 +20,11 @@ import (
 // Kernels from 6.6 have tcx (commit e420bed02507); on older ones the programs
 // are filters of the clsact qdisc.
 type Hook struct {
-	Ifindex int
+	// NetNSPath is the namespace of the device; empty for the current one.
+	// Programs are attached from inside: the kernel takes a device's index
+	// for one of the caller's namespace.
+	NetNSPath string
+	Ifindex   int
 	// Egress: packets that leave through the device; otherwise those that
 	// come in.
 	Egress bool
@@ -41,8 +45,16 @@ func (h Hook) clsact() uint32 {
 }
 
 // Find opens the attached program of that name, or returns nil if there is
-// none. The caller closes it.
-func (h Hook) Find(name string) (*ebpf.Program, error) {
+// none. The caller closes it. Errors: ErrNoNetNS.
+func (h Hook) Find(name string) (program *ebpf.Program, err error) {
+	err = InNetNS(h.NetNSPath, func() (err error) {
+		program, err = h.find(name)
+		return err
+	})
+	return program, err
+}
+
+func (h Hook) find(name string) (*ebpf.Program, error) {
 	ids, err := h.programIDs()
 	if err != nil {
 		return nil, err
@@ -120,8 +132,12 @@ const (
 )
 
 // Attach attaches program before all others, in place of old if that is not
-// nil. No packet passes between the two.
+// nil. No packet passes between the two. Errors: ErrNoNetNS.
 func (h Hook) Attach(program, old *ebpf.Program) error {
+	return InNetNS(h.NetNSPath, func() error { return h.attach(program, old) })
+}
+
+func (h Hook) attach(program, old *ebpf.Program) error {
 	var anchor link.Anchor = link.Head()
 	if old != nil {
 		anchor = link.ReplaceProgram(old)
@@ -168,9 +184,17 @@ func (h Hook) attachFilter(program *ebpf.Program) error {
 }
 
 // Detach detaches the program of that name. It is not an error if there is
-// none, or no device.
+// none, no device or no namespace.
 func (h Hook) Detach(name string) error {
-	program, err := h.Find(name)
+	err := InNetNS(h.NetNSPath, func() error { return h.detach(name) })
+	if errors.Is(err, ErrNoNetNS) {
+		return nil
+	}
+	return err
+}
+
+func (h Hook) detach(name string) error {
+	program, err := h.find(name)
 	if errors.Is(err, unix.ENODEV) || program == nil && err == nil {
 		return nil
 	}

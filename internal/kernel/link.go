@@ -78,6 +78,22 @@ func Links() ([]Link, error) {
 	return links, nil
 }
 
+// SetGSOMaxBytes limits what a device of the current namespace is handed at
+// once. Errors: ErrNoLink.
+func SetGSOMaxBytes(index int, bytes uint32) error {
+	l, err := netlink.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return ErrNoLink
+	}
+	if err != nil {
+		return fmt.Errorf("look up device %d: %w", index, err)
+	}
+	if err := netlink.LinkSetGSOMaxSize(l, int(bytes)); err != nil {
+		return fmt.Errorf("limit packets of %s to %d bytes: %w", l.Attrs().Name, bytes, err)
+	}
+	return nil
+}
+
 // LinkEvent is a device that came, changed or went.
 type LinkEvent struct {
 	Link    Link

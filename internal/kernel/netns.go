@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -27,12 +28,9 @@ var ErrNoNetNS = errors.New("no such network namespace")
 // OpenNetNS opens the namespace at path, e.g. /proc/PID/ns/net. Errors:
 // ErrNoNetNS.
 func OpenNetNS(path string) (*NetNS, error) {
-	ns, err := netns.GetFromPath(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return nil, fmt.Errorf("open %s: %w", path, ErrNoNetNS)
-	}
+	ns, err := openNetNSFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, err
 	}
 	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -80,14 +78,91 @@ func (n *NetNS) SetGSOMaxBytes(name string, bytes uint32) error {
 	return nil
 }
 
-// IDHere is the namespace's ID in the current namespace, as the devices' own
-// PeerNetNSID counts; -1 if it has none.
+// LinkByIndex looks a device of the namespace up. Errors: ErrNoLink.
+func (n *NetNS) LinkByIndex(index int) (Link, error) {
+	l, err := n.handle.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return Link{}, ErrNoLink
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("look up device %d of a container: %w", index, err)
+	}
+	return newLink(l), nil
+}
+
+// IDOf is the ID that the namespace at path has in this one, as PeerNetNSID of
+// its devices counts; -1 if it has none. Errors: ErrNoNetNS.
+func (n *NetNS) IDOf(path string) (int, error) {
+	other, err := openNetNSFile(path)
+	if err != nil {
+		return -1, err
+	}
+	defer other.Close()
+	id, err := n.handle.GetNetNsIdByFd(int(other))
+	if errors.Is(err, unix.EINVAL) { // a file that is not (or no longer) a namespace
+		return -1, fmt.Errorf("%s is not a network namespace: %w", path, ErrNoNetNS)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("ask for the id of %s: %w", path, err)
+	}
+	return id, nil
+}
+
+// IDHere is the namespace's ID in the current one, as IDOf counts.
 func (n *NetNS) IDHere() (int, error) {
 	id, err := netlink.GetNetNsIdByFd(int(n.ns))
 	if err != nil {
 		return -1, fmt.Errorf("ask for a namespace's id: %w", err)
 	}
 	return id, nil
+}
+
+func openNetNSFile(path string) (netns.NsHandle, error) {
+	// Not to wait for the writer of a FIFO that somebody put there.
+	ns, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return -1, fmt.Errorf("open %s: %w", path, ErrNoNetNS)
+	}
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return netns.NsHandle(ns), nil
+}
+
+// InNetNS calls fn with the calling thread in the network namespace at path;
+// fn starts no goroutines that should be there too. An empty path is the
+// current namespace. Errors: ErrNoNetNS; those of fn, unchanged.
+func InNetNS(path string, fn func() error) error {
+	if path == "" {
+		return fn()
+	}
+	inside, err := openNetNSFile(path)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	runtime.LockOSThread()
+	outside, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the current network namespace: %w", err)
+	}
+	defer outside.Close()
+	if err := netns.Set(inside); err != nil {
+		runtime.UnlockOSThread()
+		if errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("%s is not a network namespace: %w", path, ErrNoNetNS)
+		}
+		return fmt.Errorf("enter %s: %w", path, err)
+	}
+	err = fn()
+	if back := netns.Set(outside); back != nil {
+		// The thread stays locked and ends with its goroutine: nothing else
+		// may run in the wrong namespace.
+		return errors.Join(err, fmt.Errorf("return from %s: %w", path, back))
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 // NetNSIdentity tells which namespace path leads to. Errors: ErrNoNetNS.
@@ -102,5 +177,6 @@ func NetNSIdentity(path string) (NetNSID, error) {
 	return NetNSID{Dev: st.Dev, Inode: st.Ino}, nil
 }
 
-// CurrentNetNS is the path of the namespace that the agent itself is in.
-const CurrentNetNS = "/proc/self/ns/net"
+// CurrentNetNS is the path of the namespace that the calling thread is in: the
+// agent's, but within InNetNS.
+const CurrentNetNS = "/proc/thread-self/ns/net"

@@ -267,10 +267,10 @@ func (t *TC) Classes(ifindex int) ([]Class, error) {
 	return classes, err
 }
 
-// ClassStats appends to dst the counters of the classes of a device that
-// keep accepts.
-func (t *TC) ClassStats(ifindex int, keep func(Handle) bool, dst []ClassStats) ([]ClassStats, error) {
-	return t.stats.read(ifindex, keep, dst)
+// ClassStats appends to dst the counters of those classes of a device that
+// handles name, in any order. Classes that are not there are left out.
+func (t *TC) ClassStats(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
+	return t.stats.read(ifindex, handles, dst)
 }
 
 // HasFilters says whether a filter hangs on a qdisc of a device.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +24,11 @@ type ClassStats struct {
 // does so up to a hundred times a second, so it has a socket and a buffer of
 // its own and makes no garbage.
 type classStatsReader struct {
-	fd     int
-	buffer []byte
+	fd      int
+	buffer  []byte
+	request [sizeofHeader + sizeofTcmsg]byte
+	// wanted are the classes that are asked for, in order.
+	wanted []Handle
 	// sequence tells the answer to this request from what an earlier one,
 	// given up half way, left in the socket.
 	sequence uint32
@@ -49,10 +53,14 @@ func newClassStatsReader() (*classStatsReader, error) {
 
 func (r *classStatsReader) close() { _ = unix.Close(r.fd) }
 
-// read appends the counters of the classes that keep accepts.
-func (r *classStatsReader) read(ifindex int, keep func(Handle) bool, dst []ClassStats) ([]ClassStats, error) {
+// read appends the counters of the classes that handles name. The kernel tells
+// of all classes of a device at once; one alone it tells to everybody who
+// listens for changes (net/sched/sch_api.c, tclass_notify).
+func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
+	r.wanted = append(r.wanted[:0], handles...)
+	slices.Sort(r.wanted)
 	r.sequence++
-	request := make([]byte, sizeofHeader+sizeofTcmsg)
+	request := r.request[:]
 	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
 	binary.NativeEndian.PutUint16(request[4:], getClass)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
@@ -70,7 +78,7 @@ func (r *classStatsReader) read(ifindex int, keep func(Handle) bool, dst []Class
 			return dst, fmt.Errorf("read class counters: %w", err)
 		}
 		var done bool
-		dst, done, err = r.parse(r.buffer[:n], keep, dst)
+		dst, done, err = r.parse(r.buffer[:n], dst)
 		if err != nil {
 			return dst, fmt.Errorf("read class counters: %w", err)
 		}
@@ -81,7 +89,7 @@ func (r *classStatsReader) read(ifindex int, keep func(Handle) bool, dst []Class
 }
 
 // parse takes one answer apart and reports whether it was the last.
-func (r *classStatsReader) parse(b []byte, keep func(Handle) bool, dst []ClassStats) ([]ClassStats, bool, error) {
+func (r *classStatsReader) parse(b []byte, dst []ClassStats) ([]ClassStats, bool, error) {
 	for len(b) >= sizeofHeader {
 		length := int(binary.NativeEndian.Uint32(b))
 		if length < sizeofHeader || length > len(b) {
@@ -102,7 +110,7 @@ func (r *classStatsReader) parse(b []byte, keep func(Handle) bool, dst []ClassSt
 			return dst, true, unix.Errno(-int32(binary.NativeEndian.Uint32(message)))
 		case len(message) >= sizeofTcmsg:
 			handle := Handle(binary.NativeEndian.Uint32(message[8:]))
-			if keep(handle) {
+			if _, wanted := slices.BinarySearch(r.wanted, handle); wanted {
 				stats := parseClassStats(message[sizeofTcmsg:])
 				stats.Handle = handle
 				dst = append(dst, stats)

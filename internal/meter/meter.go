@@ -3,7 +3,8 @@
 //
 // A small BPF program (bpf/meter.bpf.c) runs on ingress of the neighbour's
 // interface. Containers are told apart by the destination port they send to,
-// which is the one thing NAT leaves alone. Bytes are bytes on the wire: L2
+// which is the one thing NAT leaves alone; within VXLAN, it is the inner port.
+// Bytes are bytes on the wire: L2
 // frames without FCS, every segment of a GSO packet with its own headers,
 // which is what tc counts too.
 //

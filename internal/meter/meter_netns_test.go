@@ -24,7 +24,7 @@ type bed struct {
 	sink      *traffic.Sink
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t *testing.T, mode testbed.Mode) *bed {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -38,7 +38,7 @@ func newBed(t *testing.T) *bed {
 		}
 	})
 	b := &bed{host: host}
-	if b.container, err = host.AddContainer(ctx, "one"); err != nil {
+	if b.container, err = host.AddContainerMode(ctx, "one", mode); err != nil {
 		t.Fatal(err)
 	}
 	err = testbed.InNetNS(host.PeerNetNSPath(), func() (err error) {
@@ -72,7 +72,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) send(t *testing.T, options traffic.SenderOptions, duration time.Duration) uint64 {
 	t.Helper()
 	var sender *traffic.Sender
-	err := testbed.InNetNS(b.container.NetNSPath(), func() (err error) {
+	err := b.container.Enter(func() (err error) {
 		sender, err = traffic.NewSender(t.Context(), options)
 		return err
 	})
@@ -89,72 +89,88 @@ func (b *bed) send(t *testing.T, options traffic.SenderOptions, duration time.Du
 	return sender.SentBytes()
 }
 
+// vxlanBytes is what VXLAN over IPv4 puts before a frame: Ethernet, IPv4, UDP
+// and its own header.
+const vxlanBytes = 14 + 20 + 8 + 8
+
 func TestMeterCountsUDPToTheByte(t *testing.T) {
-	b := newBed(t)
-	for i, test := range []struct {
-		name    string
-		target  netip.Addr
-		payload int
-		batch   int
-	}{
-		{"IPv4", b.host.PeerAddr, 64, 1},
-		{"IPv6", b.host.PeerAddr6, 1200, 1},
-		{"GSO", b.host.PeerAddr, 1400, 20},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if _, err := b.meter.StartSeries(); err != nil {
-				t.Fatal(err)
-			}
-			sent := b.send(t, traffic.SenderOptions{
-				Target: netip.AddrPortFrom(test.target, basePort+uint16(i)), Protocol: traffic.UDP,
-				PayloadBytes: test.payload, SegmentsPerSend: test.batch, RateBPS: 20e6,
-			}, 200*time.Millisecond)
-			snapshot, err := b.meter.Snapshot()
-			if err != nil {
-				t.Fatal(err)
-			}
-			datagrams := sent / uint64(test.payload)
-			want := meter.Counter{
-				Bytes:   datagrams * uint64(traffic.WireBytesUDP(test.target, test.payload)),
-				Packets: datagrams,
-			}
-			if got := snapshot.Slots[i]; got != want || sent == 0 {
-				t.Errorf("counted %+v, sent %+v", got, want)
-			}
-			series, err := b.meter.Series()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if sum := total(series.Bytes[i]); sum != want.Bytes {
-				t.Errorf("the series holds %d bytes, want %d", sum, want.Bytes)
-			}
-		})
+	for _, mode := range []struct {
+		mode       testbed.Mode
+		extraBytes int // in every packet on the wire
+	}{{testbed.ModeBridge, 0}, {testbed.ModeOverlay, vxlanBytes}} {
+		b := newBed(t, mode.mode)
+		for i, test := range []struct {
+			name    string
+			target  netip.Addr
+			payload int
+			batch   int
+		}{
+			{"IPv4", b.container.PeerAddr, 64, 1},
+			{"IPv6", b.container.PeerAddr6, 1200, 1},
+			{"GSO", b.container.PeerAddr, 1400, 20},
+		} {
+			t.Run(test.name+" "+string(mode.mode), func(t *testing.T) {
+				if _, err := b.meter.StartSeries(); err != nil {
+					t.Fatal(err)
+				}
+				sent := b.send(t, traffic.SenderOptions{
+					Target: netip.AddrPortFrom(test.target, basePort+uint16(i)), Protocol: traffic.UDP,
+					PayloadBytes: test.payload, SegmentsPerSend: test.batch, RateBPS: 20e6,
+				}, 200*time.Millisecond)
+				snapshot, err := b.meter.Snapshot()
+				if err != nil {
+					t.Fatal(err)
+				}
+				datagrams := sent / uint64(test.payload)
+				want := meter.Counter{
+					Bytes:   datagrams * uint64(traffic.WireBytesUDP(test.target, test.payload)+mode.extraBytes),
+					Packets: datagrams,
+				}
+				if got := snapshot.Slots[i]; got != want || sent == 0 {
+					t.Errorf("counted %+v, sent %+v", got, want)
+				}
+				series, err := b.meter.Series()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if sum := total(series.Bytes[i]); sum != want.Bytes {
+					t.Errorf("the series holds %d bytes, want %d", sum, want.Bytes)
+				}
+			})
+		}
 	}
 }
 
 // What the meter adds to the bytes that arrived are the headers that each
 // segment of a GSO packet gets, but for the first: no more and no less.
 func TestMeterCountsHeadersOfGSOPackets(t *testing.T) {
-	b := newBed(t)
 	// Ethernet, IPv4, and TCP with timestamps, which every segment of a
 	// connection carries once it is set up; one that is set up sends no GSO.
 	const headerBytes = 14 + 20 + 32
-	beforeBytes, beforePackets := b.arrived(t)
-	before := b.counted(t)
-	b.send(t, traffic.SenderOptions{
-		Target: netip.AddrPortFrom(b.host.PeerAddr, basePort), Protocol: traffic.TCP, Connections: 2,
-	}, 300*time.Millisecond)
-	arrivedBytes, arrivedPackets := b.arrived(t)
-	arrivedBytes -= beforeBytes
-	arrivedPackets -= beforePackets
-	got := b.counted(t)
-	got.Bytes -= before.Bytes
-	got.Packets -= before.Packets
-	if got.Packets < 2*arrivedPackets {
-		t.Fatalf("%d packets arrived, %d counted: there was no GSO", arrivedPackets, got.Packets)
-	}
-	if want := arrivedBytes + (got.Packets-arrivedPackets)*headerBytes; got.Bytes != want {
-		t.Errorf("counted %+v, want %d bytes: %d bytes arrived in %d packets", got, want, arrivedBytes, arrivedPackets)
+	for _, test := range []struct {
+		mode        testbed.Mode
+		headerBytes uint64
+	}{{testbed.ModeBridge, headerBytes}, {testbed.ModeOverlay, vxlanBytes + headerBytes}} {
+		t.Run(string(test.mode), func(t *testing.T) {
+			b := newBed(t, test.mode)
+			beforeBytes, beforePackets := b.arrived(t)
+			before := b.counted(t)
+			b.send(t, traffic.SenderOptions{
+				Target: netip.AddrPortFrom(b.container.PeerAddr, basePort), Protocol: traffic.TCP, Connections: 2,
+			}, 300*time.Millisecond)
+			arrivedBytes, arrivedPackets := b.arrived(t)
+			arrivedBytes -= beforeBytes
+			arrivedPackets -= beforePackets
+			got := b.counted(t)
+			got.Bytes -= before.Bytes
+			got.Packets -= before.Packets
+			if got.Packets < 2*arrivedPackets {
+				t.Fatalf("%d packets arrived, %d counted: there was no GSO", arrivedPackets, got.Packets)
+			}
+			if want := arrivedBytes + (got.Packets-arrivedPackets)*test.headerBytes; got.Bytes != want {
+				t.Errorf("counted %+v, want %d bytes: %d bytes arrived in %d packets", got, want, arrivedBytes, arrivedPackets)
+			}
+		})
 	}
 }
 

@@ -202,3 +202,8 @@ func parseLatencyMS(text string) (float64, error) {
 	d, err := ParseLatency(text)
 	return float64(d) / float64(time.Millisecond), err
 }
+
+// Latency is the bound on queueing delay that a policy asks for; 0 for none.
+func Latency(p v1.Policy) time.Duration {
+	return time.Duration(p.LatencyMS * float64(time.Millisecond))
+}

@@ -5,7 +5,11 @@
 // and changes only that.
 package sched
 
-import "github.com/weir-project/weir/internal/alloc"
+import (
+	"time"
+
+	"github.com/weir-project/weir/internal/alloc"
+)
 
 // Class is one competitor for the uplink: a container or the host. Rates are
 // bits per second.
@@ -24,6 +28,9 @@ type Class struct {
 	Weight uint32
 	// Priority says who is first offered what is idle, higher first.
 	Priority uint32
+	// Latency bounds how long packets of a class within its guarantee wait; 0
+	// for no bound.
+	Latency time.Duration
 }
 
 // Tree is the whole of what a scheduler is to do with an uplink.
@@ -56,8 +63,9 @@ type Backend interface {
 	// twice does nothing the second time. Where one change is refused the
 	// others are still made, and the error says which was refused.
 	Apply(want Tree) error
-	// Stats appends the counters of every class to dst.
-	Stats(dst []Stats) ([]Stats, error)
+	// Stats appends the counters of the classes with these numbers to dst, in
+	// any order. Classes that are not there are left out.
+	Stats(numbers []uint16, dst []Stats) ([]Stats, error)
 	// Forget makes the next Apply compare with the kernel's own state instead
 	// of with what was last applied.
 	Forget()
@@ -73,6 +81,10 @@ func ControlBPS(rateBPS uint64) uint64 { return rateBPS / 100 }
 // packetTimeMicroseconds is how long the uplink may be held by one packet.
 const packetTimeMicroseconds = 250
 
+// sharePacketMilliseconds is of how long a time one packet may be the whole
+// share of a class: a thousandth of what it sends in ten seconds.
+const sharePacketMilliseconds = 10
+
 // Bounds of a packet as the kernel hands it to a qdisc: one frame, or a GSO
 // packet of many.
 const (
@@ -81,12 +93,38 @@ const (
 )
 
 // MaxPacketBytes is the largest packet that a scheduler at rateBPS should be
-// given. The kernel hands over up to 64 KB at once (GSO) and no scheduler can
-// interrupt that: at 100 Mbit/s all others would wait for 5 ms, and a share
-// of a few packets could not be exact.
-func MaxPacketBytes(rateBPS uint64) uint32 {
+// given of a class that is entitled to entitledBPS. The kernel hands over up to
+// 64 KB at once (GSO) and no scheduler can interrupt that: at 100 Mbit/s all
+// others would wait for 5 ms. And for a class with a small share one packet
+// should not be its share of a long time.
+func MaxPacketBytes(rateBPS, entitledBPS uint64) uint32 {
+	return min(LinkPacketBytes(rateBPS), sharePacketBytes(entitledBPS))
+}
+
+// LinkPacketBytes is the largest packet on a link of rateBPS: what that sends
+// in packetTimeMicroseconds.
+func LinkPacketBytes(rateBPS uint64) uint32 {
 	bytes := rateBPS / 8 * packetTimeMicroseconds / 1e6
 	return uint32(min(max(bytes, FrameBytes), maxPacketBytes))
+}
+
+// sharePacketBytes is what entitledBPS can send in sharePacketMilliseconds, in
+// frames and powers of two of them, so that it seldom changes.
+func sharePacketBytes(entitledBPS uint64) uint32 {
+	bytes := entitledBPS / 8 * sharePacketMilliseconds / 1000
+	if bytes >= maxPacketBytes {
+		return maxPacketBytes
+	}
+	frames := uint64(1)
+	for frames*2*FrameBytes <= bytes {
+		frames *= 2
+	}
+	return uint32(frames * FrameBytes)
+}
+
+// PacketTime is how long a link of rateBPS is held by one packet.
+func PacketTime(rateBPS uint64) time.Duration {
+	return time.Duration(uint64(LinkPacketBytes(rateBPS)) * 8 * uint64(time.Second) / max(rateBPS, 1))
 }
 
 // CeilingOr gives the ceiling, or rateBPS where there is none or it is above.

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 )
 
-func TestMaxPacketBytes(t *testing.T) {
+func TestLinkPacketBytes(t *testing.T) {
 	for _, tc := range []struct {
 		rateBPS uint64
 		want    uint32
@@ -29,17 +29,17 @@ func TestMaxPacketBytes(t *testing.T) {
 		{100e9, 65_536},
 		{1e15, 65_536}, // policy.MaxRateBPS
 	} {
-		if got := sched.MaxPacketBytes(tc.rateBPS); got != tc.want {
+		if got := sched.LinkPacketBytes(tc.rateBPS); got != tc.want {
 			t.Errorf("at %d bit/s: %d, want %d", tc.rateBPS, got, tc.want)
 		}
 	}
 }
 
 // No packet holds the link for more than 250 us, unless it is one frame.
-func TestMaxPacketBytesHoldsTheLinkBriefly(t *testing.T) {
+func TestLinkPacketHoldsTheLinkBriefly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Uint64Range(1, 1e15).Draw(t, "rate")
-		bytes := sched.MaxPacketBytes(rate)
+		bytes := sched.LinkPacketBytes(rate)
 		if bytes < sched.FrameBytes || bytes > 65_536 {
 			t.Fatalf("%d bytes", bytes)
 		}
@@ -47,6 +47,28 @@ func TestMaxPacketBytesHoldsTheLinkBriefly(t *testing.T) {
 			t.Fatalf("%d bytes take %g s", bytes, seconds)
 		}
 	})
+}
+
+// One packet is at most the share of 10 ms, in frames and powers of two.
+func TestMaxPacketBytesOfAShare(t *testing.T) {
+	for _, tc := range []struct {
+		rateBPS, entitledBPS uint64
+		want                 uint32
+	}{
+		{100e6, 100e6, 3125}, // the link's
+		{100e6, 5e6, 3125},
+		{100e6, 2.43e6, 3028},
+		{100e6, 2.42e6, 1514},
+		{100e6, 0, 1514},
+		{1e9, 10e6, 12_112},
+		{1e9, 2e6, 1514},
+		{10e9, 1e9, 65_536},
+		{10e9, 40e6, 48_448},
+	} {
+		if got := sched.MaxPacketBytes(tc.rateBPS, tc.entitledBPS); got != tc.want {
+			t.Errorf("entitled to %d of %d bit/s: %d, want %d", tc.entitledBPS, tc.rateBPS, got, tc.want)
+		}
+	}
 }
 
 func TestCeilingOr(t *testing.T) {

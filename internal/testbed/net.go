@@ -66,7 +66,11 @@ type Host struct {
 
 	mu         sync.Mutex
 	namespaces []string // as made; Close removes them from the last to the first
-	containers []*NetContainer
+	cgroups    []string // as made
+	interfaces int      // of containers, so far
+
+	overlayMu    sync.Mutex
+	overlayBuilt bool
 }
 
 // NewHost makes a host and its neighbour. On failure nothing stays behind.
@@ -230,7 +234,7 @@ func (h *Host) addNamespace(ctx context.Context, name string) error {
 	return runTool(ctx, "ip", "-n", name, "link", "set", "lo", "up")
 }
 
-// Close removes all namespaces of the host. It may be called twice; what
+// Close removes all namespaces and cgroups of the host. It may be called twice; what
 // could not be removed is tried again. A process that is still in one of the
 // namespaces is reported, with its number, and the namespace removed anyway.
 func (h *Host) Close() error {
@@ -259,12 +263,14 @@ func (h *Host) Close() error {
 			left = append([]string{name}, left...)
 		}
 	}
-	h.namespaces, h.containers = left, nil
-	return errors.Join(problems...)
+	h.namespaces = left
+	cgroups, err := removeCgroups(h.cgroups)
+	h.cgroups = cgroups
+	return errors.Join(append(problems, err)...)
 }
 
-// Leaked lists the host's namespaces that exist. After Close it should be
-// empty.
+// Leaked lists the host's namespaces and cgroups that exist. After Close it
+// should be empty.
 func (h *Host) Leaked() ([]string, error) {
 	out, err := exec.Command("ip", "netns", "list").Output()
 	if err != nil {
@@ -276,7 +282,21 @@ func (h *Host) Leaked() ([]string, error) {
 			leaked = append(leaked, name)
 		}
 	}
-	return leaked, nil
+	cgroups, err := h.leakedCgroups()
+	return append(leaked, cgroups...), err
+}
+
+// runIP runs commands of ip in a namespace, one after the other up to the first
+// that fails.
+func runIP(ctx context.Context, namespace string, commands ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "ip", "-n", namespace, "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("run ip -n %s with commands %q: %w: %s", namespace, commands, err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // runTool runs a command to its end; its error carries what the tool said.

@@ -14,10 +14,13 @@ import (
 //	x.y.0.0/22    the link: .1 the host, .2 the neighbour
 //	x.y.4.0/22    the host's bridge: .1 the host
 //	x.y.8.0/22    the default bridge of a container engine
+//	x.y.12.0/23   the overlay network: .2 the neighbour
+//	x.y.14.0/23   containers that the host routes to (ipvlan's mode L3)
 //	x.y.16.0/20   further networks of a container engine
 const (
 	planBits            = 19
 	subnetBits          = 22
+	halfSubnetBits      = 23
 	enginePoolBits      = 20
 	firstContainerIndex = 3
 )
@@ -32,7 +35,10 @@ type addressPlan struct {
 	host6, peer6, bridge6 netip.Prefix
 	engineBridge          netip.Prefix
 	enginePool            netip.Prefix
-	bridgeMAC             string
+	// overlay and routed have no host: they hold the network's own address.
+	overlay4, overlayPeer4, routed4 netip.Prefix
+	overlay6, overlayPeer6, routed6 netip.Prefix
+	bridgeMAC                       string
 }
 
 // newAddressPlan picks a plan at random among those that overlap with no
@@ -69,9 +75,11 @@ func fillPlan(block netip.Prefix, random [8]byte) (addressPlan, error) {
 	// RFC 4193: fd00::/8 and 40 random bits make a ULA prefix.
 	ula := [16]byte{0: 0xfd}
 	copy(ula[1:6], random[3:8])
-	link6 := netip.PrefixFrom(netip.AddrFrom16(ula), 64)
-	ula[7] = 1
-	inside6 := netip.PrefixFrom(netip.AddrFrom16(ula), 64)
+	nth6 := func(n byte) netip.Prefix {
+		ula[7] = n
+		return netip.PrefixFrom(netip.AddrFrom16(ula), 64)
+	}
+	link6, inside6, overlay6, routed6 := nth6(0), nth6(1), nth6(2), nth6(3)
 
 	subnets := make([]netip.Prefix, 3)
 	for i := range subnets {
@@ -80,8 +88,14 @@ func fillPlan(block netip.Prefix, random [8]byte) (addressPlan, error) {
 			return addressPlan{}, err
 		}
 	}
+	overlay4, errOverlay := nthSubnet(block, halfSubnetBits, 6)
+	routed4, errRouted := nthSubnet(block, halfSubnetBits, 7)
+	if err := errors.Join(errOverlay, errRouted); err != nil {
+		return addressPlan{}, err
+	}
 	// The second bit of the first byte: locally administered.
 	plan := addressPlan{bridgeMAC: net.HardwareAddr{2, random[3], random[4], random[5], random[6], random[7]}.String()}
+	plan.overlay4, plan.routed4, plan.overlay6, plan.routed6 = overlay4, routed4, overlay6, routed6
 	var problems []error
 	for _, step := range []struct {
 		into   *netip.Prefix
@@ -95,6 +109,8 @@ func fillPlan(block netip.Prefix, random [8]byte) (addressPlan, error) {
 		{&plan.host6, link6, 1},
 		{&plan.peer6, link6, 2},
 		{&plan.bridge6, inside6, 1},
+		{&plan.overlayPeer4, overlay4, 2},
+		{&plan.overlayPeer6, overlay6, 2},
 	} {
 		address, err := nthAddress(step.subnet, step.index)
 		*step.into = address

@@ -4,80 +4,75 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 )
 
 // containerInterface is the name of a container's interface, as Docker's.
 const containerInterface = "eth0"
 
-// NetContainer is a container that is no more than a network namespace,
-// attached to its host's bridge.
+// NetContainer is a container that is no more than a network namespace or, in
+// the host's network, a cgroup.
 type NetContainer struct {
 	Name string
-	// HostInterface is the host's end of the container's veth pair.
+	// HostInterface is the other end of the container's veth pair: in the host
+	// for bridges, in its hidden namespace (OverlayNetNSPath) for overlays,
+	// empty for other modes.
 	HostInterface string
-	Addr, Addr6   netip.Addr
+	// Addr and Addr6 are the container's addresses.
+	Addr, Addr6 netip.Addr
+	// PeerAddr and PeerAddr6 are those of the neighbour that the container
+	// reaches through this network.
+	PeerAddr, PeerAddr6 netip.Addr
+	// MTUBytes is how long an IP packet to the neighbour may be.
+	MTUBytes int
 
-	namespace string
+	number    int // of all interfaces of the host's containers, from 0
+	mode      Mode
+	device    string
+	netNSPath string
+	cgroup    string
 }
 
-// NetNSPath is the container's network namespace.
-func (c *NetContainer) NetNSPath() string { return NetNSDir + "/" + c.namespace }
+// Mode is how the container is attached.
+func (c *NetContainer) Mode() Mode { return c.mode }
 
-// Interface is the name of the interface in the container.
-func (c *NetContainer) Interface() string { return containerInterface }
+// NetNSPath is the container's network namespace; the host's in host mode.
+func (c *NetContainer) NetNSPath() string { return c.netNSPath }
 
-// AddContainer attaches a new container to the host. Close removes it.
-func (h *Host) AddContainer(ctx context.Context, name string) (*NetContainer, error) {
+// Interface is the name of the interface in the container's namespace.
+func (c *NetContainer) Interface() string { return c.device }
+
+// namespace is the container's namespace as ip-netns names it.
+func (c *NetContainer) namespace() string { return filepath.Base(c.netNSPath) }
+
+// nextNumber numbers the interfaces of containers.
+func (h *Host) nextNumber() int {
 	h.mu.Lock()
-	number := len(h.containers)
-	c := &NetContainer{
-		Name:          name,
-		HostInterface: fmt.Sprintf("veth%d", number+1),
-		namespace:     fmt.Sprintf("%s-c%d", h.name, number+1),
-	}
-	h.containers = append(h.containers, c)
-	h.mu.Unlock()
-
-	address4, address6, gateway4, gateway6, err := h.containerAddresses(number)
-	if err != nil {
-		return nil, fmt.Errorf("add container %s: %w", name, err)
-	}
-	c.Addr, c.Addr6 = address4.Addr(), address6.Addr()
-	if err := h.addNamespace(ctx, c.namespace); err != nil {
-		return nil, fmt.Errorf("add container %s: %w", name, err)
-	}
-	host, inside := h.hostNS(), c.namespace
-	for _, args := range [][]string{
-		{"-n", host, "link", "add", c.HostInterface, "type", "veth", "peer", "name", containerInterface, "netns", inside},
-		{"-n", host, "link", "set", c.HostInterface, "master", bridgeName, "up"},
-		{"-n", inside, "link", "set", containerInterface, "up"},
-		{"-n", inside, "addr", "add", address4.String(), "dev", containerInterface},
-		{"-n", inside, "-6", "addr", "add", address6.String(), "dev", containerInterface, "nodad"},
-		{"-n", inside, "route", "add", "default", "via", gateway4.String()},
-		{"-n", inside, "-6", "route", "add", "default", "via", gateway6.String()},
-	} {
-		if err := runTool(ctx, "ip", args...); err != nil {
-			return nil, fmt.Errorf("add container %s: %w", name, err)
-		}
-	}
-	return c, nil
+	defer h.mu.Unlock()
+	h.interfaces++
+	return h.interfaces - 1
 }
 
-// containerAddresses gives the addresses and gateways of the container with
-// this number, counted from 0.
-func (h *Host) containerAddresses(number int) (address4, address6 netip.Prefix, gateway4, gateway6 netip.Addr, err error) {
-	network4, network6 := h.addresses.bridge4, h.addresses.bridge6
-	gateway4, gateway6 = network4.Addr(), network6.Addr()
-	if h.options.Attachment == AttachBridged {
-		network4, network6 = h.addresses.host4, h.addresses.host6
-		gateway4, gateway6 = h.addresses.peer4.Addr(), h.addresses.peer6.Addr()
-	}
-	// .0 is the network, .1 the host and .2 the neighbour or nobody.
-	index := uint32(number) + firstContainerIndex
-	address4, err = nthAddress(network4, index)
+func (h *Host) containerNS(number int) string { return fmt.Sprintf("%s-c%d", h.name, number+1) }
+
+// attachBridge connects a container to the host's bridge.
+func (h *Host) attachBridge(ctx context.Context, c *NetContainer, first bool) error {
+	c.HostInterface = fmt.Sprintf("veth%d", c.number+1)
+	err := runIP(ctx, h.hostNS(),
+		fmt.Sprintf("link add %s type veth peer name %s netns %s", c.HostInterface, c.device, c.namespace()),
+		fmt.Sprintf("link set %s master %s up", c.HostInterface, bridgeName))
 	if err != nil {
-		return address4, address6, gateway4, gateway6, err
+		return err
 	}
-	address6, err = nthAddress(network6, index)
-	return address4, address6, gateway4, gateway6, err
+	plan := h.addresses
+	n := segment{
+		subnet4: plan.bridge4, gateway4: plan.bridge4.Addr(), peer4: plan.peer4.Addr(),
+		subnet6: plan.bridge6, gateway6: plan.bridge6.Addr(), peer6: plan.peer6.Addr(),
+		mtuBytes: ethernetMTUBytes,
+	}
+	if h.options.Attachment == AttachBridged {
+		n.subnet4, n.gateway4 = plan.host4, netip.Addr{}
+		n.subnet6, n.gateway6 = plan.host6, netip.Addr{}
+	}
+	return h.address(ctx, c, n, first)
 }

@@ -4,10 +4,13 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 func TestHostCarriesTraffic(t *testing.T) {
@@ -47,24 +50,30 @@ func TestHostCarriesTraffic(t *testing.T) {
 // address the neighbour sees.
 func dialThrough(t *testing.T, h *Host, c *NetContainer, peer string) string {
 	t.Helper()
+	return dial(t, h.PeerNetNSPath(), c, peer)
+}
+
+// dial connects from a container to an address in another namespace.
+func dial(t *testing.T, netNSPath string, c *NetContainer, to string) string {
+	t.Helper()
 	var listener net.Listener
-	err := InNetNS(h.PeerNetNSPath(), func() (err error) {
-		listener, err = net.Listen("tcp", net.JoinHostPort(peer, "5200"))
+	err := InNetNS(netNSPath, func() (err error) {
+		listener, err = net.Listen("tcp", net.JoinHostPort(to, "5200"))
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	err = InNetNS(c.NetNSPath(), func() error {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(peer, "5200"), 5*time.Second)
+	err = c.Enter(func() error {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(to, "5200"), 5*time.Second)
 		if err == nil {
 			conn.Close()
 		}
 		return err
 	})
 	if err != nil {
-		t.Fatalf("connect to the neighbour: %v", err)
+		t.Fatalf("connect from %s container to %s: %v", c.Mode(), to, err)
 	}
 	conn, err := listener.Accept()
 	if err != nil {
@@ -84,6 +93,133 @@ func checkClosed(t *testing.T, h *Host) {
 	leaked, err := h.Leaked()
 	if err != nil || len(leaked) > 0 {
 		t.Errorf("left behind: %v, %v", leaked, err)
+	}
+}
+
+// TestModes: containers of every mode reach each other and, through the
+// uplink, the neighbour, under their own addresses.
+func TestModes(t *testing.T) {
+	for _, mode := range Modes {
+		t.Run(string(mode), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			h, err := NewHost(ctx, HostOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer checkClosed(t, h)
+			c, err := h.AddContainerMode(ctx, "one", mode)
+			if errors.Is(err, ErrNoIPvlan) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			other, err := h.AddContainerMode(ctx, "other", mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := sentPackets(t, h, uplinkName)
+			for peer, own := range map[string]string{c.PeerAddr.String(): c.Addr.String(), c.PeerAddr6.String(): c.Addr6.String()} {
+				if seen := dialThrough(t, h, c, peer); seen != own && mode != ModeBridge { // NAT
+					t.Errorf("the neighbour sees %s, want %s", seen, own)
+				}
+			}
+			if sent := sentPackets(t, h, uplinkName) - before; sent < 6 { // two connections
+				t.Errorf("the uplink sent %d packets: traffic goes elsewhere", sent)
+			}
+			if mode != ModeMacvlanPrivate && mode != ModeHost {
+				dial(t, other.NetNSPath(), c, other.Addr.String())
+			}
+			if c.Addr == other.Addr != (mode == ModeHost) || (c.CgroupPath() != "") != (mode == ModeHost) {
+				t.Errorf("got %+v and %+v", c, other)
+			}
+		})
+	}
+}
+
+// sentPackets is what an interface of the host has sent.
+func sentPackets(t *testing.T, h *Host, name string) (packets uint64) {
+	t.Helper()
+	err := InNetNS(h.NetNSPath(), func() error {
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			packets = link.Attrs().Statistics.TxPackets
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packets
+}
+
+// TestAttach: a container reaches the neighbour through each of its networks.
+func TestAttach(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	h, err := NewHost(ctx, HostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer checkClosed(t, h)
+	c, err := h.AddContainerMode(ctx, "one", ModeOverlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []Mode{ModeBridge, ModeMacvlan} {
+		second, err := h.Attach(ctx, c, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.NetNSPath() != c.NetNSPath() || second.Interface() == c.Interface() {
+			t.Errorf("attached %+v as %+v", c, second)
+		}
+		dialThrough(t, h, second, second.PeerAddr.String())
+		dialThrough(t, h, second, second.PeerAddr6.String())
+		if err := runIP(ctx, c.namespace(), "link del "+second.Interface()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.Attach(ctx, c, ModeHost); err == nil {
+		t.Error("attached a container to the host's network and another")
+	}
+}
+
+// TestEnterMovesBack: the process is where it was after Enter, also when what
+// it did failed, and a socket made inside stays the container's.
+func TestEnterMovesBack(t *testing.T) {
+	ctx := context.Background()
+	h, err := NewHost(ctx, HostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer checkClosed(t, h)
+	c, err := h.AddContainerMode(ctx, "one", ModeHost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested, err := h.Nested(c, "nested")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := ownCgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("failed")
+	for _, inside := range []*NetContainer{c, nested} {
+		err := inside.Enter(func() error {
+			if now, err := ownCgroup(); err != nil || now != inside.CgroupPath() {
+				t.Errorf("inside %s: in %s, %v", inside.CgroupPath(), now, err)
+			}
+			return failure
+		})
+		if !errors.Is(err, failure) {
+			t.Errorf("Enter = %v, want the error of what it called", err)
+		}
+		if now, err := ownCgroup(); err != nil || now != home {
+			t.Errorf("after Enter in %s, %v; before it in %s", now, err, home)
+		}
 	}
 }
 

@@ -111,7 +111,7 @@ func (s *site) testNetworks(t *testing.T) {
 	} {
 		step.do(s.engine, t, step.network)
 		s.Await(fmt.Sprintf("%d veths tied after %s %s", step.veths, step.what, step.network), noticed, func() (bool, string) {
-			programs := s.Programs("weir_veth")
+			programs := s.Programs("weir_tap")
 			return len(programs) == step.veths+1, fmt.Sprint(programs) // and that of the static container
 		})
 		got := s.await(t, "mobile", "as its networks are", func(c v1.Container) bool {

@@ -256,6 +256,7 @@ func TestDiscovery(t *testing.T) {
 		if got.Name != "one" || got.Runtime != "docker" || got.Labels["weir.weight"] != "7" ||
 			got.NetNSPath != c.NetNSPath() || !slices.Equal(got.NetworkDrivers, []string{"bridge"}) ||
 			got.HostNetwork || got.NoNetwork || got.SharesNetworkOf != "" || got.Interface != "" ||
+			!hasProcess(got.CgroupPath, c.Pid) ||
 			got.StartedAt.Before(began) || got.StartedAt.After(time.Now()) {
 			t.Errorf("got %+v, started %+v", got, c)
 		}
@@ -310,7 +311,7 @@ func TestDiscovery(t *testing.T) {
 	})
 	t.Run("host, none and container modes", func(t *testing.T) {
 		host := mustRun(t, engine, testbed.RunOptions{Name: "host", Network: "host"})
-		if got := w.updated(host.ID, nil).Updated; !got.HostNetwork || got.NoNetwork {
+		if got := w.updated(host.ID, nil).Updated; !got.HostNetwork || got.NoNetwork || !hasProcess(got.CgroupPath, host.Pid) {
 			t.Errorf("host: %+v", got)
 		}
 		none := mustRun(t, engine, testbed.RunOptions{Name: "none", Network: "none"})
@@ -373,6 +374,12 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("reported as running: %v", running)
 		}
 	})
+}
+
+// hasProcess says whether a cgroup has one process, and which it is.
+func hasProcess(cgroup string, pid int) bool {
+	processes, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	return err == nil && strings.TrimSpace(string(processes)) == fmt.Sprint(pid)
 }
 
 // mustRunBriefly runs a container that ends at once.

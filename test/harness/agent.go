@@ -100,10 +100,16 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 	b.tb.Cleanup(func() {
 		a.end(syscall.SIGKILL)
 		if b.tb.Failed() {
-			b.tb.Logf("the agent (%d) said:\n%s", a.Pid(), a.Said())
+			b.tb.Logf("the agent (%d) said at the end:\n%s", a.Pid(), lastLines(a.Said(), 40))
 		}
 	})
 	return a
+}
+
+// lastLines is the end of a text: an agent with many containers says a lot.
+func lastLines(text string, count int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-count-1):], "")
 }
 
 // StartAgent starts an agent and waits until it knows its containers.

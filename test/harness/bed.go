@@ -28,7 +28,7 @@ const (
 	// UnknownSlot is where containers send to that no agent was told of.
 	UnknownSlot = Slots - 2
 	// Slots is how many senders a bed tells apart.
-	Slots = 8
+	Slots = 16
 
 	// BinWidth and bins are the meter's time series.
 	BinWidth = 5 * time.Millisecond
@@ -115,10 +115,18 @@ func (b *Bed) inPeer(fn func() error) {
 	}
 }
 
-// Add attaches a container, which the agent's config file will list.
+// Add attaches a container to the host's bridge, which the agent's config file
+// will list.
 func (b *Bed) Add(name string, labels map[string]string) *Container {
 	b.tb.Helper()
-	c := b.AddUnknown(name)
+	return b.AddMode(name, testbed.ModeBridge, labels)
+}
+
+// AddMode attaches a container in any mode, which the agent's config file will
+// list. It skips the test where the kernel lacks the mode.
+func (b *Bed) AddMode(name string, mode testbed.Mode, labels map[string]string) *Container {
+	b.tb.Helper()
+	c := b.addUnknown(name, mode)
 	c.Slot, c.Labels = len(b.containers), labels
 	b.containers = append(b.containers, c)
 	return c
@@ -127,13 +135,34 @@ func (b *Bed) Add(name string, labels map[string]string) *Container {
 // AddUnknown attaches a container that no agent is told of.
 func (b *Bed) AddUnknown(name string) *Container {
 	b.tb.Helper()
+	return b.addUnknown(name, testbed.ModeBridge)
+}
+
+func (b *Bed) addUnknown(name string, mode testbed.Mode) *Container {
+	b.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
 	defer cancel()
-	made, err := b.Host.AddContainer(ctx, name)
-	if err != nil {
+	made, err := b.Host.AddContainerMode(ctx, name, mode)
+	if errors.Is(err, testbed.ErrNoIPvlan) {
+		b.tb.Skip(testbed.ErrNoIPvlan)
+	} else if err != nil {
 		b.tb.Fatal(err)
 	}
 	return &Container{NetContainer: made, Slot: UnknownSlot}
+}
+
+// Through is a container as seen through one more network, which it is
+// attached to; it is in the config file once. What it sends this way goes to a
+// slot of its own.
+func (b *Bed) Through(c *Container, mode testbed.Mode, slot int) *Container {
+	b.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
+	defer cancel()
+	second, err := b.Host.Attach(ctx, c.NetContainer, mode)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return &Container{NetContainer: second, Slot: slot, Labels: c.Labels}
 }
 
 // WriteConfig writes the agent's config file: the containers added so far and
@@ -142,13 +171,18 @@ func (b *Bed) WriteConfig(settings map[string]any) string {
 	b.tb.Helper()
 	type entry struct {
 		Name   string            `json:"name"`
-		NetNS  string            `json:"netns"`
+		NetNS  string            `json:"netns,omitempty"`
+		Cgroup string            `json:"cgroup,omitempty"`
 		Labels map[string]string `json:"labels,omitempty"`
 	}
 	config := map[string]any{}
 	var entries []entry
 	for _, c := range b.containers {
-		entries = append(entries, entry{c.Name, c.NetNSPath(), c.Labels})
+		e := entry{Name: c.Name, NetNS: c.NetNSPath(), Labels: c.Labels}
+		if c.Mode() == testbed.ModeHost {
+			e.NetNS, e.Cgroup = "", c.CgroupPath()
+		}
+		entries = append(entries, e)
 	}
 	if len(entries) > 0 {
 		config["containers"] = entries
@@ -179,7 +213,7 @@ func (b *Bed) StateDir() string { return filepath.Join(b.Dir, "state") }
 
 // StatePath is the state file of an uplink.
 func (b *Bed) StatePath(uplink string) string {
-	return filepath.Join(b.StateDir(), uplink+".state.json")
+	return filepath.Join(b.StateDir(), "state.json")
 }
 
 // Run runs a tool in the host's network namespace and returns what it prints.
@@ -310,7 +344,10 @@ type Load struct {
 	Connections int
 	// RateBPS paces the sender; 0 is all it can.
 	RateBPS uint64
-	V6      bool
+	// PayloadBytes is the size of a UDP datagram without headers; 0 fills
+	// a frame of the container's network.
+	PayloadBytes int
+	V6           bool
 }
 
 // Some loads.
@@ -324,17 +361,32 @@ var (
 // Send lets a container send until the test ends or Stop.
 func (b *Bed) Send(c *Container, load Load) *traffic.Sender {
 	b.tb.Helper()
-	return b.SendFrom(c.NetNSPath(), c.Slot, load)
+	target := c.PeerAddr
+	if load.V6 {
+		target = c.PeerAddr6
+	}
+	if load.PayloadBytes == 0 {
+		// Fragments have no port that the meter could tell them by.
+		const ethernetHeaderBytes = 14
+		load.PayloadBytes = c.MTUBytes + ethernetHeaderBytes - traffic.WireBytesUDP(target, 0)
+	}
+	return b.send(c.Enter, netip.AddrPortFrom(target, uint16(BasePort+c.Slot)), load)
 }
 
 // SendFrom sends from any network namespace to a slot.
 func (b *Bed) SendFrom(netNSPath string, slot int, load Load) *traffic.Sender {
 	b.tb.Helper()
+	enter := func(fn func() error) error { return testbed.InNetNS(netNSPath, fn) }
+	return b.send(enter, b.Target(slot, load.V6), load)
+}
+
+func (b *Bed) send(enter func(func() error) error, target netip.AddrPort, load Load) *traffic.Sender {
+	b.tb.Helper()
 	var sender *traffic.Sender
-	err := testbed.InNetNS(netNSPath, func() (err error) {
+	err := enter(func() (err error) {
 		sender, err = traffic.NewSender(b.tb.Context(), traffic.SenderOptions{
-			Target: b.Target(slot, load.V6), Protocol: load.Protocol,
-			Connections: load.Connections, RateBPS: load.RateBPS,
+			Target: target, Protocol: load.Protocol, Connections: load.Connections,
+			RateBPS: load.RateBPS, PayloadBytes: load.PayloadBytes,
 		})
 		return err
 	})

@@ -79,7 +79,7 @@ func tcConfig(b *harness.Bed) string {
 // "uplink: weir_uplink".
 func bpfPrograms(t *testing.T, b *harness.Bed) []string {
 	t.Helper()
-	return append(b.Programs("weir_uplink"), b.Programs("weir_veth")...)
+	return append(b.Programs("weir_uplink"), b.Programs("weir_tap")...)
 }
 
 // gsoMaxBytes is the largest packet that a container's interface hands over.

@@ -77,7 +77,7 @@ func TestContainerComesAndGoes(t *testing.T) {
 		b.Run("ip", "link", "add", "vcycled", "type", "veth", "peer", "name", "eth0", "netns", c.name)
 		agent.AwaitContainer("cycled", "controlled", noticed, controlled)
 		b.MustWeir("set", "cycled", "--weight", "77")
-		if !set(bpfPrograms(t, b))["vcycled: weir_veth"] {
+		if !set(bpfPrograms(t, b))["vcycled: weir_tap"] {
 			t.Errorf("programs: %v", bpfPrograms(t, b))
 		}
 		c.stop()
@@ -118,7 +118,7 @@ func TestVethReplaced(t *testing.T) {
 			}
 			b.Await("tied", noticed, func() (bool, string) {
 				programs := bpfPrograms(t, b)
-				return set(programs)["vnew: weir_veth"], fmt.Sprint(programs)
+				return set(programs)["vnew: weir_tap"], fmt.Sprint(programs)
 			})
 			got, _ := agent.AwaitContainer("one", "controlled", noticed, controlled)
 			if got.Policy.Weight != 200 || got.Policy.MaxBPS != 10*mbit {
@@ -148,7 +148,7 @@ func TestInterfaceAdded(t *testing.T) {
 	attachVeth(t, b, one.NetNSPath(), "second")
 	b.Await("tied", checkInterval+noticed, func() (bool, string) {
 		programs := bpfPrograms(t, b)
-		return set(programs)["vsecond: weir_veth"] && set(programs)[one.HostInterface+": weir_veth"], fmt.Sprint(programs)
+		return set(programs)["vsecond: weir_tap"] && set(programs)[one.HostInterface+": weir_tap"], fmt.Sprint(programs)
 	})
 	if got := agent.Container("one"); !controlled(got) || !slices.Equal(tcClasses(b), classes) {
 		t.Errorf("got %+v, classes %v", got, tcClasses(b))

@@ -8,9 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
-	"slices"
+	"runtime"
 	"strings"
 )
 
@@ -25,31 +24,49 @@ var tools = []string{"ip", "tc", "nsenter", "setpriv", "sysctl", "unshare"}
 // works on every kernel, the older one does not.
 var filters = []string{"iptables", "ip6tables"}
 
-// NewMachineDisk makes a machine's disk: all but the modules. Programs are
-// this machine's own where the architecture is; on others there are only weir,
-// the tests and a shell. The working directory is the module's root.
-func NewMachineDisk(ctx context.Context, packages *Packages, m Machine) (*Disk, error) {
+// commonDisk makes a disk with what the machines of an architecture share.
+// Programs are this machine's own where the architecture is; on others there
+// are only weir, the tests and a shell. The working directory is the module's
+// root.
+func commonDisk(ctx context.Context, packages *Packages, arch string, suites []Suite) (*Disk, error) {
 	d := NewDisk()
 	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp", "suites"} {
 		d.Directory(dir)
 	}
 	d.Add("init", guestInit)
-	d.Add("etc/cgroups", []byte(m.Cgroups+"\n"))
 	d.Add("etc/passwd", []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
 	d.Add("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"))
-	if err := addShell(ctx, d, packages, m.Arch); err != nil {
+	if err := addShell(ctx, d, packages, arch); err != nil {
 		return nil, err
 	}
-	if m.Arch == "amd64" {
+	if arch == runtime.GOARCH {
 		if err := addTools(ctx, d); err != nil {
 			return nil, err
 		}
 	}
-	return d, addSuites(ctx, d, m)
+	return d, addPrograms(ctx, d, arch, suites)
+}
+
+// machineDisk makes a disk with what is a machine's own, which the kernel
+// unpacks over the common one.
+func machineDisk(m Machine, loaded []Module) *Disk {
+	d := NewDisk()
+	d.Add("etc/cgroups", []byte(m.Cgroups+"\n"))
+	var suites, order strings.Builder
+	for _, s := range m.Suites {
+		fmt.Fprintf(&suites, "%s\t%s\t%s\n", s.name(), s.Run, s.Skip)
+	}
+	d.Add("etc/suites", []byte(suites.String()))
+	for _, module := range loaded {
+		d.Add("lib/modules/"+module.Name+".ko", module.Data)
+		order.WriteString(module.Name + "\n")
+	}
+	d.Add("etc/modules", []byte(order.String()))
+	return d
 }
 
 func addShell(ctx context.Context, d *Disk, packages *Packages, arch string) error {
-	if arch == "amd64" {
+	if arch == runtime.GOARCH {
 		return d.AddFile("bin/busybox", "/bin/busybox")
 	}
 	file, err := packages.Fetch(ctx, "busybox-static", arch)
@@ -91,21 +108,19 @@ func addTools(ctx context.Context, d *Disk) error {
 	return nil
 }
 
-// addSuites compiles weir and the tests for the machine.
-func addSuites(ctx context.Context, d *Disk, m Machine) error {
-	if err := compile(ctx, d, m.Arch, "usr/bin/weir", "build", "./cmd/weir"); err != nil {
+// addPrograms compiles weir and the tests.
+func addPrograms(ctx context.Context, d *Disk, arch string, suites []Suite) error {
+	if err := compile(ctx, d, arch, "usr/bin/weir", "build", "./cmd/weir"); err != nil {
 		return err
 	}
-	var list strings.Builder
-	var compiled []string
-	for _, s := range m.Suites {
-		name := path.Base(s.Package)
-		fmt.Fprintf(&list, "%s\t%s\t%s\n", name, s.Run, s.Skip)
-		if slices.Contains(compiled, name) {
+	done := map[string]bool{}
+	for _, s := range suites {
+		if done[s.Package] {
 			continue
 		}
-		compiled = append(compiled, name)
-		if err := compile(ctx, d, m.Arch, "suites/"+name+"/test", "test", s.Package, "-c", "-tags=netns"); err != nil {
+		done[s.Package] = true
+		dir := "suites/" + s.name()
+		if err := compile(ctx, d, arch, dir+"/test", "test", s.Package, "-c", "-tags=netns"); err != nil {
 			return err
 		}
 		err := filepath.WalkDir(filepath.Join(s.Package, "testdata"), func(file string, entry fs.DirEntry, err error) error {
@@ -116,13 +131,12 @@ func addSuites(ctx context.Context, d *Disk, m Machine) error {
 			if err != nil {
 				return err
 			}
-			return d.AddFile("suites/"+name+"/"+inside, file)
+			return d.AddFile(dir+"/"+inside, file)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	d.Add("etc/suites", []byte(list.String()))
 	return nil
 }
 
@@ -148,14 +162,4 @@ func compile(ctx context.Context, d *Disk, arch, name, verb, pkg string, flags .
 		return fmt.Errorf("compile %s: %w", pkg, err)
 	}
 	return d.AddFile(name, file)
-}
-
-// AddModules adds modules, which are loaded in this order.
-func (d *Disk) AddModules(list []Module) {
-	var order strings.Builder
-	for _, m := range list {
-		d.Add("lib/modules/"+m.Name+".ko", m.Data)
-		order.WriteString(m.Name + "\n")
-	}
-	d.Add("etc/modules", []byte(order.String()))
 }

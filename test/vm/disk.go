@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
@@ -79,20 +78,6 @@ func (d *Disk) addLibraries(ctx context.Context, file string) error {
 	}
 	for _, m := range library.FindAllStringSubmatch(out, -1) {
 		if err := d.AddFile(m[1], m[1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// AddTree adds what matches a pattern on this machine.
-func (d *Disk) AddTree(pattern string) error {
-	matches, err := filepath.Glob(pattern)
-	if err != nil {
-		return err
-	}
-	for _, file := range matches {
-		if err := d.AddFile(file, file); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (k Kernel) Unpack(ctx context.Context) (Unpacked, error) {
 		err := eachFile(ctx, file, func(name string, content io.Reader) error {
 			base := path.Base(name)
 			switch {
-			case strings.HasPrefix(base, "vmlinuz-"):
+			case base == "vmlinuz", strings.HasPrefix(base, "vmlinuz-"):
 				return readInto(&u.Image, content)
 			case base == "modules.builtin":
 				var list []byte

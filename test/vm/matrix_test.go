@@ -16,31 +16,42 @@ import (
 	"time"
 )
 
-// recordVariable names a file to which the kernels that ran are added.
-const recordVariable = "WEIR_VM_RECORD"
+// recordVariable names a file to which the kernels that ran are added, and
+// consolesVariable names a directory for what the machines printed.
+const (
+	recordVariable   = "WEIR_VM_RECORD"
+	consolesVariable = "WEIR_VM_CONSOLES"
+)
 
 // TestMachines runs the tests in every machine, as many at a time as there
 // are processors, and reports them as its own, by the kernel's name.
 func TestMachines(t *testing.T) {
-	ctx := t.Context()
 	if err := os.Chdir("../.."); err != nil { // to the module's root
 		t.Fatal(err)
 	}
-	packages, err := OpenPackages(ctx, cacheDir(t))
-	if err != nil {
-		skipIfUnavailable(t, err)
-		t.Fatal(err)
-	}
+	packages, unlock := openCache(t)
+	disks := map[string]*Disk{}
 	for _, m := range Machines {
 		t.Run(m.Name(), func(t *testing.T) {
+			// One after the other: what is fetched and compiled. A machine that
+			// cannot be had here is skipped.
+			p, err := preparation{packages, disks}.prepare(t.Context(), t.TempDir(), m)
+			if errors.Is(err, errUnavailable) {
+				t.Skip(strings.Join(strings.Fields(err.Error()), " "))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			t.Parallel()
-			runMachine(t, packages, m)
+			p.run(t)
 		})
 	}
+	unlock()
 }
 
-// cacheDir is where packages are kept. Only one run at a time uses it.
-func cacheDir(t *testing.T) string {
+// openCache opens the packages that are kept. Only one run at a time fetches.
+func openCache(t *testing.T) (*Packages, func()) {
+	t.Helper()
 	base, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -53,52 +64,101 @@ func cacheDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { lock.Close() })
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	return dir
-}
-
-func skipIfUnavailable(t *testing.T, err error) {
-	t.Helper()
+	packages, err := OpenPackages(t.Context(), dir)
 	if errors.Is(err, errUnavailable) {
-		t.Skip(strings.ReplaceAll(err.Error(), "\n", " "))
+		t.Skip(strings.Join(strings.Fields(err.Error()), " "))
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages, func() { lock.Close() }
 }
 
-func runMachine(t *testing.T, packages *Packages, m Machine) {
-	emulator, err := emulatorVersion(t.Context(), m.Arch)
-	if err != nil {
-		skipIfUnavailable(t, err)
-		t.Fatal(err)
+// preparation is what preparing a machine may use.
+type preparation struct {
+	packages *Packages
+	// disks are the common ones, by architecture.
+	disks map[string]*Disk
+}
+
+// prepared is a machine ready to be started.
+type prepared struct {
+	Machine
+	boot     Boot
+	kernel   Kernel
+	emulator string
+}
+
+func (p preparation) prepare(ctx context.Context, dir string, m Machine) (prepared, error) {
+	ready := prepared{Machine: m, boot: Boot{
+		Arch: m.Arch, Timeout: machineTimeout,
+		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
+	}}
+	var err error
+	if ready.emulator, err = emulatorVersion(ctx, m.Arch); err != nil {
+		return ready, err
 	}
-	kernel, err := packages.FetchKernel(t.Context(), m.Series, m.Arch)
-	if err != nil {
-		skipIfUnavailable(t, err)
-		t.Fatal(err)
+	if ready.kernel, err = p.packages.FetchKernel(ctx, m.Series, m.Arch); err != nil {
+		return ready, err
 	}
-	boot, err := prepare(t.Context(), t.TempDir(), packages, m, kernel)
-	if err != nil {
-		skipIfUnavailable(t, err)
-		t.Fatal(err)
+	common := p.disks[m.Arch]
+	if common == nil {
+		if common, err = commonDisk(ctx, p.packages, m.Arch, suitesOf(m.Arch)); err != nil {
+			return ready, err
+		}
+		p.disks[m.Arch] = common
 	}
+	unpacked, err := ready.kernel.Unpack(ctx)
+	if err != nil {
+		return ready, err
+	}
+	loaded, err := unpacked.ModulesInOrder(ctx, modules)
+	if err != nil {
+		return ready, err
+	}
+	if err := os.WriteFile(ready.boot.ImagePath, unpacked.Image, 0o644); err != nil {
+		return ready, err
+	}
+	return ready, writeDisks(ready.boot.DiskPath, common, machineDisk(m, loaded))
+}
+
+// writeDisks writes disks one behind the other, as the kernel reads them.
+func writeDisks(path string, disks ...*Disk) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for _, d := range disks {
+		if _, err := d.WriteTo(file); err != nil {
+			return errors.Join(err, file.Close())
+		}
+	}
+	return file.Close()
+}
+
+// run runs the tests in the machine, and reports them.
+func (p prepared) run(t *testing.T) {
 	began := time.Now()
-	output, failed := boot.Run(t.Context())
+	output, failed := p.boot.Run(t.Context())
 	took := time.Since(began).Round(time.Second)
-	if keep := os.Getenv("WEIR_VM_CONSOLES"); keep != "" {
-		_ = os.WriteFile(filepath.Join(keep, m.Name()), output, 0o644)
+	if dir := os.Getenv(consolesVariable); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, p.Name()), output, 0o644); err != nil {
+			t.Error(err)
+		}
 	}
 	console, err := ParseConsole(t.Context(), string(output))
 	if err != nil {
 		t.Error(err)
 	}
 	report(t, console)
-	if failed != nil {
-		t.Errorf("%v; its last lines were:\n%s", failed, lastLines(string(output), 40))
+	if failed != nil || len(console.Problems) > 0 {
+		t.Errorf("%v; the machine's last lines were:\n%s", failed, lastLines(string(output), 40))
 	}
 	record(t, fmt.Sprintf("%s: Linux %s (package %s), cgroups %s, QEMU %s, %d results in %v",
-		m.Name(), console.Release, kernel.Version, m.Cgroups, emulator, len(console.Results), took))
+		p.Name(), console.Release, p.kernel.Version, p.Cgroups, p.emulator, len(console.leaves()), took))
 }
 
 // report makes each result a test of its own, but for those whose subtests say
@@ -163,34 +223,4 @@ func emulatorVersion(ctx context.Context, arch string) (string, error) {
 		return "", fmt.Errorf("%w: %s is %s and has to be %d or newer: make deps", errUnavailable, program, m[1], minimumMajor)
 	}
 	return m[1], nil
-}
-
-// prepare writes a machine's files.
-func prepare(ctx context.Context, dir string, packages *Packages, m Machine, kernel Kernel) (Boot, error) {
-	unpacked, err := kernel.Unpack(ctx)
-	if err != nil {
-		return Boot{}, err
-	}
-	disk, err := NewMachineDisk(ctx, packages, m)
-	if err != nil {
-		return Boot{}, err
-	}
-	loaded, err := unpacked.ModulesInOrder(ctx, modules)
-	if err != nil {
-		return Boot{}, err
-	}
-	disk.AddModules(loaded)
-	boot := Boot{
-		Arch: m.Arch, Timeout: machineTimeout,
-		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
-	}
-	if err := os.WriteFile(boot.ImagePath, unpacked.Image, 0o644); err != nil {
-		return Boot{}, err
-	}
-	file, err := os.Create(boot.DiskPath)
-	if err != nil {
-		return Boot{}, err
-	}
-	_, err = disk.WriteTo(file)
-	return boot, errors.Join(err, file.Close())
 }

@@ -40,6 +40,9 @@ func OpenPackages(ctx context.Context, dir string) (*Packages, error) {
 			return nil, fmt.Errorf("make the cache: %w", err)
 		}
 	}
+	if err := p.configure(); err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(p.path("updated")); err == nil && time.Since(info.ModTime()) < listsAge {
 		return p, nil
 	}
@@ -50,6 +53,27 @@ func OpenPackages(ctx context.Context, dir string) (*Packages, error) {
 		// What was read before is as good, and what was fetched is there.
 	}
 	return p, nil
+}
+
+// configure writes the configuration that apt gets besides the machine's.
+func (p *Packages) configure() error {
+	config := fmt.Sprintf(`Dir::State::lists %[1]q;
+Dir::State::status "/dev/null";
+Dir::Cache %[2]q;
+Dir::Etc::sourcelist %[3]q;
+Dir::Etc::sourceparts %[4]q;
+APT::Architectures { "amd64"; "arm64"; };
+Acquire::Languages "none";
+Acquire::Retries "3";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+`, p.path("lists"), p.dir, p.path("sources.list"), p.path("none"))
+	if os.Geteuid() == 0 {
+		config += "APT::Sandbox::User \"root\";\n" // the cache is nobody else's
+	}
+	if err := os.WriteFile(p.path("apt.conf"), []byte(config), 0o644); err != nil {
+		return fmt.Errorf("write apt's configuration: %w", err)
+	}
+	return nil
 }
 
 func (p *Packages) path(name string) string { return filepath.Join(p.dir, name) }
@@ -70,22 +94,6 @@ func (p *Packages) update(ctx context.Context) error {
 	}
 	if err := os.WriteFile(p.path("sources.list"), []byte(sources.String()), 0o644); err != nil {
 		return fmt.Errorf("write apt's sources: %w", err)
-	}
-	config := fmt.Sprintf(`Dir::State::lists %[1]q;
-Dir::State::status "/dev/null";
-Dir::Cache %[2]q;
-Dir::Etc::sourcelist %[3]q;
-Dir::Etc::sourceparts %[4]q;
-APT::Architectures { "amd64"; "arm64"; };
-Acquire::Languages "none";
-Acquire::Retries "3";
-Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-`, p.path("lists"), p.dir, p.path("sources.list"), p.path("none"))
-	if os.Geteuid() == 0 {
-		config += "APT::Sandbox::User \"root\";\n" // the cache is nobody else's
-	}
-	if err := os.WriteFile(p.path("apt.conf"), []byte(config), 0o644); err != nil {
-		return fmt.Errorf("write apt's configuration: %w", err)
 	}
 	if _, err := p.apt(ctx, "apt-get", "-qq", "update"); err != nil {
 		return err

@@ -32,11 +32,13 @@ func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, 
 	if !info.State.Running || info.State.Pid <= 0 {
 		return nil, errGone
 	}
-	if err := ownsProcess(w.source.procDir, info.ID, info.State.Pid); err != nil {
+	cgroups, err := ownCgroups(w.source.procDir, info.ID, info.State.Pid)
+	if err != nil {
 		return nil, err
 	}
 	c := convert(info)
 	c.Runtime = w.source.name
+	c.CgroupPath = w.cgroups.OfContainer(cgroups, info.ID)
 	if peer := c.SharesNetworkOf; peer != "" && !isID(peer) {
 		// Written by name at its creation, and stored so.
 		if joined, err := w.api.inspect(ctx, peer); err == nil {
@@ -128,25 +130,25 @@ func (w *watch) driver(ctx context.Context, id string) (string, error) {
 	return info.Driver, nil
 }
 
-// ownsProcess returns errGone if a process is not the container's: the
-// container has ended since it was inspected, and another process may have
-// its number.
-func ownsProcess(procDir, id string, pid int) error {
+// ownCgroups returns the text of /proc/PID/cgroup, or errGone if the process
+// is not the container's: the container has ended since it was inspected, and
+// another process may have its number.
+func ownCgroups(procDir, id string, pid int) (string, error) {
 	process := filepath.Join(procDir, strconv.Itoa(pid))
 	cgroups, err := os.ReadFile(filepath.Join(process, "cgroup"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return errGone
+		return "", errGone
 	} else if err != nil {
-		return fmt.Errorf("find the cgroup of process %d: %w", pid, err)
+		return "", fmt.Errorf("find the cgroup of process %d: %w", pid, err)
 	}
 	if !cgroupsAllow(string(cgroups), id) {
-		return errGone
+		return "", errGone
 	}
 	// A zombie has a cgroup but no namespaces.
 	if _, err := os.Stat(filepath.Join(process, "ns", "net")); errors.Is(err, fs.ErrNotExist) {
-		return errGone
+		return "", errGone
 	}
-	return nil
+	return string(cgroups), nil
 }
 
 // cgroupsAllow says whether a process with these cgroups, the text of

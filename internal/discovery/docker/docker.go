@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
 
 const (
@@ -148,9 +149,15 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 	if err != nil {
 		return err
 	}
+	// The mount table of a host with many containers is long: it is read once.
+	cgroups, err := cgroup.FindMount(s.procDir)
+	if err != nil {
+		s.log.Warn("containers on the host's network cannot be told apart", "error", err)
+	}
 	w := &watch{
 		source:         s,
 		api:            api,
+		cgroups:        cgroups,
 		events:         events,
 		fail:           cancel,
 		background:     &background,
@@ -185,6 +192,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 type watch struct {
 	source     *Source
 	api        *api
+	cgroups    cgroup.Mount
 	events     chan<- discovery.Event
 	fail       func(error) // ends the connection
 	background *sync.WaitGroup
@@ -482,10 +490,11 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 func (w *watch) remove(ctx context.Context, id string) {
 	w.mu.Lock()
 	old := w.known[id]
+	// Not after the report, which may have to wait: what the engine says
+	// meanwhile is no longer worth an inspection.
+	delete(w.known, id)
 	w.mu.Unlock()
-	if old != nil && w.source.send(ctx, w.events, discovery.Event{RemovedID: id}) {
-		w.mu.Lock()
-		delete(w.known, id)
-		w.mu.Unlock()
+	if old != nil {
+		w.source.send(ctx, w.events, discovery.Event{RemovedID: id})
 	}
 }

@@ -26,6 +26,8 @@ type fakeEngine struct {
 	server *httptest.Server
 
 	inspections atomic.Int64
+	inspecting  atomic.Int64 // now
+	crowd       atomic.Int64 // the most at the same time
 
 	mu         sync.Mutex
 	version    string
@@ -50,6 +52,7 @@ func newFakeEngine(t *testing.T) *fakeEngine {
 	}
 	e := &fakeEngine{t: t, dir: dir, version: "1.41", containers: make(map[string]*fakeContainer)}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	e.file("self/mountinfo", "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 	return e
 }
 
@@ -161,6 +164,10 @@ func (e *fakeEngine) serveList(w http.ResponseWriter, _ *http.Request) {
 
 func (e *fakeEngine) serveInspect(w http.ResponseWriter, r *http.Request) {
 	e.inspections.Add(1)
+	inspecting := e.inspecting.Add(1)
+	defer e.inspecting.Add(-1)
+	for most := e.crowd.Load(); inspecting > most && !e.crowd.CompareAndSwap(most, inspecting); most = e.crowd.Load() {
+	}
 	e.mu.Lock()
 	var c fakeContainer
 	if found := e.containers[r.PathValue("id")]; found != nil {
@@ -205,14 +212,19 @@ func (e *fakeEngine) set(name string, pid int, c fakeContainer) {
 // process makes a process in the engine's own /proc.
 func (e *fakeEngine) process(pid int, cgroup string) {
 	e.t.Helper()
-	dir := filepath.Join(e.dir, "proc", fmt.Sprint(pid))
-	if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
+	e.file(fmt.Sprintf("%d/cgroup", pid), cgroup)
+	e.file(fmt.Sprintf("%d/ns/net", pid), "")
+}
+
+// file writes a file in the engine's own /proc.
+func (e *fakeEngine) file(path, text string) {
+	e.t.Helper()
+	path = filepath.Join(e.dir, "proc", path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		e.t.Fatal(err)
 	}
-	for file, text := range map[string]string{"cgroup": cgroup, "ns/net": ""} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-			e.t.Fatal(err)
-		}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		e.t.Fatal(err)
 	}
 }
 
@@ -504,6 +516,76 @@ func TestEndDuringInspection(t *testing.T) {
 	expect(t, events, "removed "+id("one"))
 }
 
+// TestStorm: fifty containers start and fifty end each second, at an engine that
+// takes its time. Each is inspected once, none is reported late, and none stays
+// that has ended.
+func TestStorm(t *testing.T) {
+	const (
+		n          = 100
+		every      = 20 * time.Millisecond
+		life       = 5 * every
+		inspection = 60 * time.Millisecond
+		// An inspection, and what a busy machine adds.
+		soon = inspection + 150*time.Millisecond
+	)
+	e := newFakeEngine(t)
+	for i := range n {
+		e.set(fmt.Sprint("c", i), 100+i, fakeContainer{delay: inspection})
+	}
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot ")
+
+	var started [n]time.Time
+	go func() {
+		for i := range n + int(life/every) {
+			if i < n {
+				started[i] = time.Now()
+				e.networkEvent("connect", fmt.Sprint("c", i))
+				e.containerEvent("start", fmt.Sprint("c", i))
+			}
+			if ended := i - int(life/every); ended >= 0 {
+				e.containerEvent("die", fmt.Sprint("c", ended))
+				e.networkEvent("disconnect", fmt.Sprint("c", ended))
+			}
+			time.Sleep(every)
+		}
+	}()
+	running := map[string]bool{}
+	var latest time.Duration
+	for reports := 0; reports < 2*n; reports++ {
+		select {
+		case event := <-events:
+			if event.Updated == nil {
+				if !running[event.RemovedID] {
+					t.Errorf("%q of a container that was not reported", text(event))
+				}
+				delete(running, event.RemovedID)
+				continue
+			}
+			if running[event.Updated.ID] {
+				t.Errorf("%q again", text(event))
+			}
+			running[event.Updated.ID] = true
+			var i int
+			if _, err := fmt.Sscanf(event.Updated.Name, "c%d", &i); err != nil {
+				t.Fatal(err)
+			}
+			latest = max(latest, time.Since(started[i]))
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%d reports of %d; still running: %d", reports, 2*n, len(running))
+		}
+	}
+	expectNone(t, events, 3*debounce)
+	if len(running) != 0 || latest > soon {
+		t.Errorf("%d run that have ended; the latest report came after %v, want at most %v", len(running), latest, soon)
+	}
+	if total, crowd := e.inspections.Load(), e.crowd.Load(); total != n || crowd > inspectors || crowd < 2 {
+		t.Errorf("%d inspections, up to %d at the same time; want %d and 2 to %d", total, crowd, n, inspectors)
+	}
+	t.Logf("reported within %v, up to %d inspections at the same time", latest, e.crowd.Load())
+}
+
 func TestThousandContainers(t *testing.T) {
 	const n = 1000
 	e := newFakeEngine(t)
@@ -561,6 +643,7 @@ func TestConvert(t *testing.T) {
 		}
 		if c.ID != id(test.name) || c.Runtime != "docker" || c.Labels["weir.max"] != "1mbit" ||
 			c.NetNSPath != fmt.Sprintf("/proc/%d/ns/net", 10+i) ||
+			c.CgroupPath != "/sys/fs/cgroup/docker/"+c.ID ||
 			!c.StartedAt.Equal(time.Date(2024, 5, 6, 7, 8, 9, 123456789, time.UTC)) {
 			t.Errorf("%s: got %+v", test.name, c)
 		}

@@ -1,13 +1,14 @@
 // Package static is a source of containers that the user lists in the config
-// file: network namespaces, which appear and vanish while the agent runs.
+// file: network namespaces, and cgroups in the host's network, which appear and
+// vanish while the agent runs.
 //
 // A named namespace (/run/netns/NAME) is an empty file that a namespace is
 // mounted on, so watching the directory tells too early of its coming: when
 // the file is created, the mount is still to follow, and no inotify event
 // follows with it. The kernel does tell when the mount table changes, by an
 // exceptional condition on /proc/self/mountinfo (proc(5)); then every entry
-// is looked at. Paths that are no mounts, such as /proc/PID/ns/net, are looked
-// at once every poll interval.
+// is looked at. Paths that are no mounts, such as /proc/PID/ns/net, and cgroups
+// are looked at once every poll interval.
 package static
 
 import (
@@ -24,42 +25,51 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
 
 // Runtime is the Runtime of all containers of this package.
 const Runtime = "static"
 
-// pollInterval is how long a namespace that is no mount may go unnoticed.
+// pollInterval is how long what is no mount may go unnoticed.
 const pollInterval = time.Second
 
 // settleTime is for bursts: starting a container makes a dozen mounts.
 const settleTime = 2 * time.Millisecond
 
-// Source watches a fixed list of namespaces. It implements discovery.Source.
+// Source watches a fixed list of namespaces and cgroups. It implements
+// discovery.Source.
 type Source struct {
 	name    string
 	log     *slog.Logger
 	entries []entry
+	cgroups cgroup.Mount
 }
 
 // entry is one container of the list.
 type entry struct {
 	container discovery.Container
-	// present is the namespace it was last reported with, or nil.
-	present *namespace
+	// present is what it was last reported with, or nil.
+	present *object
+	// complaint is why it cannot be a container, as last logged.
+	complaint string
 }
 
-// namespace tells a network namespace from all others that exist.
-type namespace struct {
+// object tells a network namespace or a cgroup from all others that exist.
+type object struct {
 	dev, ino uint64
 	// since is when it was made, as far as can be told.
 	since time.Time
+	// cgroupPath is a cgroup's directory.
+	cgroupPath string
 }
 
 // New makes a source from the containers of a config file. Each has a
-// NetNSPath, or is HostNetwork and always there. An empty ID becomes
-// "static:NAME", an empty Name the path. StartedAt is filled in from the
-// namespace: when it was mounted or its process started. logger may be nil.
+// NetNSPath; or a CgroupPath, which may be relative to the cgroup v2 hierarchy's
+// mount and makes it HostNetwork; or is HostNetwork and always there. An empty
+// ID becomes "static:NAME", an empty Name the path. StartedAt is filled in: when
+// the namespace was mounted or its process started; for cgroups it only tells
+// one from the next. logger may be nil.
 func New(name string, containers []discovery.Container, logger *slog.Logger) *Source {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -67,8 +77,9 @@ func New(name string, containers []discovery.Container, logger *slog.Logger) *So
 	s := &Source{name: name, log: logger.With("source", name)}
 	for _, c := range containers {
 		if c.Name == "" {
-			c.Name = c.NetNSPath
+			c.Name = c.NetNSPath + c.CgroupPath
 		}
+		c.HostNetwork = c.HostNetwork || c.CgroupPath != ""
 		if c.ID == "" {
 			c.ID = Runtime + ":" + c.Name
 		}
@@ -97,6 +108,9 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 		return err
 	}
 	defer stop()
+	if s.cgroups, err = cgroup.FindMount("/proc"); err != nil {
+		return err
+	}
 
 	snapshot := &discovery.Snapshot{}
 	for i := range s.entries {
@@ -147,32 +161,54 @@ func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e disc
 }
 
 // look compares what is there with what was reported last, and takes note. It
-// returns the container if it is new or its namespace is another one.
+// returns the container if it is new or its namespace or cgroup is another one.
 func (s *Source) look(e *entry) (updated *discovery.Container, gone bool) {
-	now, err := findNamespace(e.container.NetNSPath)
+	now, err := s.find(e.container)
 	if err != nil {
-		if e.present != nil || !errors.Is(err, os.ErrNotExist) {
-			s.log.Debug("no network namespace", "container", e.container.Name, "error", err)
+		if errors.Is(err, os.ErrNotExist) {
+			s.log.Debug("container is not there", "container", e.container.Name, "error", err)
+		} else if e.complaint != err.Error() {
+			e.complaint = err.Error()
+			s.log.Warn("container of the configuration file cannot be controlled", "container", e.container.Name, "error", err)
 		}
 		gone = e.present != nil
 		e.present = nil
 		return nil, gone
 	}
+	e.complaint = ""
 	if e.present != nil && e.present.dev == now.dev && e.present.ino == now.ino {
 		return nil, false
 	}
 	e.present = now
 	c := e.container
 	c.StartedAt = now.since
+	c.CgroupPath = now.cgroupPath
+	if c.CgroupPath != "" {
+		return &c, false
+	}
 	if own, err := findNamespace("/proc/self/ns/net"); err == nil && own.dev == now.dev && own.ino == now.ino {
 		c.HostNetwork = true
 	}
 	return &c, false
 }
 
+// find finds the namespace or the cgroup of a container.
+func (s *Source) find(c discovery.Container) (*object, error) {
+	if c.CgroupPath == "" {
+		return findNamespace(c.NetNSPath)
+	}
+	directory, number, err := s.cgroups.Resolve(c.CgroupPath)
+	if err != nil {
+		return nil, err
+	}
+	// The kernel does not keep when a cgroup was made (the times of its
+	// directory change), but numbers cgroups in that order.
+	return &object{ino: number, since: time.Unix(0, int64(number)), cgroupPath: directory}, nil
+}
+
 // findNamespace finds the namespace at a path. The empty path stands for the
 // host's. What is there but no namespace (yet) is an error as well.
-func findNamespace(path string) (*namespace, error) {
+func findNamespace(path string) (*object, error) {
 	if path == "" {
 		path = "/proc/self/ns/net"
 	}
@@ -196,7 +232,7 @@ func findNamespace(path string) (*namespace, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	ns := &namespace{dev: st.Dev, ino: st.Ino, since: time.Unix(st.Mtim.Unix())}
+	ns := &object{dev: st.Dev, ino: st.Ino, since: time.Unix(st.Mtim.Unix())}
 	// The kernel makes a namespace's inode when it is first looked at and
 	// keeps it only while something holds it, such as a mount. For a process
 	// its start is the time that stays.

@@ -60,12 +60,12 @@ func (d *device) Classes(ifindex int) ([]kernel.Class, error) {
 	return list, nil
 }
 
-func (d *device) ClassStats(ifindex int, keep func(kernel.Handle) bool, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
+func (d *device) ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
 	if ifindex != testIfindex {
 		return dst, unix.ENODEV
 	}
 	for _, c := range d.classes {
-		if keep(c.Handle) {
+		if slices.Contains(handles, c.Handle) {
 			n := uint32(c.Handle.Minor())
 			dst = append(dst, kernel.ClassStats{Handle: c.Handle,
 				SentBytes: uint64(n) * 1000, SentPackets: n, DroppedPackets: n + 1, BacklogBytes: n + 2, BacklogPackets: 1})

@@ -15,7 +15,7 @@ import (
 type TrafficControl interface {
 	Qdiscs(ifindex int) ([]kernel.Qdisc, error)
 	Classes(ifindex int) ([]kernel.Class, error)
-	ClassStats(ifindex int, keep func(kernel.Handle) bool, dst []kernel.ClassStats) ([]kernel.ClassStats, error)
+	ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error)
 	Apply(ifindex int, ops []kernel.Op) error
 }
 
@@ -29,6 +29,7 @@ type Backend struct {
 	// known is what the kernel has; nil when it has to be asked.
 	known *state
 	stats []kernel.ClassStats
+	asked []kernel.Handle
 }
 
 var _ sched.Backend = (*Backend)(nil)
@@ -179,11 +180,12 @@ func Owns(qdiscs []kernel.Qdisc) bool {
 }
 
 // Stats implements sched.Backend.
-func (b *Backend) Stats(dst []sched.Stats) ([]sched.Stats, error) {
-	isLeaf := func(h kernel.Handle) bool {
-		return h.Major() == Major && h.Minor()&shareBit == 0
+func (b *Backend) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, error) {
+	b.asked = b.asked[:0]
+	for _, n := range numbers {
+		b.asked = append(b.asked, leafClass(n))
 	}
-	stats, err := b.tc.ClassStats(b.ifindex, isLeaf, b.stats[:0])
+	stats, err := b.tc.ClassStats(b.ifindex, b.asked, b.stats[:0])
 	b.stats = stats
 	if err != nil {
 		return dst, err

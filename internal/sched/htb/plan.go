@@ -42,6 +42,7 @@ package htb
 
 import (
 	"slices"
+	"time"
 
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
@@ -80,9 +81,13 @@ const (
 	ceilBurstMilliseconds = 1
 
 	// queueMilliseconds bounds a leaf queue in time, queuePackets from below
-	// so that a slow container can queue at all.
-	queueMilliseconds = 20
+	// so that a slow container can queue at all. It is rounded up by a quarter
+	// at most, and stays below the 10 ms that a sparse flow may wait behind
+	// its container's bulk.
+	queueMilliseconds = 7
 	queuePackets      = 10
+	// latencyQueueFrames is the least for a class with a bound on delay.
+	latencyQueueFrames = 4
 
 	// controlCeilDivisor is the part of the link that control traffic is
 	// limited to: nobody may use it to get around a share.
@@ -94,9 +99,6 @@ const (
 
 	// maxQuantumPackets bounds one container's turn when idle rate is lent.
 	maxQuantumPackets = 64
-
-	// lowestPrio is HTB's last priority (TC_HTB_NUMPRIO - 1).
-	lowestPrio = 7
 
 	// peakBytesPerSec is a rate no link has: the kernel takes the limit of a
 	// packet's size only along with a peak rate. At this one 64 KB take less
@@ -129,7 +131,7 @@ func burstBytes(bps uint64, milliseconds uint64, packetBytes uint32) uint64 {
 // desired is the state that puts a tree into force. Parents come before their
 // children.
 func desired(tree sched.Tree, leaf leafKind) state {
-	packetBytes := sched.MaxPacketBytes(tree.RateBPS)
+	packetBytes := sched.LinkPacketBytes(tree.RateBPS)
 	linkRate := bytesPerSec(tree.RateBPS)
 	linkBurst := burstBytes(tree.RateBPS, burstMilliseconds, packetBytes)
 
@@ -172,7 +174,7 @@ func desired(tree sched.Tree, leaf leafKind) state {
 	class(rootClass, kernel.HandleRoot, shared(tree.RateBPS), burst(shared(tree.RateBPS)), shared(tree.RateBPS), linkBurst, innerQuantum, innerPrio)
 	class(leafClass(tree.ControlNumber), rootClass,
 		sched.ControlBPS(tree.RateBPS), burst(sched.ControlBPS(tree.RateBPS)), tree.RateBPS/controlCeilDivisor,
-		burstBytes(tree.RateBPS/controlCeilDivisor, burstMilliseconds, packetBytes), packetBytes, 0)
+		burstBytes(tree.RateBPS/controlCeilDivisor, burstMilliseconds, packetBytes), packetBytes, controlPrio)
 	s.qdiscs = append(s.qdiscs, leafOf(tree.ControlNumber, tree.RateBPS/controlCeilDivisor, packetBytes, leafBFIFO))
 
 	quantum := quanta(tree.Classes, packetBytes)
@@ -190,7 +192,11 @@ func desired(tree sched.Tree, leaf leafKind) state {
 		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), tree.RateBPS, linkBurst, innerQuantum, innerPrio)
 		guaranteed := min(c.GuaranteedBPS, ceilBPS)
 		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burst(guaranteed), ceilBPS, ceilBurst, quantum(c), prio(c))
-		s.qdiscs = append(s.qdiscs, leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, leaf))
+		q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, leaf)
+		if c.Latency > 0 {
+			q = latencyLeafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), c.Latency)
+		}
+		s.qdiscs = append(s.qdiscs, q)
 	}
 	return s
 }
@@ -213,8 +219,21 @@ func quanta(classes []sched.Class, packetBytes uint32) func(sched.Class) uint32 
 	}
 }
 
-// prios maps the priorities in use, in their order, onto HTB's. Control
-// traffic alone has 0.
+// HTB's priorities, lower first. Within one level the lowest goes first, among
+// guarantees as well as among what is idle.
+const (
+	controlPrio = 0
+	latencyPrio = 1
+	firstPrio   = 2
+	// lowestPrio is HTB's last (TC_HTB_NUMPRIO - 1).
+	lowestPrio = 7
+)
+
+// prios maps the priorities in use, in their order, onto those of HTB that are
+// left, and classes with a bound on delay before all of them: whoever is within
+// its guarantee then waits for no other's. HTB's few priorities only decide on
+// what is idle between two turns of the control loop; the allocations know them
+// all.
 func prios(classes []sched.Class) func(sched.Class) uint32 {
 	used := make([]uint32, 0, 8)
 	for _, c := range classes {
@@ -225,7 +244,10 @@ func prios(classes []sched.Class) func(sched.Class) uint32 {
 	slices.Sort(used)
 	slices.Reverse(used)
 	return func(c sched.Class) uint32 {
-		return uint32(min(1+slices.Index(used, c.Priority), lowestPrio))
+		if c.Latency > 0 {
+			return latencyPrio
+		}
+		return uint32(min(firstPrio+slices.Index(used, c.Priority), lowestPrio))
 	}
 }
 
@@ -252,6 +274,16 @@ func leafOf(number uint16, rateBPS uint64, packetBytes uint32, kind leafKind) ke
 		q.Options = kernel.BFIFO{LimitBytes: quantize(bytes)}
 	}
 	return q
+}
+
+// latencyLeafOf is the queue of a class that sends at rateBPS and whose packets
+// must not wait longer than latency. What does not fit is dropped rather than
+// kept, for it would be late. It is one queue, also where the kernel has
+// fq_codel: that would give turns to flows that are late already.
+func latencyLeafOf(number uint16, rateBPS uint64, latency time.Duration) kernel.Qdisc {
+	bytes := uint64(float64(rateBPS) / 8 * latency.Seconds())
+	return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number),
+		Options: kernel.BFIFO{LimitBytes: quantize(max(bytes, latencyQueueFrames*sched.FrameBytes))}}
 }
 
 // fqCodel follows RFC 8290 section 5.2: the target is at least the time of

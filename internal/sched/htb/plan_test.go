@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -52,9 +53,11 @@ func container(number uint16, weight uint32, bps uint64, options ...func(*sched.
 	return c
 }
 
-func allocated(bps uint64) func(*sched.Class) { return func(c *sched.Class) { c.AllocatedBPS = bps } }
-func ceiling(bps uint64) func(*sched.Class)   { return func(c *sched.Class) { c.CeilingBPS = bps } }
-func priority(p uint32) func(*sched.Class)    { return func(c *sched.Class) { c.Priority = p } }
+func allocated(bps uint64) func(*sched.Class)    { return func(c *sched.Class) { c.AllocatedBPS = bps } }
+func ceiling(bps uint64) func(*sched.Class)      { return func(c *sched.Class) { c.CeilingBPS = bps } }
+func latency(d time.Duration) func(*sched.Class) { return func(c *sched.Class) { c.Latency = d } }
+
+func priority(p uint32) func(*sched.Class) { return func(c *sched.Class) { c.Priority = p } }
 func built(t *testing.T, tree sched.Tree, leaf leafKind) *device {
 	t.Helper()
 	d := &device{}
@@ -98,6 +101,8 @@ func TestPlanFromNothing(t *testing.T) {
 			container(16, 100, 90e6, priority(1000)), container(17, 100, 90e6, priority(10)), container(18, 100, 90e6, priority(10)),
 			container(19, 100, 90e6, priority(9)), container(20, 100, 90e6, priority(8)), container(21, 100, 90e6, priority(7)),
 			container(22, 100, 90e6, priority(6)), container(23, 100, 90e6, priority(5)), container(24, 100, 90e6, priority(4)))},
+		{"latency", leafFqCodel, treeOf(100e6,
+			container(16, 100, 49e6), container(17, 100, 49e6, latency(20*time.Millisecond)), container(18, 1, 1e6, latency(time.Millisecond)))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ops := plan(desired(tc.tree, tc.leaf), state{})
@@ -132,20 +137,20 @@ func TestPlanOfChanges(t *testing.T) {
 		{
 			"another guarantee", nil,
 			treeOf(100e6, container(16, 100, 40e6, allocated(49.5e6)), container(17, 100, 49.5e6)),
-			`class change parent 7e11:4010 classid 7e11:10 htb prio 1 quantum 4882 rate 5000000bps burst 23125b ceil 12500000bps cburst 53126b
+			`class change parent 7e11:4010 classid 7e11:10 htb prio 2 quantum 4882 rate 5000000bps burst 23125b ceil 12500000bps cburst 53126b
 `,
 		},
 		{
 			"another weight", nil,
 			treeOf(100e6, container(16, 150, 49.5e6), container(17, 100, 49.5e6)),
-			`class change parent 7e11:4010 classid 7e11:10 htb prio 1 quantum 7324 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
+			`class change parent 7e11:4010 classid 7e11:10 htb prio 2 quantum 7324 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
 `,
 		},
 		{
 			"a container starts", nil,
 			treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6), container(32, 100, 8e3)),
 			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3128b ceil 12500000bps cburst 53126b
-class add parent 7e11:4020 classid 7e11:20 htb prio 1 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
+class add parent 7e11:4020 classid 7e11:20 htb prio 2 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
 qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 4194304b
 `,
 		},
@@ -203,7 +208,7 @@ qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us qua
 		},
 		{
 			"a class that somebody deleted", func(d *device) { d.drop(leafClass(16)) }, two,
-			`class add parent 7e11:4010 classid 7e11:10 htb prio 1 quantum 4882 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
+			`class add parent 7e11:4010 classid 7e11:10 htb prio 2 quantum 4882 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
 qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
 `,
 		},
@@ -402,7 +407,7 @@ func TestRatesFit(t *testing.T) {
 		for _, c := range s.classes {
 			class[c.Handle] = c.Options.(kernel.HTBClass)
 		}
-		packet := sched.MaxPacketBytes(tree.RateBPS)
+		packet := sched.LinkPacketBytes(tree.RateBPS)
 		outer := s.qdiscs[0].Options.(kernel.TBF)
 		link := outer.RateBytesPerSec
 		if link != tree.RateBPS/8 {

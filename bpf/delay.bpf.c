@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Measures how long packets wait at an uplink: from its egress hook, where
+ * they get a stamp (delay.h), to the moment they are handed to the driver. The
+ * class in their priority says whose they are.
+ *
+ * The tracepoint is net_dev_start_xmit. It is passed by every device on a
+ * packet's way, so the first test is for the uplink. qdisc_dequeue would be
+ * passed by devices with queues only, but is passed in vain each time that
+ * they are found empty, which costs more (measured with BenchmarkDelays), and
+ * by the first only of packets that are taken in one go.
+ *
+ * A large packet that the device cannot cut up itself is seen as its segments,
+ * each with the stamp and weight of the whole.
+ */
+#include <linux/bpf.h>
+#include <stddef.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "delay.h"
+#include "intf.h"
+
+/* The uplink: its index, and the inode of its network namespace. */
+const volatile __u32 uplink_ifindex = 0;
+const volatile __u32 uplink_netns = 0;
+/* The major of the scheduler's classes. */
+const volatile __u32 htb_major = 0;
+
+/* Mapped into the agent's memory. Written here only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, struct weir_delays);
+} delays SEC(".maps");
+
+/* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
+const enum weir_delay *weir_delay_btf __attribute__((unused));
+
+/* What is used of the kernel's types; offsets are corrected at load time. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), \
+			     apply_to = record)
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct sk_buff {
+	__u32 priority;
+	char cb[48];
+};
+
+struct qdisc_skb_cb {
+	unsigned char data[20];
+};
+#pragma clang attribute pop
+
+static __always_inline __u32 log2_floor(__u64 v)
+{
+	__u32 log = 0;
+
+	if (v >> 32) {
+		v >>= 32;
+		log += 32;
+	}
+	if (v >> 16) {
+		v >>= 16;
+		log += 16;
+	}
+	if (v >> 8) {
+		v >>= 8;
+		log += 8;
+	}
+	if (v >> 4) {
+		v >>= 4;
+		log += 4;
+	}
+	if (v >> 2) {
+		v >>= 2;
+		log += 2;
+	}
+	return log + (v >> 1);
+}
+
+static __always_inline __u32 bucket_of(__u64 delay_ns)
+{
+	__u64 units = delay_ns >> WEIR_DELAY_UNIT_SHIFT;
+	__u32 log, step, bucket;
+
+	if (units < WEIR_DELAY_STEPS)
+		return units;
+	log = log2_floor(units);
+	step = units >> (log - WEIR_DELAY_STEPS_SHIFT) & (WEIR_DELAY_STEPS - 1);
+	bucket = (log - WEIR_DELAY_STEPS_SHIFT + 1) * WEIR_DELAY_STEPS + step;
+	return bucket < WEIR_DELAY_BUCKETS ? bucket : WEIR_DELAY_BUCKETS - 1;
+}
+
+/* Counts the delay of a packet with this stamp and priority. */
+static __always_inline int count(const struct net_device *dev,
+				 const struct weir_stamp *stamp, __u32 priority)
+{
+	__u32 number = priority & 0xffff, bucket;
+	struct weir_delays *histogram;
+	__u64 now, then;
+
+	if ((stamp->magic_and_weight & ~WEIR_STAMP_WEIGHT_MASK) != WEIR_STAMP_MAGIC ||
+	    priority >> 16 != htb_major ||
+	    dev->nd_net.net->ns.inum != uplink_netns)
+		return 0;
+	histogram = bpf_map_lookup_elem(&delays, &number);
+	if (!histogram)
+		return 0;
+	now = bpf_ktime_get_ns();
+	then = (__u64)stamp->time_ns_high << 32 | stamp->time_ns_low;
+	bucket = now > then ? bucket_of(now - then) : 0;
+	/* The compiler knows that it is in range; the verifier has to see it. */
+	asm volatile("" : "+r"(bucket));
+	if (bucket >= WEIR_DELAY_BUCKETS)
+		return 0;
+	__sync_fetch_and_add(&histogram->packets[bucket],
+			     stamp->magic_and_weight & WEIR_STAMP_WEIGHT_MASK);
+	return 0;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(weir_transmit, const struct sk_buff *skb,
+	     const struct net_device *dev)
+{
+	const struct weir_stamp *place;
+	struct weir_stamp stamp;
+
+	if (dev->ifindex != uplink_ifindex)
+		return 0;
+	place = (void *)skb->cb + bpf_core_field_offset(struct qdisc_skb_cb, data) +
+		WEIR_STAMP_OFFSET;
+	stamp.magic_and_weight = place->magic_and_weight;
+	if ((stamp.magic_and_weight & ~WEIR_STAMP_WEIGHT_MASK) != WEIR_STAMP_MAGIC)
+		return 0;
+	stamp.time_ns_low = place->time_ns_low;
+	stamp.time_ns_high = place->time_ns_high;
+	return count(dev, &stamp, skb->priority);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,83 @@
+package bench
+
+import "slices"
+
+// compare adds what only results together show: what a peer loses against
+// none in the same case, and how a case compares with its baseline. results
+// are those of cases.
+func compare(cases []Case, results []CaseResult) {
+	find := func(group, name, peer string) *CaseResult {
+		i := slices.IndexFunc(results, func(r CaseResult) bool {
+			return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0
+		})
+		if i < 0 {
+			return nil
+		}
+		return &results[i]
+	}
+	for _, c := range cases {
+		for _, peer := range PeerNames() {
+			result := find(c.Group, c.Name, peer)
+			if result == nil {
+				continue
+			}
+			if none := find(c.Group, c.Name, PeerNone); c.Measures.has(MeasureOverhead) && peer != PeerNone && none != nil {
+				result.Overhead = overhead(c, *result, *none)
+			}
+			var baseline *CaseResult
+			if c.Baseline != "" {
+				if baseline = find(c.Group, c.Baseline, peer); baseline == nil {
+					continue
+				}
+			}
+			if result.Latency != nil {
+				result.Latency.judge(c, baseline)
+			}
+			if result.Cost != nil && baseline != nil {
+				ratio := result.Cost.PacketsPerSecond.Median / baseline.Cost.PacketsPerSecond.Median
+				result.Cost.PacketsOfBaseline = &ratio
+			}
+		}
+	}
+}
+
+// judge sets the limit of the case, above the baseline where there is one.
+func (l *Latency) judge(c Case, baseline *CaseResult) {
+	limit := c.MaxLatencyMS
+	if baseline != nil {
+		l.BaselineP99MS = &baseline.Latency.P99MS.Median
+		limit += *l.BaselineP99MS
+	}
+	if c.MaxLatencyMS > 0 {
+		l.LimitMS = &limit
+	}
+}
+
+// overhead compares a peer with none in one case.
+func overhead(c Case, with, none CaseResult) *Overhead {
+	o := &Overhead{Senders: len(with.Shares)}
+	if paper, ok := c.PaperOverhead[with.Peer]; ok {
+		o.Paper = &paper
+	}
+	if c.Measures.has(MeasureLatency) {
+		added := with.Latency.MeanMS.Median - none.Latency.MeanMS.Median
+		o.Of, o.AddedMS, o.Fraction = overheadRoundTrip, &added, added/none.Latency.MeanMS.Median
+		return o
+	}
+	o.Of, o.Fraction = overheadBandwidth, 1-with.sentBPS()/none.sentBPS()
+	return o
+}
+
+const (
+	overheadBandwidth = "bandwidth"
+	overheadRoundTrip = "round trip"
+)
+
+// sentBPS is what all containers sent together.
+func (c CaseResult) sentBPS() float64 {
+	var sum float64
+	for _, share := range c.Shares {
+		sum += share.Measured.Median
+	}
+	return sum
+}

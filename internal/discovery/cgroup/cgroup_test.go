@@ -1,0 +1,114 @@
+package cgroup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	a = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	b = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+func TestParseMountInfo(t *testing.T) {
+	for name, test := range map[string]struct {
+		mounts string
+		want   Mount
+	}{
+		"unified": {
+			"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+			Mount{"/sys/fs/cgroup", "/"},
+		},
+		"hybrid": {
+			"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
+			Mount{"/sys/fs/cgroup/unified", "/"},
+		},
+		"v1 only":      {"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", Mount{}},
+		"in container": {"9 8 0:26 /../../.. /host\\040cgroup rw master:4 shared:1 - cgroup2 cgroup rw\n", Mount{"/host cgroup", "/../../.."}},
+		"several": {
+			"9 8 0:26 /docker/x /run/part rw - cgroup2 cgroup rw\n9 8 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n9 8 0:26 / /run/again rw - cgroup2 cgroup rw\n",
+			Mount{"/sys/fs/cgroup", "/"},
+		},
+		"nothing": {"", Mount{}},
+		"cut off": {"9 8 - cgroup2\n9 8 0:26 / /x rw -", Mount{}},
+	} {
+		if got := parseMountInfo(test.mounts); got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestOfContainer(t *testing.T) {
+	host := Mount{"/sys/fs/cgroup", "/"}
+	for name, test := range map[string]struct {
+		mount   Mount
+		cgroups string
+		want    string
+	}{
+		"cgroupfs":                    {host, "0::/docker/" + a + "\n", "/sys/fs/cgroup/docker/" + a},
+		"systemd":                     {host, "0::/system.slice/docker-" + a + ".scope\n", "/sys/fs/cgroup/system.slice/docker-" + a + ".scope"},
+		"hybrid":                      {Mount{"/u", "/"}, "5:memory:/docker/" + b + "\n1:name=systemd:/docker/" + a + "\n0::/docker/" + a + "\n", "/u/docker/" + a},
+		"Podman":                      {host, "0::/machine.slice/libpod-" + a + ".scope/container\n", "/sys/fs/cgroup/machine.slice/libpod-" + a + ".scope"},
+		"systemd in a container":      {host, "0::/docker/" + a + "/system.slice/nginx.service\n", "/sys/fs/cgroup/docker/" + a},
+		"engine in a container":       {host, "0::/docker/" + b + "/docker/" + a + "\n", "/sys/fs/cgroup/docker/" + b + "/docker/" + a},
+		"the ID twice":                {host, "0::/docker/" + a + "/" + a + "\n", "/sys/fs/cgroup/docker/" + a},
+		"another's":                   {host, "0::/docker/" + b + "\n", ""},
+		"shared with the engine":      {host, "0::/system.slice/docker.service\n", ""},
+		"root":                        {host, "0::/\n", ""},
+		"v1 only":                     {host, "4:memory:/docker/" + a + "\n", ""},
+		"v2 not used":                 {host, "4:memory:/docker/" + a + "\n0::/\n", ""},
+		"not mounted":                 {Mount{}, "0::/docker/" + a + "\n", ""},
+		"part is mounted":             {Mount{"/c", "/docker"}, "0::/docker/" + a + "\n", "/c/" + a},
+		"another part is mounted":     {Mount{"/c", "/dock"}, "0::/docker/" + a + "\n", ""},
+		"agent in a cgroup namespace": {Mount{"/c", "/../.."}, "0::/../../system.slice/docker-" + a + ".scope\n", "/c/system.slice/docker-" + a + ".scope"},
+		"above what is mounted":       {Mount{"/c", "/.."}, "0::/../../docker/" + a + "\n", ""},
+		"nothing":                     {host, "", ""},
+	} {
+		if got := test.mount.OfContainer(test.cgroups, a); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+	if got := host.OfContainer("0::/docker\n", ""); got != "" {
+		t.Errorf("without an ID: %q", got)
+	}
+}
+
+func TestResolveRefusesWhatIsNoCgroup(t *testing.T) {
+	mount, err := FindMount("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := (Mount{}).Resolve("some.slice"); !errors.Is(err, errNoMount) {
+		t.Errorf("relative to nothing: %v", err)
+	}
+	if _, _, err := mount.Resolve(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a cgroup of the v2 hierarchy") {
+		t.Errorf("a directory elsewhere: %v", err)
+	}
+	if _, _, err := mount.Resolve(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
+	}
+	if mount.Point == "" {
+		return // the rest needs a hierarchy
+	}
+	if _, _, err := mount.Resolve("."); err == nil || !strings.Contains(err.Error(), "everything belongs") {
+		t.Errorf("the top: %v", err)
+	}
+	if _, _, err := mount.Resolve("weir-test-none-such"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("none there: %v", err)
+	}
+}
+
+func FuzzOfContainer(f *testing.F) {
+	f.Add("30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/docker/"+a+"/init.scope\n", a)
+	f.Add("30 22 0:26 /../.. /c rw - cgroup2 cgroup2 rw\n", "0::/../../"+a+"/..\n", a)
+	f.Fuzz(func(t *testing.T, mounts, cgroups, id string) {
+		m := parseMountInfo(mounts)
+		got := m.OfContainer(cgroups, id)
+		if got != "" && (!strings.HasPrefix(got, strings.TrimSuffix(filepath.Clean(m.Point), "/")+"/") || strings.Contains(id, "..")) {
+			t.Errorf("got %q below %q", got, m.Point)
+		}
+	})
+}

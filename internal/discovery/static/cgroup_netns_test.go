@@ -1,0 +1,69 @@
+//go:build netns
+
+package static
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+)
+
+// TestCgroupComesAndGoes needs root, to make cgroups of its own.
+func TestCgroupComesAndGoes(t *testing.T) {
+	mount, err := cgroup.FindMount("/proc")
+	if err != nil || mount.Point == "" {
+		t.Fatalf("the cgroup v2 hierarchy is not mounted: %v", err)
+	}
+	name := fmt.Sprintf("weir-test-%d", os.Getpid())
+	parent := filepath.Join(mount.Point, name)
+	inside := filepath.Join(parent, "inside")
+	make := func(path string) {
+		t.Helper()
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(path) })
+	}
+	make(parent)
+	events := watch(t,
+		discovery.Container{Name: "relative", CgroupPath: name, Labels: map[string]string{"weir.weight": "3"}},
+		discovery.Container{Name: "absolute", CgroupPath: inside},
+		discovery.Container{Name: "everything", CgroupPath: mount.Point},
+		discovery.Container{Name: "elsewhere", CgroupPath: t.TempDir()})
+	e := next(t, events)
+	if e.Snapshot == nil || len(e.Snapshot.Containers) != 1 {
+		t.Fatalf("got %+v", e)
+	}
+	if c := e.Snapshot.Containers[0]; c.ID != "static:relative" || !c.HostNetwork || c.CgroupPath != parent || c.Labels["weir.weight"] != "3" || c.NetNSPath != "" {
+		t.Errorf("got %+v", c)
+	}
+
+	make(inside)
+	first := next(t, events).Updated
+	if first == nil || first.Name != "absolute" || !first.HostNetwork || first.CgroupPath != inside {
+		t.Fatalf("got %+v", first)
+	}
+	if err := os.Remove(inside); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, events); e.RemovedID != "static:absolute" {
+		t.Fatalf("got %+v", e)
+	}
+	make(inside)
+	again := next(t, events).Updated
+	if again == nil || !again.StartedAt.After(first.StartedAt) {
+		t.Fatalf("started at %v, then %+v", first.StartedAt, again)
+	}
+	// One that is made anew between two looks is another one.
+	if err := os.Remove(inside); err != nil {
+		t.Fatal(err)
+	}
+	make(inside)
+	if e := next(t, events); e.Updated == nil || !e.Updated.StartedAt.After(again.StartedAt) {
+		t.Fatalf("got %+v", e)
+	}
+}

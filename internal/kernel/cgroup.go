@@ -1,0 +1,152 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cgroup is a control group of the version 2 hierarchy.
+type Cgroup struct {
+	// ID is not used again while the machine runs.
+	ID uint64
+	// Level is the distance from the root, which has level 0.
+	Level int
+}
+
+var (
+	// ErrNoCgroup2 is a machine without a version 2 hierarchy.
+	ErrNoCgroup2 = errors.New("no cgroup v2 hierarchy is mounted")
+	// ErrNoCgroup is a cgroup that does not exist (any more).
+	ErrNoCgroup = errors.New("no such cgroup")
+)
+
+// rootCgroupID is the ID of the root of every hierarchy: the first that
+// kernfs_create_root (fs/kernfs/dir.c) gives away.
+const rootCgroupID = 1
+
+// LookUpCgroup tells which cgroup the directory at path is. Errors:
+// ErrNoCgroup; the directory is not of a version 2 hierarchy; the part of the
+// hierarchy that is mounted does not begin at its root.
+func LookUpCgroup(path string) (Cgroup, error) {
+	id, err := cgroupID(path)
+	if err != nil {
+		return Cgroup{}, err
+	}
+	cgroup := Cgroup{ID: id}
+	for above := filepath.Clean(path); id != rootCgroupID; cgroup.Level++ {
+		above = filepath.Dir(above)
+		if id, err = cgroupID(above); err != nil {
+			return Cgroup{}, fmt.Errorf("find the root of the hierarchy above cgroup %s: %w", path, err)
+		}
+	}
+	return cgroup, nil
+}
+
+// cgroupID reads the ID from the directory's file handle, as
+// bpf_skb_cgroup_id documents it.
+func cgroupID(path string) (uint64, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(path, &st)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return 0, fmt.Errorf("%s: %w", path, ErrNoCgroup)
+	}
+	if err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return 0, fmt.Errorf("%s is not in a cgroup v2 hierarchy", path)
+	}
+	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return 0, fmt.Errorf("%s: %w", path, ErrNoCgroup)
+	}
+	if err != nil {
+		return 0, &os.PathError{Op: "name_to_handle_at", Path: path, Err: err}
+	}
+	if handle.Size() != 8 {
+		return 0, fmt.Errorf("the kernel's handle of %s has %d bytes, not the 8 of a cgroup", path, handle.Size())
+	}
+	var info unix.Stat_t
+	if err := unix.Stat(path, &info); err == nil && info.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return 0, fmt.Errorf("%s is a file in a cgroup, not a cgroup", path)
+	}
+	return binary.NativeEndian.Uint64(handle.Bytes()), nil
+}
+
+// Cgroup2Mount is where the version 2 hierarchy is mounted. Errors:
+// ErrNoCgroup2.
+func Cgroup2Mount() (string, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("look for the cgroup v2 hierarchy: %w", err)
+	}
+	mount := cgroup2Mount(data)
+	if mount == "" {
+		return "", ErrNoCgroup2
+	}
+	return mount, nil
+}
+
+// cgroup2Mount finds the mount point in a mountinfo file: "36 35 98:0 /root
+// /mount/point options optional... - type source options" (proc(5)). A mount
+// that shows a part of the hierarchy only is passed over.
+func cgroup2Mount(mountinfo []byte) string {
+	lines := bufio.NewScanner(bytes.NewReader(mountinfo))
+	for lines.Scan() {
+		before, after, found := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(before)
+		if !found || len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
+			continue
+		}
+		// In a cgroup namespace the root of all is above: "/../..".
+		if root := fields[3]; strings.Trim(root, "/.") == "" {
+			return unescapeMount.Replace(fields[4])
+		}
+	}
+	return ""
+}
+
+// unescapeMount undoes the kernel's escapes in mountinfo.
+var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// CgroupOf is the directory of the version 2 cgroup that a process is in.
+// Errors: ErrNoCgroup2; ErrNoCgroup for a process that has ended.
+func CgroupOf(pid int) (string, error) {
+	mount, err := Cgroup2Mount()
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return "", fmt.Errorf("process %d: %w", pid, ErrNoCgroup)
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for the cgroup of process %d: %w", pid, err)
+	}
+	path := cgroup2Path(data)
+	if path == "" {
+		return "", ErrNoCgroup2
+	}
+	return filepath.Join(mount, path), nil
+}
+
+// cgroup2Path finds the path in a process's cgroup file: "0::/path"
+// (cgroups(7)). A cgroup that was removed has " (deleted)" after it.
+func cgroup2Path(cgroups []byte) string {
+	lines := bufio.NewScanner(bytes.NewReader(cgroups))
+	for lines.Scan() {
+		if path, found := strings.CutPrefix(lines.Text(), "0::"); found {
+			return path
+		}
+	}
+	return ""
+}

@@ -1,0 +1,154 @@
+package testbed
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// addHostContainer makes a container in the host's network: a cgroup.
+func (h *Host) addHostContainer(c *NetContainer) error {
+	root, err := cgroup2Mount()
+	if err != nil {
+		return err
+	}
+	c.netNSPath, c.device = h.NetNSPath(), uplinkName
+	c.Addr, c.Addr6 = h.addresses.host4.Addr(), h.addresses.host6.Addr()
+	c.PeerAddr, c.PeerAddr6 = h.PeerAddr, h.PeerAddr6
+	c.MTUBytes = ethernetMTUBytes
+	c.cgroup = filepath.Join(root, fmt.Sprintf("%s-c%d", h.cgroupPrefix(), c.number+1))
+	return h.makeCgroup(c.cgroup)
+}
+
+// cgroupPrefix begins the names of the host's cgroups. h.name begins with
+// "weir-", and the cgroups of tests all with "weir-test-".
+func (h *Host) cgroupPrefix() string { return "weir-test-" + strings.TrimPrefix(h.name, "weir-") }
+
+// leakedCgroups lists the host's cgroups that exist.
+func (h *Host) leakedCgroups() ([]string, error) {
+	root, err := cgroup2Mount()
+	if errors.Is(err, ErrNoCgroup2) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(root, h.cgroupPrefix()+"-*"))
+}
+
+// Nested is a part of a host-mode container in a cgroup of its own below the
+// container's, as processes in a container may make it.
+func (h *Host) Nested(c *NetContainer, name string) (*NetContainer, error) {
+	if c.cgroup == "" {
+		return nil, fmt.Errorf("make a cgroup in container %s: it has none itself", c.Name)
+	}
+	nested := *c
+	nested.cgroup = filepath.Join(c.cgroup, name)
+	return &nested, h.makeCgroup(nested.cgroup)
+}
+
+func (h *Host) makeCgroup(path string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return fmt.Errorf("make a cgroup: %w", err)
+	}
+	h.cgroups = append(h.cgroups, path)
+	return nil
+}
+
+// removeCgroups removes the host's cgroups, nested ones first, and returns
+// those that are left.
+func removeCgroups(paths []string) (left []string, err error) {
+	var problems []error
+	for i := len(paths) - 1; i >= 0; i-- {
+		if err := os.Remove(paths[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problems = append(problems, fmt.Errorf("remove a cgroup: %w", err))
+			left = append([]string{paths[i]}, left...)
+		}
+	}
+	return left, errors.Join(problems...)
+}
+
+// CgroupPath is the directory of the container's cgroup (version 2) in host
+// mode, empty in other modes.
+func (c *NetContainer) CgroupPath() string { return c.cgroup }
+
+// Enter calls fn so that sockets it makes belong to the container: to its
+// network namespace and, where it has one, to its cgroup.
+//
+// A socket's cgroup is that of the process that makes it, for good
+// (cgroup_sk_alloc in kernel/cgroup/cgroup.c), so the whole process moves to
+// the container's cgroup and back, one at a time. Programs that other
+// goroutines start meanwhile would stay there.
+func (c *NetContainer) Enter(fn func() error) error {
+	if c.cgroup == "" {
+		return InNetNS(c.netNSPath, fn)
+	}
+	return inCgroup(c.cgroup, func() error { return InNetNS(c.netNSPath, fn) })
+}
+
+var cgroupMu sync.Mutex // held while the process is in another cgroup
+
+func inCgroup(path string, fn func() error) (err error) {
+	cgroupMu.Lock()
+	defer cgroupMu.Unlock()
+	home, err := ownCgroup()
+	if err != nil {
+		return err
+	}
+	if err := moveTo(path); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, moveTo(home)) }()
+	return fn()
+}
+
+// moveTo moves this process to a cgroup.
+func moveTo(path string) error {
+	// 0 is the process that writes.
+	if err := os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+		return fmt.Errorf("move to a cgroup: %w", err)
+	}
+	return nil
+}
+
+// ownCgroup is the directory of this process's cgroup (version 2).
+func ownCgroup() (string, error) {
+	root, err := cgroup2Mount()
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", fmt.Errorf("find this process's cgroup: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return filepath.Join(root, path), nil
+		}
+	}
+	return "", errors.New("find this process's cgroup: it has none of version 2")
+}
+
+// cgroup2Mount is where the machine has mounted cgroups of version 2.
+func cgroup2Mount() (string, error) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "", fmt.Errorf("find the cgroup mount: %w", err)
+	}
+	for line := range bytes.Lines(text) {
+		if fields := bytes.Fields(line); len(fields) > 2 && string(fields[2]) == "cgroup2" {
+			return string(fields[1]), nil
+		}
+	}
+	return "", ErrNoCgroup2
+}
+
+// ErrNoCgroup2 is returned for host-mode containers where nothing could tell
+// them from the host.
+var ErrNoCgroup2 = errors.New("cgroups of version 2 are not mounted")

@@ -1,0 +1,391 @@
+//go:build netns
+
+package netns
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// Many containers that come and go. `WEIR_CHURN=long` is for the numbers that
+// the project promises, a thousand containers and a minute; without it, it is
+// the same with fewer, so that every run of the suite has it.
+
+const churnVariable = "WEIR_CHURN"
+
+// churnSize is how much a churn test does.
+type churnSize struct {
+	steady   int           // containers that run all the time
+	churning int           // containers that come and go, half of them running
+	duration time.Duration // of the coming and going
+	// perSecond is how many start, and how many stop.
+	perSecond int
+}
+
+func churnSizeNow() churnSize {
+	if os.Getenv(churnVariable) == "long" {
+		return churnSize{steady: 900, churning: 100, duration: time.Minute, perSecond: 50}
+	}
+	return churnSize{steady: 160, churning: 40, duration: 10 * time.Second, perSecond: 50}
+}
+
+// fleet is containers that are namespaces with a veth to the host's bridge and
+// nothing else: none of them sends.
+type fleet struct {
+	bed    *harness.Bed
+	prefix string
+	size   int
+	veths  atomic.Int64 // made so far
+}
+
+func newFleet(t *testing.T, b *harness.Bed, size int) *fleet {
+	t.Helper()
+	f := &fleet{bed: b, prefix: strings.TrimSuffix(filepath.Base(b.Host.NetNSPath()), "-host") + "-f", size: size}
+	t.Cleanup(func() {
+		var there []int
+		for i := range size {
+			if _, err := os.Stat(f.path(i)); err == nil {
+				there = append(there, i)
+			}
+		}
+		if err := f.stop(there...); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *fleet) name(i int) string { return fmt.Sprintf("fleet%d", i) }
+func (f *fleet) ns(i int) string   { return fmt.Sprintf("%s%d", f.prefix, i) }
+func (f *fleet) path(i int) string { return testbed.NetNSDir + "/" + f.ns(i) }
+
+// config is the fleet's part of the config file.
+func (f *fleet) config(more ...*harness.Container) map[string]any {
+	var entries []any
+	for i := range f.size {
+		entries = append(entries, map[string]any{"name": f.name(i), "netns": f.path(i)})
+	}
+	for _, c := range more {
+		entries = append(entries, map[string]any{"name": c.Name, "netns": c.NetNSPath(), "labels": c.Labels})
+	}
+	return map[string]any{"containers": entries}
+}
+
+// start starts containers; all at once is much faster than one by one.
+func (f *fleet) start(numbers ...int) error { return f.change(nil, numbers) }
+
+// stop ends containers.
+func (f *fleet) stop(numbers ...int) error { return f.change(numbers, nil) }
+
+func (f *fleet) change(stop, start []int) error {
+	var commands []string
+	for _, i := range stop {
+		commands = append(commands, "netns del "+f.ns(i))
+	}
+	for _, i := range start {
+		// The kernel takes its time with a namespace that is deleted, and so
+		// with the name of its veth.
+		veth := fmt.Sprintf("vf%d", f.veths.Add(1))
+		commands = append(commands,
+			"netns add "+f.ns(i),
+			fmt.Sprintf("link add %s type veth peer name eth0 netns %s", veth, f.ns(i)),
+			fmt.Sprintf("link set %s master containers up", veth))
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := f.bed.Host.Command(ctx, "ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip -batch: %w: %s", err, out)
+	}
+	return nil
+}
+
+// upTo are the numbers from first up to, not including, end.
+func upTo(first, end int) []int {
+	var numbers []int
+	for i := first; i < end; i++ {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+// running counts the containers of the fleet that are under control.
+func (f *fleet) running(agent *harness.Agent) int {
+	count := 0
+	for name, c := range agent.Containers() {
+		if strings.HasPrefix(name, "fleet") && controlled(c) {
+			count++
+		}
+	}
+	return count
+}
+
+func (f *fleet) await(agent *harness.Agent, count int, timeout time.Duration) time.Duration {
+	return f.bed.Await(fmt.Sprintf("%d containers under control", count), timeout, func() (bool, string) {
+		now := f.running(agent)
+		return now == count, fmt.Sprintf("%d are", now)
+	})
+}
+
+// TestChurn: containers start and stop, fifty a second each, and policies
+// change, while a container that has nothing to do with it sends within its
+// guarantee beside one that floods. It loses no packet, and in the end nothing
+// is left of what came and went.
+func TestChurn(t *testing.T) {
+	size := churnSizeNow()
+	b := newBed(t)
+	careful, flooding := b.Add("careful", labels("min", "20mbit")), b.Add("flooding", nil)
+	f := newFleet(t, b, size.steady+size.churning)
+	began := time.Now()
+	steady := size.steady + size.churning/2
+	if err := f.start(append(upTo(0, size.steady), firstHalves(size)...)...); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d namespaces made in %v", steady, time.Since(began).Round(time.Millisecond))
+	began = time.Now()
+	agent := b.StartAgent(harness.AgentOptions{Settings: f.config(careful, flooding)})
+	f.await(agent, steady, 10*time.Second)
+	t.Logf("%d containers under control %v after the agent's start", steady, time.Since(began).Round(time.Millisecond))
+	b.Send(flooding, harness.Flood)
+	time.Sleep(time.Second)
+
+	c := &churn{fleet: f, agent: agent, size: size}
+	// Until everything has been used once.
+	began = time.Now()
+	for i := range size.steady {
+		c.changePolicy(t, i)
+	}
+	t.Logf("%v for a change of policy", (time.Since(began) / time.Duration(size.steady)).Round(10*time.Microsecond))
+	c.run(t, size.duration/5)
+	before := c.footprint(t)
+	sequence := startSequence(t, b, careful)
+	c.run(t, size.duration)
+	f.await(agent, steady, 5*time.Second)
+	sequence.stop(t)
+	c.report(t)
+
+	var after footprint
+	b.Await("as small as before", 5*time.Second, func() (bool, string) {
+		after = c.footprint(t)
+		// Each goroutine of the test may have a connection to the agent.
+		return after.files <= before.files && after.sockets <= before.sockets+churners+1 && after.bpfObjects <= before.bpfObjects &&
+			after.classes == before.classes && after.programs == before.programs &&
+			after.stateBytes < before.stateBytes+before.stateBytes/4, fmt.Sprintf("before %+v, after %+v", before, after)
+	})
+	t.Logf("before %+v, after %+v", before, after)
+	// What a garbage collector leaves varies; a leak of one container's worth
+	// in each start would be many times this.
+	const noiseBytes = 16 << 20
+	if after.residentBytes > before.residentBytes+noiseBytes {
+		t.Errorf("the agent had %d MB of memory, now it has %d", before.residentBytes>>20, after.residentBytes>>20)
+	}
+	if got := agent.Status(); got.State != v1.StateOK {
+		t.Errorf("the agent is %s: %s", got.State, got.Reason)
+	}
+	for name, got := range agent.Containers() {
+		if got.State != v1.StateOK {
+			t.Errorf("%s is %s: %s", name, got.State, got.Reason)
+		}
+	}
+}
+
+// firstHalves are the churning containers that run in the beginning.
+func firstHalves(size churnSize) []int {
+	var numbers []int
+	each := size.churning / churners
+	for i := range churners {
+		first := size.steady + i*each
+		numbers = append(numbers, upTo(first, first+each/2)...)
+	}
+	return numbers
+}
+
+// churn is containers coming and going.
+type churn struct {
+	fleet *fleet
+	agent *harness.Agent
+	size  churnSize
+
+	mu      sync.Mutex
+	starts  int
+	changes int
+	elapsed time.Duration
+	took    []time.Duration // from the start of a container to control over it
+}
+
+// churners work at the same time: one cannot start containers fast enough.
+const churners = 5
+
+// run lets them come and go, with policies changing meanwhile.
+func (c *churn) run(t *testing.T, duration time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), duration)
+	defer cancel()
+	began := time.Now()
+	var wait sync.WaitGroup
+	first, each := c.size.steady, c.size.churning/churners
+	for i := range churners {
+		wait.Go(func() { c.comeAndGo(t, ctx, upTo(first+i*each, first+(i+1)*each)) })
+	}
+	wait.Go(func() { c.changePolicies(t, ctx) })
+	wait.Wait()
+	c.elapsed += time.Since(began)
+}
+
+// comeAndGo lets one of some containers end, and another one start, again and
+// again. Half of them run, the same in the end as in the beginning.
+func (c *churn) comeAndGo(t *testing.T, ctx context.Context, numbers []int) {
+	ticker := time.NewTicker(churners * time.Second / time.Duration(c.size.perSecond))
+	defer ticker.Stop()
+	half := len(numbers) / 2
+	for turn := 0; ctx.Err() == nil || turn%len(numbers) != 0; turn++ {
+		<-ticker.C
+		stop, start := numbers[turn%len(numbers)], numbers[(turn+half)%len(numbers)]
+		if err := c.fleet.change([]int{stop}, []int{start}); err != nil {
+			t.Error(err)
+			return
+		}
+		c.mu.Lock()
+		c.starts++
+		c.mu.Unlock()
+		if turn%10 == 0 {
+			c.measure(t, start)
+		}
+	}
+}
+
+// measure waits until the agent has a container under control.
+func (c *churn) measure(t *testing.T, number int) {
+	began := time.Now()
+	for !controlled(c.agent.Container(c.fleet.name(number))) {
+		if time.Since(began) > 5*time.Second {
+			t.Errorf("container %d is not under control 5 s after its start", number)
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	c.mu.Lock()
+	c.took = append(c.took, time.Since(began))
+	c.mu.Unlock()
+}
+
+// changePolicies changes those of containers that stay: others may be gone.
+func (c *churn) changePolicies(t *testing.T, ctx context.Context) {
+	for ctx.Err() == nil {
+		c.changePolicy(t, rand.IntN(c.size.steady))
+		c.changes++
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (c *churn) changePolicy(t *testing.T, number int) {
+	weight := fmt.Sprint(1 + rand.IntN(10000))
+	_, err := c.agent.Client.Set(context.Background(), c.fleet.name(number), v1.PolicyChange{Weight: &weight})
+	if err != nil {
+		t.Errorf("change the policy of container %d: %v", number, err)
+	}
+}
+
+func (c *churn) report(t *testing.T) {
+	t.Helper()
+	perSecond := float64(c.starts) / c.elapsed.Seconds()
+	slices.Sort(c.took)
+	median, worst := c.took[len(c.took)/2], c.took[len(c.took)-1]
+	t.Logf("%d starts and as many stops, %.0f a second; %d changes of policy; under control after %v, at worst %v",
+		c.starts, perSecond, c.changes, median.Round(time.Millisecond), worst.Round(time.Millisecond))
+	// 50 ms with the machine to itself; here the containers are made meanwhile.
+	if median > 250*time.Millisecond {
+		t.Errorf("it takes the agent %v to control a new container", median)
+	}
+	if perSecond < float64(c.size.perSecond)/5 {
+		t.Errorf("only %.0f starts a second: this proves nothing", perSecond)
+	}
+}
+
+// footprint is what the agent takes up.
+type footprint struct {
+	files, sockets                int // open in the agent
+	bpfObjects, classes, programs int
+	stateBytes                    int
+	residentBytes                 uint64
+}
+
+func (c *churn) footprint(t *testing.T) footprint {
+	t.Helper()
+	b := c.fleet.bed
+	f := footprint{
+		bpfObjects: len(bpfObjects(t, c.agent.Pid())),
+		classes:    len(tcClasses(b)),
+		programs:   len(bpfPrograms(t, b)),
+		stateBytes: len(b.Run("cat", b.StatePath(b.Host.UplinkName))),
+	}
+	for _, open := range descriptors(t, c.agent.Pid()) {
+		if strings.HasPrefix(open, "socket:") {
+			f.sockets++
+		} else {
+			f.files++
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.agent.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, resident, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscanf(resident, "%d kB", &f.residentBytes); err != nil {
+		t.Fatalf("read the agent's memory: %v", err)
+	}
+	f.residentBytes <<= 10
+	return f
+}
+
+// TestStartWithManyContainers: containers that ran before the agent are under
+// control soon after its start, also those that started while it was away.
+func TestStartWithManyContainers(t *testing.T) {
+	size := churnSizeNow()
+	b := newBed(t)
+	f := newFleet(t, b, size.steady+size.churning)
+	if err := f.start(upTo(0, size.steady)...); err != nil {
+		t.Fatal(err)
+	}
+	const soon = 3 * time.Second
+	for _, test := range []struct {
+		name    string
+		prepare func() error
+		running int
+	}{
+		{"all new", func() error { return nil }, size.steady},
+		{"all known", func() error { return nil }, size.steady},
+		{"some came while it was away", func() error { return f.start(upTo(size.steady, f.size)...) }, f.size},
+		{"some went while it was away", func() error { return f.stop(upTo(size.steady, f.size)...) }, size.steady},
+	} {
+		if err := test.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
+		f.await(agent, test.running, 10*soon)
+		took := time.Since(began)
+		t.Logf("%s: %d containers under control after %v", test.name, test.running, took.Round(time.Millisecond))
+		if took > soon {
+			t.Errorf("%s: it took the agent %v to control %d containers, want %v", test.name, took, test.running, soon)
+		}
+		agent.Kill()
+	}
+}

@@ -1,0 +1,651 @@
+//go:build netns
+
+package netns
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// Containers that want more than their share, and have every capability in
+// namespaces of their own to get it. Attacker and victim have the same weight
+// and offer more than the link can carry, so each is entitled to half of it.
+//
+// Everything that arrives and is not the victim's counts as the attacker's, so
+// that an attacker gains nothing in the eyes of the test by being taken for
+// the host or by fragments that the meter cannot tell.
+//
+// Both offer datagrams at a steady rate. With TCP, what one side leaves idle
+// for a moment goes to the other, as it should, and the test could not tell
+// that from a successful attack.
+
+// attackTolerance is for what an honest sender may have too much: over two
+// seconds the tree is exact to about half a percent, and a queue that is full
+// at the end and was empty at the beginning adds as much again. An attack that
+// works gains a third and more.
+const attackTolerance = 0.015
+
+// The link is slow, so that a busy machine too can offer more than it carries.
+const (
+	attackWindow = 2 * time.Second
+	arenaBPS     = 20 * mbit
+	victimBPS    = 26 * mbit
+	attackerBPS  = 40 * mbit
+)
+
+// arena is where attacker and victim meet.
+type arena struct {
+	bed              *harness.Bed
+	attacker, victim *harness.Container
+	// forged are values by which the attacker may hope to pass for another.
+	forged []forgery
+}
+
+// forgery is what a packet would have to carry to be taken for another's.
+type forgery struct {
+	queueMapping, priority, mark uint32
+}
+
+// forgeries are the tags and classes of everyone else on the uplink: the
+// victim, the host, control traffic. An attacker does not know the numbers,
+// but they are small.
+func forgeries(victim uint32) []forgery {
+	const (
+		tagBase       = 0xc000      // bpf/intf.h
+		priorityMagic = 0x3a57      // bpf/intf.h
+		major         = 0x7e11_0000 // HTB takes a priority of this major as a class
+		classOfTest   = 0x0001_0001 // of a qdisc that does not exist
+		bestPriority  = 15          // TC_PRIO_MAX
+	)
+	return []forgery{
+		{tagBase | victim, priorityMagic<<18 | victim<<4, victim},
+		{tagBase | 1, priorityMagic<<18 | 1<<4, 1},
+		{tagBase | 2, priorityMagic<<18 | 2<<4, 2},
+		{tagBase | victim, major | victim, victim},
+		{0, major | 1, 1},
+		{0, major | 2, 2},
+		{0xffff, classOfTest, 0xffff_ffff},
+		{0, bestPriority, 0},
+	}
+}
+
+// attack is a way to send that might get more than the sender's share.
+type attack struct {
+	name string
+	// modes are those it makes sense in; nil means all.
+	modes []testbed.Mode
+	// start sends until the test ends.
+	start func(*testing.T, *arena)
+	// byHost: the attack makes the host send. That is the host's traffic, by
+	// the host's policy, whatever moved it to send; so there are three shares.
+	byHost bool
+}
+
+var attacks = []attack{
+	{name: "none", start: func(t *testing.T, a *arena) { a.plain(t) }},
+	{name: "socket options", start: attackBySocketOptions},
+	{name: "BPF before the tap", start: func(t *testing.T, a *arena) { attackByBPF(t, a, link.Head()) }},
+	{name: "BPF behind the tap", start: func(t *testing.T, a *arena) { attackByBPF(t, a, link.Tail()) }},
+	{name: "own qdisc and largest packets", start: attackByQdisc},
+	{name: "other addresses", start: attackByAddresses},
+	{name: "victim's addresses", start: func(t *testing.T, a *arena) { attackByFrames(t, a, false) }},
+	{name: "frames past the own qdisc", start: func(t *testing.T, a *arena) { attackByFrames(t, a, true) }},
+	{name: "routed from a namespace within", start: attackFromWithin},
+	{name: "device in a namespace within", modes: []testbed.Mode{testbed.ModeMacvlan}, start: attackByDevice},
+	{name: "fragments", start: attackByFragments},
+	{name: "fragmented by the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackFragmentedByHost},
+	{name: "answers of the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackByReflection, byHost: true},
+	{name: "64 connections", start: func(t *testing.T, a *arena) {
+		t.Cleanup(a.bed.Send(a.attacker, harness.Load{Protocol: traffic.TCP, Connections: 64}).Stop)
+	}},
+	{name: "tiny packets", start: func(t *testing.T, a *arena) {
+		t.Cleanup(a.bed.Send(a.attacker, harness.Load{Protocol: traffic.UDP, PayloadBytes: 18, RateBPS: attackerBPS}).Stop)
+	}},
+}
+
+// TestIsolation: none of it gets the attacker more than it is entitled to.
+func TestIsolation(t *testing.T) {
+	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeOverlay} {
+		t.Run(string(mode), func(t *testing.T) {
+			b := newBed(t)
+			a := &arena{bed: b, attacker: b.AddMode("attacker", mode, nil), victim: b.AddMode("victim", mode, nil)}
+			agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
+			for _, name := range []string{"attacker", "victim"} {
+				if got := agent.Container(name); got.State != v1.StateOK || got.EntitledBPS == 0 {
+					t.Fatalf("not controlled: %+v", got)
+				}
+			}
+			const firstNumber = 16
+			a.forged = forgeries(firstNumber + 1)
+			b.Send(a.victim, harness.Load{Protocol: traffic.UDP, RateBPS: victimBPS, PayloadBytes: 1200})
+			for _, attack := range attacks {
+				if attack.modes != nil && !contains(attack.modes, mode) {
+					continue
+				}
+				t.Run(attack.name, func(t *testing.T) {
+					attack.start(t, a)
+					time.Sleep(500 * time.Millisecond)
+					shares := 2.0
+					if attack.byHost {
+						shares = 3
+					}
+					a.check(t, arenaBPS/shares)
+				})
+				time.Sleep(200 * time.Millisecond) // until its queues are empty
+			}
+		})
+	}
+}
+
+func contains(modes []testbed.Mode, mode testbed.Mode) bool {
+	for _, m := range modes {
+		if m == mode {
+			return true
+		}
+	}
+	return false
+}
+
+// check fails when the victim gets less than its share, in bits per second, or
+// all others together more than what that leaves.
+func (a *arena) check(t *testing.T, shareBPS float64) {
+	t.Helper()
+	m := a.bed.MeasureFor(attackWindow)
+	victim := m.BPS[a.victim.Slot]
+	attacker := m.SumBPS() - victim
+	t.Logf("attacker %.3f Mbit/s, victim %.3f; CPU: %s", attacker/mbit, victim/mbit, m.CPU)
+	if entitled := arenaBPS - shareBPS; attacker > entitled*(1+attackTolerance) {
+		t.Errorf("the attacker sent %.3f Mbit/s, it is entitled to %.3f", attacker/mbit, entitled/mbit)
+	}
+	if victim < shareBPS*(1-attackTolerance) {
+		t.Errorf("the victim sent %.3f Mbit/s, it is entitled to %.3f", victim/mbit, shareBPS/mbit)
+	}
+	if attacker < shareBPS/4 {
+		t.Errorf("the attacker sent %.3f Mbit/s: this proves nothing", attacker/mbit)
+	}
+}
+
+// sockets makes UDP sockets that belong to a container.
+func (a *arena) sockets(t *testing.T, c *harness.Container, count int, set func(i, fd int) error) []int {
+	t.Helper()
+	var fds []int
+	err := c.Enter(func() error {
+		for i := range count {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			fds = append(fds, fd)
+			if set != nil {
+				if err := set(i, fd); err != nil {
+					return fmt.Errorf("set up socket %d: %w", i, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fds
+}
+
+// flood sends datagrams that fill frames, by turns from all sockets, to the
+// attacker's slot.
+func (a *arena) flood(t *testing.T, c *harness.Container, fds []int) {
+	t.Helper()
+	const udpHeaderBytes = 8
+	to := &unix.SockaddrInet4{Port: harness.BasePort + a.attacker.Slot, Addr: c.PeerAddr.As4()}
+	pump(t, fds, [][]byte{make([]byte, c.MTUBytes-ipv4HeaderBytes-udpHeaderBytes)}, to)
+}
+
+// plain sends what needs no tricks: to use up the attacker's own share, so that
+// whatever the tricks bring comes on top.
+func (a *arena) plain(t *testing.T) {
+	t.Helper()
+	t.Cleanup(a.bed.Send(a.attacker, harness.Load{Protocol: traffic.UDP, RateBPS: victimBPS, PayloadBytes: 1200}).Stop)
+}
+
+// pump sends packets at attackerBPS, by turns and from all sockets by turns,
+// until the test ends. Packets are of about the same size.
+func pump(t *testing.T, fds []int, packets [][]byte, to unix.Sockaddr) {
+	t.Helper()
+	const interval = 2 * time.Millisecond
+	batch := max(1, int(attackerBPS/8*interval.Seconds())/len(packets[0]))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	turn, sent := 0, 0
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			for range batch {
+				if unix.Sendto(fds[turn%len(fds)], packets[turn%len(packets)], unix.MSG_DONTWAIT, to) == nil { // a full buffer is as good
+					sent++
+				}
+				turn++
+			}
+			<-ticker.C
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if sent == 0 {
+			t.Error("not a packet could be sent: this proves nothing")
+		}
+	})
+}
+
+// inside runs a tool in a container's namespace.
+func inside(b *harness.Bed, netNSPath string, args ...string) {
+	b.Run(append([]string{"nsenter", "--net=" + netNSPath, "--"}, args...)...)
+}
+
+// attackBySocketOptions sets what any socket can be told about its packets.
+func attackBySocketOptions(t *testing.T, a *arena) {
+	a.flood(t, a.attacker, a.sockets(t, a.attacker, len(a.forged)+1, func(i, fd int) error {
+		if i == len(a.forged) {
+			return nil // its own share, besides
+		}
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(int32(a.forged[i].mark))),
+			unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, []int{0xe0, 0xb8, 0x10}[i%3]), // CS7, EF, low delay
+			// Last: IP_TOS sets a priority of its own.
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(a.forged[i].priority))),
+		)
+	}))
+}
+
+// attackByBPF forges every field at the egress hook of the container's own
+// device, for most packets, and keeps programs after its own from running.
+func attackByBPF(t *testing.T, a *arena, anchor link.Anchor) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "forge", Type: ebpf.SchedCLS, License: "GPL", Instructions: forge(a.forged),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { program.Close() })
+	err = a.attacker.Enter(func() error {
+		device, err := netlink.LinkByName(a.attacker.Interface())
+		if err != nil {
+			return err
+		}
+		attached, err := link.AttachTCX(link.TCXOptions{
+			Interface: device.Attrs().Index, Program: program, Attach: ebpf.AttachTCXEgress, Anchor: anchor,
+		})
+		if err == nil {
+			t.Cleanup(func() { attached.Close() })
+		}
+		return err
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		t.Skip("this kernel has no tcx")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	a.flood(t, a.attacker, a.sockets(t, a.attacker, 1, nil))
+}
+
+// forge gives each packet one of the forgeries, or none, at random.
+func forge(forged []forgery) asm.Instructions {
+	// struct __sk_buff in linux/bpf.h
+	const markOffset, queueMappingOffset, priorityOffset, tcIndexOffset = 8, 12, 32, 44
+	code := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.FnGetPrandomU32.Call(),
+		asm.Mod.Imm32(asm.R0, int32(len(forged)+1)),
+	}
+	// A label is the number of a forgery; the last one is the end.
+	for i, f := range forged {
+		code = append(code, asm.JNE.Imm(asm.R0, int32(i), fmt.Sprint(i+1)).WithSymbol(fmt.Sprint(i)))
+		for _, field := range []struct {
+			offset int16
+			value  uint32
+		}{{markOffset, f.mark}, {queueMappingOffset, f.queueMapping}, {priorityOffset, f.priority}, {tcIndexOffset, f.queueMapping}} {
+			code = append(code,
+				asm.Mov.Imm32(asm.R1, int32(field.value)),
+				asm.StoreMem(asm.R6, field.offset, asm.R1, asm.Word))
+		}
+		code = append(code, asm.Ja.Label(fmt.Sprint(len(forged))))
+	}
+	const pass = 0 // TC_ACT_OK: no other program runs
+	return append(code, asm.Mov.Imm(asm.R0, pass).WithSymbol(fmt.Sprint(len(forged))), asm.Return())
+}
+
+// attackByQdisc replaces the queueing on the container's own device by a tree
+// that has the uplink's handles, and takes back the limit of packet size.
+func attackByQdisc(t *testing.T, a *arena) {
+	b, path, device := a.bed, a.attacker.NetNSPath(), a.attacker.Interface()
+	inside(b, path, "tc", "qdisc", "replace", "dev", device, "root", "handle", "7e11:", "htb", "default", "11")
+	inside(b, path, "tc", "class", "add", "dev", device, "parent", "7e11:", "classid", "7e11:11", "htb", "rate", "10gbit", "quantum", "60000")
+	inside(b, path, "ip", "link", "set", device, "gso_max_size", "65536", "gso_max_segs", "65535", "txqueuelen", "10000")
+	t.Cleanup(func() { inside(b, path, "tc", "qdisc", "del", "dev", device, "root") })
+	t.Cleanup(b.Send(a.attacker, harness.Load{Protocol: traffic.TCP, Connections: 16}).Stop)
+	attackBySocketOptions(t, a)
+}
+
+// attackByAddresses sends from a hundred addresses and under another MAC
+// address.
+func attackByAddresses(t *testing.T, a *arena) {
+	b, path, device := a.bed, a.attacker.NetNSPath(), a.attacker.Interface()
+	before := a.mac(t, path, device)
+	inside(b, path, "ip", "link", "set", device, "address", "02:00:5e:00:53:01")
+	t.Cleanup(func() { inside(b, path, "ip", "link", "set", device, "address", before) })
+	var addresses []netip.Addr
+	for i := range 100 {
+		// The upper half of the subnet, where no container is.
+		raw := a.attacker.Addr.As4()
+		raw[2], raw[3] = raw[2]|1, byte(100+i)
+		address := netip.AddrFrom4(raw)
+		addresses = append(addresses, address)
+		inside(b, path, "ip", "addr", "add", address.String()+"/32", "dev", device)
+		t.Cleanup(func() { inside(b, path, "ip", "addr", "del", address.String()+"/32", "dev", device) })
+	}
+	a.flood(t, a.attacker, a.sockets(t, a.attacker, len(addresses), func(i, fd int) error {
+		return unix.Bind(fd, &unix.SockaddrInet4{Addr: addresses[i].As4()})
+	}))
+}
+
+// attackByFrames sends frames that carry the victim's addresses; past also
+// goes past the queueing and the egress hook of the container's own device
+// (PACKET_QDISC_BYPASS) and asks for priorities.
+func attackByFrames(t *testing.T, a *arena, past bool) {
+	from := a.victim
+	if past {
+		from = a.attacker
+	}
+	datagram := make([]byte, a.attacker.MTUBytes-ipv4HeaderBytes)
+	frame := append(a.headers(t, from, 0, len(datagram), 0, 0), a.udp(datagram)...)
+	a.plain(t)
+	fds, to := a.packetSockets(t, func(i, fd int) error {
+		if !past {
+			return nil
+		}
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(a.forged[i].priority))))
+	})
+	pump(t, fds, [][]byte{frame}, to)
+}
+
+// attackByFragments sends datagrams in two fragments each, which NAT puts
+// together on the host and takes apart again. Only the first one has IP
+// options: there is no room for them in the second, so the kernel makes new
+// packets instead of passing on the old ones (ip_do_fragment in
+// net/ipv4/ip_output.c), and of a packet's fields only some are copied.
+func attackByFragments(t *testing.T, a *arena) {
+	const moreFragments, optionBytes = 0x2000, 40
+	first := (a.attacker.MTUBytes - ipv4HeaderBytes - optionBytes) / 8 * 8
+	datagram := a.udp(make([]byte, 2*first))
+	var frames [][]byte
+	for id := range uint16(512) {
+		frames = append(frames,
+			append(a.headers(t, a.attacker, optionBytes, first, id, moreFragments), datagram[:first]...),
+			append(a.headers(t, a.attacker, 0, first, id, uint16(first/8)), datagram[first:]...))
+	}
+	fds, to := a.packetSockets(t, nil)
+	pump(t, fds[:1], frames, to)
+	a.plain(t)
+}
+
+// attackFragmentedByHost sends packets that the host has to take apart for its
+// uplink.
+func attackFragmentedByHost(t *testing.T, a *arena) {
+	a.bed.Run("ip", "link", "set", a.bed.Host.UplinkName, "mtu", "1300")
+	t.Cleanup(func() { a.bed.Run("ip", "link", "set", a.bed.Host.UplinkName, "mtu", "1500") })
+	a.flood(t, a.attacker, a.sockets(t, a.attacker, 1, func(_, fd int) error {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	}))
+	a.plain(t)
+}
+
+// attackByReflection pings the host in the name of the neighbour, to whom the
+// host then answers.
+func attackByReflection(t *testing.T, a *arena) {
+	router := a.attacker.Addr.As4()
+	router[2], router[3] = router[2]&^3, 1 // of the bridge's /22
+	echo := make([]byte, 1200)
+	const echoRequest = 8
+	echo[0] = echoRequest
+	binary.BigEndian.PutUint16(echo[2:], checksum(echo))
+	frame := append(a.frame(t, a.attacker, unix.IPPROTO_ICMP, a.attacker.PeerAddr, netip.AddrFrom4(router), 0, len(echo), 0, 0), echo...)
+	fds, to := a.packetSockets(t, nil)
+	pump(t, fds[:1], [][]byte{frame}, to)
+	a.plain(t)
+}
+
+// packetSockets makes a packet socket for each forgery, which send through the
+// attacker's interface.
+func (a *arena) packetSockets(t *testing.T, set func(i, fd int) error) (fds []int, to *unix.SockaddrLinklayer) {
+	t.Helper()
+	const ipv4 = 0x0008 // ETH_P_IP in network order
+	err := a.attacker.Enter(func() error {
+		device, err := netlink.LinkByName(a.attacker.Interface())
+		if err != nil {
+			return err
+		}
+		to = &unix.SockaddrLinklayer{Ifindex: device.Attrs().Index, Protocol: ipv4}
+		for i := range a.forged {
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			fds = append(fds, fd)
+			if set != nil {
+				if err := set(i, fd); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fds, to
+}
+
+// mac is the MAC address of an interface in a namespace.
+func (a *arena) mac(t *testing.T, netNSPath, name string) (mac string) {
+	t.Helper()
+	err := testbed.InNetNS(netNSPath, func() error {
+		device, err := netlink.LinkByName(name)
+		if err == nil {
+			mac = device.Attrs().HardwareAddr.String()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac
+}
+
+const ipv4HeaderBytes = 20
+
+// headers are those of Ethernet and IPv4 for a datagram or a fragment of one
+// from a container to the neighbour.
+func (a *arena) headers(t *testing.T, from *harness.Container, optionBytes, payloadBytes int, id, fragment uint16) []byte {
+	t.Helper()
+	return a.frame(t, from, unix.IPPROTO_UDP, from.Addr, a.attacker.PeerAddr, optionBytes, payloadBytes, id, fragment)
+}
+
+// frame is the beginning of a frame with the MAC address of a container, to
+// what the attacker's network has as a router. Options are there for their
+// size only.
+func (a *arena) frame(t *testing.T, sender *harness.Container, protocol byte, from, to netip.Addr, optionBytes, payloadBytes int, id, fragment uint16) []byte {
+	t.Helper()
+	router := map[testbed.Mode][2]string{
+		testbed.ModeBridge:  {a.bed.Host.NetNSPath(), "containers"},
+		testbed.ModeMacvlan: {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
+		testbed.ModeOverlay: {a.bed.Host.PeerNetNSPath(), "vxlan0"},
+	}[a.attacker.Mode()]
+	var frame []byte
+	for _, interfaceOf := range [][2]string{router, {sender.NetNSPath(), sender.Interface()}} {
+		mac, err := net.ParseMAC(a.mac(t, interfaceOf[0], interfaceOf[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame = append(frame, mac...)
+	}
+	frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IP)
+	const noOperation = 1
+	header := append(make([]byte, ipv4HeaderBytes), bytes.Repeat([]byte{noOperation}, optionBytes)...)
+	header[0], header[8], header[9] = byte(0x40|len(header)/4), 64, protocol
+	binary.BigEndian.PutUint16(header[2:], uint16(len(header)+payloadBytes))
+	binary.BigEndian.PutUint16(header[4:], id)
+	binary.BigEndian.PutUint16(header[6:], fragment)
+	copy(header[12:], from.AsSlice())
+	copy(header[16:], to.AsSlice())
+	binary.BigEndian.PutUint16(header[10:], checksum(header))
+	return append(frame, header...)
+}
+
+// checksum is that of RFC 1071, of an even number of bytes.
+func checksum(data []byte) uint16 {
+	sum := uint32(0)
+	for i := 0; i < len(data); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(data[i:]))
+	}
+	sum = sum&0xffff + sum>>16
+	return ^uint16(sum + sum>>16)
+}
+
+// udp fills in the header of a datagram to the attacker's slot; without a
+// checksum, as IPv4 allows.
+func (a *arena) udp(datagram []byte) []byte {
+	binary.BigEndian.PutUint16(datagram, 4000)
+	binary.BigEndian.PutUint16(datagram[2:], uint16(harness.BasePort+a.attacker.Slot))
+	binary.BigEndian.PutUint16(datagram[4:], uint16(len(datagram)))
+	return datagram
+}
+
+// within makes a namespace inside the attacker's.
+func within(t *testing.T, a *arena) (netNSPath string) {
+	t.Helper()
+	name := filepath.Base(a.attacker.NetNSPath()) + "-within"
+	a.bed.Run("ip", "netns", "add", name)
+	t.Cleanup(func() { a.bed.Run("ip", "netns", "del", name) })
+	return testbed.NetNSDir + "/" + name
+}
+
+// attackFromWithin routes the packets of a namespace of its own through the
+// attacker's, to which it is connected by a veth pair.
+func attackFromWithin(t *testing.T, a *arena) {
+	b, path := a.bed, a.attacker.NetNSPath()
+	inner := within(t, a)
+	inside(b, path, "ip", "link", "add", "inner", "type", "veth", "peer", "name", "outer", "netns", inner)
+	t.Cleanup(func() { inside(b, path, "ip", "link", "del", "inner") })
+	raw := a.attacker.Addr.As4()
+	raw[2], raw[3] = raw[2]|1, 77 // where no container is
+	address := netip.AddrFrom4(raw).String()
+	inside(b, path, "ip", "link", "set", "inner", "up")
+	inside(b, path, "ip", "route", "add", address, "dev", "inner")
+	inside(b, path, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv4.conf.inner.proxy_arp=1")
+	inside(b, inner, "ip", "link", "set", "outer", "up")
+	inside(b, inner, "ip", "addr", "add", address+"/32", "dev", "outer")
+	inside(b, inner, "ip", "route", "add", "default", "dev", "outer")
+	a.floodFrom(t, inner)
+	a.plain(t)
+}
+
+// attackByDevice puts one more device on the uplink: the kernel attaches a
+// macvlan device on another one to the interface below both.
+func attackByDevice(t *testing.T, a *arena) {
+	b, path := a.bed, a.attacker.NetNSPath()
+	inner := within(t, a)
+	inside(b, path, "ip", "link", "add", "link", a.attacker.Interface(), "name", "second", "netns", inner, "type", "macvlan", "mode", "bridge")
+	raw := a.attacker.Addr.As4()
+	raw[2], raw[3] = raw[2]|1, 78 // where no container is
+	inside(b, inner, "ip", "link", "set", "second", "up")
+	inside(b, inner, "ip", "addr", "add", netip.AddrFrom4(raw).String()+"/22", "dev", "second")
+	a.floodFrom(t, inner)
+	a.plain(t)
+}
+
+// floodFrom floods from a namespace of the attacker's, with forged priorities.
+func (a *arena) floodFrom(t *testing.T, netNSPath string) {
+	t.Helper()
+	var fds []int
+	err := testbed.InNetNS(netNSPath, func() error {
+		for _, forged := range a.forged {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			fds = append(fds, fd)
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(forged.priority))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.flood(t, a.attacker, fds)
+}
+
+// TestLookalikes: names and labels that look like those of others get a
+// container nothing, and whoever means the other container gets the other.
+func TestLookalikes(t *testing.T) {
+	b := newBed(t)
+	b.Add("victim", labels("weight", "100"))
+	lookalikes := []string{"victim2", "static:victim2", "Victim", "victim.", "host."}
+	for _, name := range lookalikes {
+		b.Add(name, map[string]string{
+			"weir-weight": "10000", "WEIR.weight": "10000", "com.example.weir.weight": "10000", "weight": "10000",
+		})
+	}
+	agent := b.StartAgent(harness.AgentOptions{})
+	for name, got := range agent.Containers() {
+		if name != "host" && (got.Policy != v1.Policy{Weight: 100} || got.State != v1.StateOK) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	before := agent.Containers()
+	for _, change := range []struct{ asked, meant string }{
+		{"victim", "victim"}, {"static:victim", "victim"}, {"static:victim2", "victim2"}, {"static:static:victim2", "static:victim2"},
+	} {
+		b.MustWeir("set", change.asked, "--weight", "500")
+		for name, got := range agent.Containers() {
+			want := before[name].Policy
+			if name == change.meant {
+				want.Weight = 500
+			}
+			if got.Policy != want {
+				t.Errorf("weir set %s: %s has %+v, want %+v", change.asked, name, got.Policy, want)
+			}
+		}
+		b.MustWeir("reset", change.asked)
+	}
+	if refused := b.Weir("set", "host", "--weight", "500"); refused.Code != 1 || !strings.Contains(refused.Stderr, "host class") {
+		t.Errorf("weir set host: %+v", refused)
+	}
+}
