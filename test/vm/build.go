@@ -33,6 +33,7 @@ func commonDisk(ctx context.Context, packages *Packages, arch string, suites []S
 	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp", "suites"} {
 		d.Directory(dir)
 	}
+	d.Console()
 	d.Add("init", guestInit)
 	d.Add("etc/passwd", []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
 	d.Add("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"))

@@ -124,7 +124,7 @@ func kernelProblems(log string) []string {
 // parseTests reads what a test program printed with -test.v=test2json. Tests
 // that have not ended have failed.
 func parseTests(ctx context.Context, suite, text string) ([]Result, error) {
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json")
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t") // -t: with durations
 	cmd.Stdin = strings.NewReader(text)
 	out, err := run(cmd)
 	if err != nil {

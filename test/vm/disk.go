@@ -19,8 +19,9 @@ type Disk struct {
 }
 
 type diskFile struct {
-	mode uint32
-	data []byte
+	mode         uint32
+	data         []byte
+	major, minor int // of a device
 }
 
 // File types and permissions as in stat(2).
@@ -35,13 +36,18 @@ const (
 func NewDisk() *Disk { return &Disk{files: map[string]diskFile{}} }
 
 // Add adds a file that may be executed.
-func (d *Disk) Add(name string, data []byte) { d.files[clean(name)] = diskFile{modeProgram, data} }
+func (d *Disk) Add(name string, data []byte) { d.files[clean(name)] = diskFile{mode: modeProgram, data: data} }
 
 // Directory adds an empty directory.
 func (d *Disk) Directory(name string) { d.files[clean(name)] = diskFile{mode: modeDirectory} }
 
 // Link adds a symbolic link.
-func (d *Disk) Link(name, target string) { d.files[clean(name)] = diskFile{modeLink, []byte(target)} }
+func (d *Disk) Link(name, target string) { d.files[clean(name)] = diskFile{mode: modeLink, data: []byte(target)} }
+
+// Console adds the device without which the first program has no output.
+func (d *Disk) Console() {
+	d.files["dev/console"] = diskFile{mode: modeCharDevice, major: 5, minor: 1}
+}
 
 func clean(name string) string { return strings.TrimPrefix(path.Clean(name), "/") }
 
@@ -102,10 +108,10 @@ func (d *Disk) WriteTo(w io.Writer) (int64, error) {
 	}
 	sort.Strings(names) // directories before what is in them
 	var written int64
-	entry := func(number int, name string, file diskFile, major, minor int) error {
+	entry := func(number int, name string, file diskFile) error {
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x",
-			number, file.mode, 0, 0, 1, 0, len(file.data), 0, 0, major, minor, len(name)+1, 0)
+			number, file.mode, 0, 0, 1, 0, len(file.data), 0, 0, file.major, file.minor, len(name)+1, 0)
 		b.WriteString(name)
 		b.WriteByte(0)
 		pad(&b)
@@ -116,15 +122,11 @@ func (d *Disk) WriteTo(w io.Writer) (int64, error) {
 		return err
 	}
 	for i, name := range names {
-		if err := entry(i+1, name, all[name], 0, 0); err != nil {
+		if err := entry(i+1, name, all[name]); err != nil {
 			return written, err
 		}
 	}
-	// Without it the first program has no output.
-	if err := entry(len(names)+1, "dev/console", diskFile{mode: modeCharDevice}, 5, 1); err != nil {
-		return written, err
-	}
-	return written, entry(0, "TRAILER!!!", diskFile{}, 0, 0)
+	return written, entry(0, "TRAILER!!!", diskFile{})
 }
 
 func pad(b *bytes.Buffer) {

@@ -213,7 +213,8 @@ func splitPackages(depends, release string) []string {
 	var names []string
 	for dependency := range strings.SplitSeq(depends, ",") {
 		name, _, _ := strings.Cut(strings.TrimSpace(dependency), " ")
-		if name == "linux-binary-"+release || name == "linux-modules-"+release {
+		switch name {
+		case "linux-base-" + release, "linux-binary-" + release, "linux-modules-" + release:
 			names = append(names, name)
 		}
 	}
