@@ -36,13 +36,17 @@ const (
 func NewDisk() *Disk { return &Disk{files: map[string]diskFile{}} }
 
 // Add adds a file that may be executed.
-func (d *Disk) Add(name string, data []byte) { d.files[clean(name)] = diskFile{mode: modeProgram, data: data} }
+func (d *Disk) Add(name string, data []byte) {
+	d.files[clean(name)] = diskFile{mode: modeProgram, data: data}
+}
 
 // Directory adds an empty directory.
 func (d *Disk) Directory(name string) { d.files[clean(name)] = diskFile{mode: modeDirectory} }
 
 // Link adds a symbolic link.
-func (d *Disk) Link(name, target string) { d.files[clean(name)] = diskFile{mode: modeLink, data: []byte(target)} }
+func (d *Disk) Link(name, target string) {
+	d.files[clean(name)] = diskFile{mode: modeLink, data: []byte(target)}
+}
 
 // Console adds the device without which the first program has no output.
 func (d *Disk) Console() {

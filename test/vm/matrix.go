@@ -6,7 +6,7 @@ import (
 )
 
 // machineTimeout ends a machine that hangs. It is this machine's time.
-const machineTimeout = 8 * time.Minute
+const machineTimeout = 10 * time.Minute
 
 // Cgroups is how the control groups are mounted.
 type Cgroups string

@@ -9,11 +9,11 @@
 //   - matrix.go: which kernels, and which tests on each. Look there first.
 //   - packages.go: kernels from the mirror that this machine's apt uses.
 //   - kernel.go, modules.go: what of a package is needed.
-//   - disk.go: the initial RAM disk.
+//   - build.go, disk.go: what is on the initial RAM disk, and its format.
 //   - machine.go: QEMU, bounded in time.
 //   - console.go: what the tests in there said.
 //
-// Machines are emulated (TCG), with or without KVM on this one. By themselves
+// Machines are emulated (TCG), also where there is KVM. By themselves
 // they would be short of processor time whenever this machine is, and every
 // measurement of a rate would be one of luck. So QEMU counts instructions
 // (-icount): the guest's clock advances by one nanosecond with every
