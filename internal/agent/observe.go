@@ -52,7 +52,7 @@ func (a *Agent) learn(event discovery.Event) {
 func (a *Agent) update(seen discovery.Container) {
 	k := key{seen.Runtime, seen.ID}
 	c := a.registry.byKey[k]
-	if c != nil && !c.StartedAt.Equal(seen.StartedAt) {
+	if c != nil && !c.StartedAt.IsZero() && !c.StartedAt.Equal(seen.StartedAt) {
 		// It stopped and started while nobody looked: what was set for its
 		// last run ended with it.
 		a.forget(c)

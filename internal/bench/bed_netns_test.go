@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/harness"
 )
 
 // TestSuiteMeasuresHTB runs a few cases for real: HTB keeps weights and
@@ -57,6 +59,82 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 			if latency.Sent < 100 || latency.Lost > 0 || latency.P50MS.Median > 5 {
 				t.Errorf("%s: %+v on an idle link", name, *latency)
 			}
+		}
+	}
+}
+
+// TestCNTCInEveryMode runs two containers with 80 and 20 % in every mode. tc
+// tells containers apart by address: that works behind its own NAT and with
+// macvlan, not in an overlay and not in the host's network. Weir does in all.
+func TestCNTCInEveryMode(t *testing.T) {
+	report, err := Run(t.Context(), Options{
+		Suite:      "cntc",
+		RateBPS:    100e6,
+		Duration:   2 * time.Second,
+		Warmup:     500 * time.Millisecond,
+		Repeat:     1,
+		Peers:      []string{PeerTC, PeerWeir},
+		Only:       regexp.MustCompile(`: 80 to 20$`),
+		Overload:   1.5,
+		Containers: 1,
+		WeirBinary: harness.Program(t),
+		Progress:   io.Discard,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != 2*len(cntcModes) {
+		t.Fatalf("%d results, want 2 peers in %d modes", len(report.Results), len(cntcModes))
+	}
+	for _, result := range report.Results {
+		if result.Failure != "" {
+			t.Errorf("%s, %s failed: %s", result.id(), result.Peer, result.Failure)
+			continue
+		}
+		small := result.Shares[1]
+		byAddress := result.Mode == "bridge" || result.Mode == "macvlan"
+		told := result.Peer == PeerWeir || byAddress
+		t.Logf("%s, %s: %.2f of 20 Mbit/s", result.id(), result.Peer, small.Measured.Median/1e6)
+		switch {
+		case told && math.Abs(small.Error) > 0.05:
+			t.Errorf("%s, %s: error %+.1f %%", result.id(), result.Peer, small.Error*100)
+		case !told && small.Error < 0.5:
+			t.Errorf("%s, %s: error %+.1f %%, but nothing tells the containers apart", result.id(), result.Peer, small.Error*100)
+		}
+	}
+}
+
+// TestAgentSuiteMeasuresTheAgent: an agent takes a few megabytes, some time to
+// start and some CPU time, and less than everything.
+func TestAgentSuiteMeasuresTheAgent(t *testing.T) {
+	report, err := Run(t.Context(), Options{
+		Suite:      "agent",
+		RateBPS:    100e6,
+		Duration:   time.Second,
+		Repeat:     1,
+		Only:       regexp.MustCompile(`^3 containers at 100mbit: (idle|all send)$`),
+		Overload:   1.5,
+		Containers: 3,
+		WeirBinary: harness.Program(t),
+		Progress:   io.Discard,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != 2 || report.Failed() > 0 {
+		t.Fatalf("%d results, %d failed: %+v", len(report.Results), report.Failed(), report.Results)
+	}
+	for _, result := range report.Results {
+		a := result.Agent
+		t.Logf("%s: %+v", result.id(), *a)
+		if cpu := a.CPUOfCore.Median; cpu <= 0 || cpu > 0.5 {
+			t.Errorf("%s: %v of a core", result.id(), cpu)
+		}
+		if mb := a.ResidentBytes.Median / 1e6; mb < 5 || mb > 200 {
+			t.Errorf("%s: %v MB", result.id(), mb)
+		}
+		if start := a.StartMS.Median; start <= 0 || start > milliseconds(agentStartTimeout) {
+			t.Errorf("%s: started in %v ms", result.id(), start)
 		}
 	}
 }

@@ -65,19 +65,21 @@ type Options struct {
 type suite struct {
 	name  string
 	cases func(Options) []Case
+	// note is what a reader of the report must know of the suite.
+	note string
 	// bare suites always use network namespaces: they need modes or numbers of
 	// containers that an engine does not easily offer.
 	bare bool
 }
 
 var suites = []suite{
-	{name: "qcon", cases: qconSuite},
-	{name: "cntc", cases: cntcSuite, bare: true},
-	{name: "accuracy", cases: accuracySuite},
+	{name: "qcon", cases: qconSuite, note: qconNote},
+	{name: "cntc", cases: cntcSuite, note: cntcNote, bare: true},
+	{name: "accuracy", cases: accuracySuite, note: accuracyNote},
 	{name: "reaction", cases: reactionSuite},
 	{name: "cap", cases: capSuite},
-	{name: "cost", cases: costSuite},
-	{name: "agent", cases: agentSuite, bare: true},
+	{name: "cost", cases: costSuite, note: costNote},
+	{name: "agent", cases: agentSuite, note: agentNote, bare: true},
 }
 
 // SuiteNames lists all suites.
@@ -134,9 +136,11 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	if table, err := options.suite(); err == nil && table.bare {
-		options.Docker = false
+	table, err := options.suite()
+	if err != nil {
+		return report, err
 	}
+	options.Docker = options.Docker && !table.bare
 	ports := 0
 	for _, c := range cases {
 		ports = max(ports, c.ports())
@@ -149,7 +153,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	report = Report{
-		Suite: options.Suite, Command: options.Command, StartedAt: started,
+		Suite: options.Suite, Note: table.note, Command: options.Command, StartedAt: started,
 		Environment: environment(ctx, b),
 		DurationS:   options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Repeat: options.Repeat,
 	}

@@ -28,8 +28,8 @@ type htb struct {
 	static
 	// plain is HTB as CNTC's evaluation has tc (section 4): the same rates, set
 	// once, without the art of quanta. CNTC bounds latency with HFSC, which not
-	// every kernel has; this one gives the container of a latency bound its
-	// minimum as the rate and the first turn.
+	// every kernel has; here the container of a bound has its share as the rate,
+	// as all have, and the first turn.
 	plain bool
 }
 

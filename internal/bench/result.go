@@ -7,6 +7,7 @@ import "time"
 // frames without FCS); errors and uses are fractions.
 type Report struct {
 	Suite       string       `json:"suite"`
+	Note        string       `json:"note,omitempty"` // what to know of the suite
 	Command     string       `json:"command"`
 	StartedAt   time.Time    `json:"started_at"`
 	TookSeconds float64      `json:"took_seconds"`

@@ -8,6 +8,9 @@ import (
 	"github.com/weir-project/weir/internal/traffic"
 )
 
+const agentNote = "CPU time is the run time of the agent's threads as the kernel's scheduler counts it, without what its packets' " +
+	"treatment costs the senders. The cost of a packet shows in how many of 64 bytes one container can send a second."
+
 // agentSuite measures what the agent itself costs: CPU time and memory beside
 // containers that idle and that send; and, with one container up to as many as
 // a host may have, the time to start and the cost of a packet, which must not

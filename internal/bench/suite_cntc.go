@@ -16,6 +16,12 @@ var cntcModes = []testbed.Mode{testbed.ModeBridge, testbed.ModeOverlay, testbed.
 // paper does not say how long a slot is.
 const cntcSlots = 20
 
+const cntcNote = "The paper's link has 1 Gbit/s; its numbers are scaled to the link under test, and stand only beside the mode " +
+	"it measured them in: an overlay in figures 1, 7 and 8, NAT (bridge) in the others. A time slot of its traces is a 20th of " +
+	"the duration. Peer tc is HTB with rates set once; containers are told apart by address, before NAT by iptables, elsewhere " +
+	"by an IP filter on the uplink. The paper bounds latency with HFSC; here the container of a bound has its share as the rate, as " +
+	"all have, and the first turn."
+
 // cntcFigure is one figure of CNTC, sections 2 and 4.
 type cntcFigure struct {
 	name  string

@@ -12,6 +12,9 @@ const costContainers = 5
 // smallPayloadBytes makes the packets of which a CPU can send the most.
 const smallPayloadBytes = 64
 
+const costNote = "A link without a rate is a veth pair, which by default has no queue and no lock: none. A network card has both, " +
+	"and so has fifo; that is what the cost of control on a network card compares with."
+
 // costAtLinkRate is figure 12 of qCon: CPU use with a growing number of
 // containers of equal weight on a full link.
 func costAtLinkRate(linkBPS uint64) []Case {

@@ -10,6 +10,8 @@ import (
 // are scaled from it to the link under test.
 const qconLinkMbps = 100
 
+const qconNote = "The paper's link has 100 Mbit/s; its numbers are scaled to the link under test."
+
 // qconFigure is one figure of qCon, section 4.1 (Sensors 2018, 18, 3444), as
 // far as its text and captions give it.
 type qconFigure struct {

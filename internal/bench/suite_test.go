@@ -193,6 +193,16 @@ func TestPaperNumbersAreOfThePapersMode(t *testing.T) {
 	}
 }
 
+func TestShortTracesHaveSomethingToCount(t *testing.T) {
+	for _, c := range cntcSuite(Options{RateBPS: 100e6, Duration: 200 * time.Millisecond}) {
+		for i, p := range c.phases() {
+			if c.Measures.has(MeasureTrace) && p.until-p.from < 10*time.Millisecond {
+				t.Errorf("%s, phase %d: counts from %v to %v", c.ID(), i, p.from, p.until)
+			}
+		}
+	}
+}
+
 func TestManyContainersRunLongEnough(t *testing.T) {
 	found := 0
 	for _, c := range accuracySuite(Options{Seed: 1}) {

@@ -22,8 +22,9 @@ const (
 	// reports: where the first milliseconds count, and where seconds do.
 	seriesStep = 20 * time.Millisecond
 	traceStep  = 100 * time.Millisecond
-	// traceSettling is left out at the begin of each phase of a trace: what
-	// TCP and the scheduler take to settle is the matter of reactions.
+	// traceSettling is left out at the beginning of each phase of a trace, but
+	// no more than half of it: what TCP and the scheduler take to settle is the
+	// matter of reactions.
 	traceSettling = 250 * time.Millisecond
 )
 
@@ -92,7 +93,7 @@ func (c Case) phases() []phase {
 	for i, at := range times[:len(times)-1] {
 		phases = append(phases, phase{
 			name: fmt.Sprintf("from %.1f s (%s)", at.Seconds(), c.describeChange(at)),
-			at:   at, from: at + traceSettling, until: times[i+1],
+			at:   at, from: at + min(traceSettling, (times[i+1]-at)/2), until: times[i+1],
 		})
 	}
 	return phases

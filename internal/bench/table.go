@@ -27,6 +27,9 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 // WriteTable prints a report for people: one aligned table per kind of
 // result. Rates are in Mbit/s on the wire.
 func (r Report) WriteTable(w io.Writer) error {
+	if r.Note != "" {
+		fmt.Fprintf(w, "%s\n\n", r.Note)
+	}
 	for i, t := range r.tables() {
 		if i > 0 {
 			fmt.Fprintln(w)

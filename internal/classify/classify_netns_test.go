@@ -153,12 +153,41 @@ func newBed(t testing.TB) *bed {
 		return err
 	})
 	b.open()
-	// The neighbours find each other now, not while packets are counted.
-	for _, addr := range []netip.Addr{host.PeerAddr, host.PeerAddr6} {
-		b.inHost(func() error { return send(netip.AddrPortFrom(addr, 9), 0) })
-	}
-	time.Sleep(100 * time.Millisecond)
+	b.meet(b.hostNS())
 	return b
+}
+
+// meet lets a namespace and the neighbour find each other, so that they need
+// not while packets are counted: none waits for an address any more.
+func (b *bed) meet(netNS string) {
+	b.t.Helper()
+	for _, target := range b.targets() {
+		before := b.offeredData()
+		for deadline := time.Now().Add(10 * time.Second); b.offeredData() == before; {
+			if time.Now().After(deadline) {
+				b.t.Fatalf("%s does not get through to %s", netNS, target)
+			}
+			if err := testbed.InNetNS(path(netNS), func() error { return pace(target, 1000, time.Millisecond) }); err != nil {
+				b.t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		for last := before; last != b.offeredData(); time.Sleep(20 * time.Millisecond) {
+			last = b.offeredData()
+		}
+	}
+}
+
+// offeredData is what was counted for everybody but the control class.
+func (b *bed) offeredData() uint64 {
+	b.t.Helper()
+	var sum uint64
+	for number, bytes := range b.offered() {
+		if uint16(number) != NumberControl {
+			sum += bytes
+		}
+	}
+	return sum
 }
 
 // open opens the classifier, as an agent that starts.
@@ -377,10 +406,7 @@ func (b *bed) macvlanContainer(suffix string, index byte) string {
 	b.run("ip", "-n", ns, "addr", "add", netip.AddrFrom4(addr4).String()+"/22", "dev", "eth0")
 	b.run("ip", "-n", ns, "-6", "addr", "add", netip.AddrFrom16(addr6).String()+"/64", "dev", "eth0", "nodad")
 	b.run("ip", "-n", ns, "link", "set", "eth0", "up")
-	for _, target := range b.targets() {
-		b.sendIn(ns, target, 0)
-	}
-	time.Sleep(100 * time.Millisecond)
+	b.meet(ns)
 	return ns
 }
 
@@ -389,10 +415,9 @@ func TestBridgePackets(t *testing.T) {
 	one, two := b.bridgeContainer("one"), b.bridgeContainer("two")
 	b.tie(one, v1.ModeBridge, NumberFirst)
 	b.tie(two, v1.ModeBridge, NumberFirst+1)
+	b.meet(one)
+	b.meet(two)
 	for _, target := range b.targets() {
-		b.sendIn(one, target, 0)
-		b.sendIn(two, target, 0)
-		time.Sleep(50 * time.Millisecond)
 		b.expect(fmt.Sprint("one to ", target), NumberFirst, frameBytes(target), func() { b.sendIn(one, target, 0) })
 		b.expect(fmt.Sprint("two to ", target), NumberFirst+1, frameBytes(target), func() { b.sendIn(two, target, 0) })
 		b.expect(fmt.Sprint("forged priority to ", target), NumberFirst, frameBytes(target), func() { b.sendIn(one, target, forgedPriority) })

@@ -110,7 +110,8 @@ type Engine struct {
 }
 
 // Container is a network namespace, or a cgroup in the host's network, to treat
-// as a container. It has either NetNSPath or CgroupPath.
+// as a container. It has NetNSPath, CgroupPath or both: then the cgroup is that
+// of the processes in the namespace.
 type Container struct {
 	Name string
 	// NetNSPath is the absolute path that opens its network namespace.
@@ -229,14 +230,12 @@ func readContainers(v value) []Container {
 		f := item.fields("name", "netns", "cgroup", "interface", "policy", "labels")
 		var c Container
 		item.require(f, "name")
-		if cgroup := f["cgroup"]; cgroup.given() {
-			for _, other := range []value{f["netns"], f["interface"]} {
-				if other.given() {
-					cgroup.fail("cannot be combined with %s (line %d); use one of them", other.path, other.line)
-				}
-			}
-		} else if f != nil && !f["netns"].given() {
+		switch netns, cgroup, device := f["netns"], f["cgroup"], f["interface"]; {
+		case f == nil || netns.given():
+		case !cgroup.given():
 			item.fail("netns or cgroup is missing")
+		case device.given():
+			device.fail("needs a netns; remove it, or name the network namespace that it is in")
 		}
 		read(f["name"], &c.Name, parseName)
 		read(f["netns"], &c.NetNSPath, parseNetNS)

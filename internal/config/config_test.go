@@ -88,7 +88,8 @@ func TestParse(t *testing.T) {
 				"- {name: b, netns: /proc/7/../8/ns/net, interface: eth1, policy: {weight: 7, min: 1mbit}}\n" +
 				"- {name: c, netns: green, labels: {weir.max: 20M, other: 1.50, kubernetes.io/egress-bandwidth: 5M}}\n" +
 				"- {name: d, cgroup: system.slice//nginx.service/}\n" +
-				"- {name: e, cgroup: /sys/fs/cgroup/a.slice, policy: {weight: 3}}\n",
+				"- {name: e, cgroup: /sys/fs/cgroup/a.slice, policy: {weight: 3}}\n" +
+				"- {name: f, netns: red, cgroup: f.slice, interface: eth0}\n",
 			edit(func(c *config.Config) {
 				c.Containers = []config.Container{
 					{Name: "a", NetNSPath: "/run/netns/blue"},
@@ -102,6 +103,7 @@ func TestParse(t *testing.T) {
 					},
 					{Name: "d", CgroupPath: "system.slice/nginx.service"},
 					{Name: "e", CgroupPath: "/sys/fs/cgroup/a.slice", Labels: map[string]string{"weir.weight": "3"}},
+					{Name: "f", NetNSPath: "/run/netns/red", CgroupPath: "f.slice", Interface: "eth0"},
 				}
 			}),
 		},
@@ -210,10 +212,9 @@ func TestParseErrors(t *testing.T) {
 			`weir.yaml:3: containers[1].cgroup: "a/../..": write the path of a cgroup`,
 			`weir.yaml:4: containers[2].cgroup: "": write the path of a cgroup`,
 		}},
-		{"a cgroup and more", "containers:\n- name: a\n  netns: a\n  cgroup: b\n- {name: b, cgroup: c, interface: eth0}\n- {name: c, cgroup: c/}\n", []string{
-			"weir.yaml:4: containers[0].cgroup: cannot be combined with containers[0].netns (line 3); use one of them",
-			"weir.yaml:5: containers[1].cgroup: cannot be combined with containers[1].interface (line 5); use one of them",
-			`weir.yaml:6: containers[2].cgroup: "c" is already used on line 5; remove one of them`,
+		{"a cgroup and more", "containers:\n- {name: b, cgroup: c, interface: eth0}\n- {name: c, cgroup: c/}\n", []string{
+			"weir.yaml:2: containers[0].interface: needs a netns; remove it, or name the network namespace that it is in",
+			`weir.yaml:3: containers[1].cgroup: "c" is already used on line 2; remove one of them`,
 		}},
 		{"two of a name", "containers:\n- {name: a, netns: a}\n- {name: b, netns: b}\n- netns: c\n  name: a\n", []string{
 			`weir.yaml:5: containers[2].name: "a" is already used on line 2; give each container its own name`,

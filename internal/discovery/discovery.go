@@ -38,7 +38,8 @@ type Container struct {
 	// NetworkDrivers are the drivers of the networks it is attached to, as
 	// the source names them; empty where the source does not know.
 	NetworkDrivers []string
-	// StartedAt tells one run of a container from the next.
+	// StartedAt tells one run of a container from the next. It is zero for one
+	// that is about to start, until an Updated gives it.
 	StartedAt time.Time
 }
 

@@ -179,6 +179,11 @@ type NetworkOptions struct {
 	// Subnet and Subnet6 are the IPv4 and IPv6 subnets. Without Subnet the
 	// engine takes one from its pool; without Subnet6 there is no IPv6.
 	Subnet, Subnet6 netip.Prefix
+	// Range and Range6 are the parts of the subnets that containers get their
+	// addresses from, and Gateway and Gateway6 the way out; the zero values
+	// leave the choice to the engine.
+	Range, Range6     netip.Prefix
+	Gateway, Gateway6 netip.Addr
 	// Options are the driver's, e.g. "parent" for macvlan.
 	Options map[string]string
 	// Internal networks have no way out.
@@ -197,12 +202,12 @@ func (e *Engine) CreateNetwork(ctx context.Context, opts NetworkOptions) (string
 	}
 	ipam := &network.IPAM{}
 	if opts.Subnet.IsValid() {
-		ipam.Config = append(ipam.Config, network.IPAMConfig{Subnet: opts.Subnet})
+		ipam.Config = append(ipam.Config, network.IPAMConfig{Subnet: opts.Subnet, IPRange: opts.Range, Gateway: opts.Gateway})
 	}
 	if opts.Subnet6.IsValid() {
 		v6 := true
 		create.EnableIPv6 = &v6
-		ipam.Config = append(ipam.Config, network.IPAMConfig{Subnet: opts.Subnet6})
+		ipam.Config = append(ipam.Config, network.IPAMConfig{Subnet: opts.Subnet6, IPRange: opts.Range6, Gateway: opts.Gateway6})
 	}
 	if len(ipam.Config) > 0 {
 		create.IPAM = ipam

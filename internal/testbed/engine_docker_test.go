@@ -167,6 +167,82 @@ func TestEngineRunsContainersBehindNAT(t *testing.T) {
 	}
 }
 
+// TestEnginesOnOneLink: containers of two engines, on a host and at its
+// neighbour, speak through the link in every mode that crosses it.
+func TestEnginesOnOneLink(t *testing.T) {
+	h, err := NewHost(t.Context(), HostOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	local, swarm := h.EnginePools()
+	start := func(netns string) *Engine {
+		return startTestEngine(t, EngineOptions{
+			NetNSPath: netns, BridgeCIDR: h.EngineBridgeCIDR().String(), AddressPool: local.String(),
+		})
+	}
+	manager, worker := start(h.NetNSPath()), start(h.PeerNetNSPath())
+	if err := manager.InitSwarm(t.Context(), h.addresses.host4.Addr(), swarm); err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.JoinSwarm(t.Context(), manager, h.PeerAddr); err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range []NetworkOptions{{Name: "over", Driver: "overlay", Attachable: true}, h.MacvlanNetwork("mac")} {
+		if _, err := manager.CreateNetwork(t.Context(), network); err != nil {
+			t.Fatal(err)
+		}
+	}
+	far, err := worker.Run(t.Context(), RunOptions{Image: testImage, Network: "over"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !swarm.Contains(far.Addresses["over"]) {
+		t.Errorf("the overlay network has the address %v, which is not of %v", far.Addresses["over"], swarm)
+	}
+	for _, test := range []struct{ network, to, to6 string }{
+		{"over", far.Addresses["over"].String(), ""},
+		{"mac", h.PeerAddr.String(), h.PeerAddr6.String()},
+		{"host", h.PeerAddr.String(), h.PeerAddr6.String()},
+	} {
+		near, err := manager.Run(t.Context(), RunOptions{Image: testImage, Network: test.network})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := linkPackets(t, h)
+		for _, to := range []string{test.to, test.to6} {
+			if to == "" {
+				continue
+			}
+			if out, err := manager.Exec(t.Context(), near.ID, "ping", "-c", "3", "-i", "0.2", "-w", "10", to); err != nil {
+				t.Errorf("%s: %v: %s", test.network, err, out)
+			}
+		}
+		if packets := linkPackets(t, h) - before; packets < 3 {
+			t.Errorf("%s: only %d packets crossed the link", test.network, packets)
+		}
+		if err := manager.Remove(t.Context(), near.ID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// linkPackets is how many packets have arrived at the neighbour.
+func linkPackets(t *testing.T, h *Host) int {
+	t.Helper()
+	out, err := h.PeerCommand(t.Context(), "cat", "/proc/net/dev").Output()
+	_, counters, found := strings.Cut(string(out), h.PeerInterface+":")
+	var bytes, packets int
+	if _, scanErr := fmt.Sscan(counters, &bytes, &packets); err != nil || !found || scanErr != nil {
+		t.Fatalf("read %q: %v, %v", out, err, scanErr)
+	}
+	return packets
+}
+
 func TestEngineRestartAndKill(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("live restore %v", live), func(t *testing.T) {

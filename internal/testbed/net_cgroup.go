@@ -11,16 +11,12 @@ import (
 	"sync"
 )
 
-// addHostContainer makes a container in the host's network: a cgroup.
-func (h *Host) addHostContainer(c *NetContainer) error {
+// addCgroup gives a container a cgroup.
+func (h *Host) addCgroup(c *NetContainer) error {
 	root, err := cgroup2Mount()
 	if err != nil {
 		return err
 	}
-	c.netNSPath, c.device = h.NetNSPath(), uplinkName
-	c.Addr, c.Addr6 = h.addresses.host4.Addr(), h.addresses.host6.Addr()
-	c.PeerAddr, c.PeerAddr6 = h.PeerAddr, h.PeerAddr6
-	c.MTUBytes = ethernetMTUBytes
 	c.cgroup = filepath.Join(root, fmt.Sprintf("%s-c%d", h.cgroupPrefix(), c.number+1))
 	return h.makeCgroup(c.cgroup)
 }
@@ -40,8 +36,8 @@ func (h *Host) leakedCgroups() ([]string, error) {
 	return filepath.Glob(filepath.Join(root, h.cgroupPrefix()+"-*"))
 }
 
-// Nested is a part of a host-mode container in a cgroup of its own below the
-// container's, as processes in a container may make it.
+// Nested is a part of a container in a cgroup of its own below the container's,
+// as processes in a container may make it.
 func (h *Host) Nested(c *NetContainer, name string) (*NetContainer, error) {
 	if c.cgroup == "" {
 		return nil, fmt.Errorf("make a cgroup in container %s: it has none itself", c.Name)
@@ -74,8 +70,9 @@ func removeCgroups(paths []string) (left []string, err error) {
 	return left, errors.Join(problems...)
 }
 
-// CgroupPath is the directory of the container's cgroup (version 2) in host
-// mode, empty in other modes.
+// CgroupPath is the directory of the container's cgroup (version 2). Those have
+// one whose packets come to the uplink with their sockets: in host mode, and
+// where such cgroups are mounted in the modes of macvlan and ipvlan.
 func (c *NetContainer) CgroupPath() string { return c.cgroup }
 
 // Enter calls fn so that sockets it makes belong to the container: to its

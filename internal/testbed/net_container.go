@@ -10,8 +10,8 @@ import (
 // containerInterface is the name of a container's interface, as Docker's.
 const containerInterface = "eth0"
 
-// NetContainer is a container that is no more than a network namespace or, in
-// the host's network, a cgroup.
+// NetContainer is a container that is no more than a network namespace, a
+// cgroup in the host's network, or both.
 type NetContainer struct {
 	Name string
 	// HostInterface is the other end of the container's veth pair: in the host

@@ -52,16 +52,32 @@ func (h *Host) AddContainerMode(ctx context.Context, name string, mode Mode) (*N
 		Name: name, number: number, mode: mode, device: containerInterface,
 		netNSPath: NetNSDir + "/" + h.containerNS(number),
 	}
-	var err error
-	if mode == ModeHost {
-		err = h.addHostContainer(c)
-	} else if err = h.addNamespace(ctx, h.containerNS(number)); err == nil {
-		err = h.attach(ctx, c, true)
-	}
-	if err != nil {
+	if err := h.add(ctx, c); err != nil {
 		return nil, fmt.Errorf("add %s container %s: %w", mode, name, err)
 	}
 	return c, nil
+}
+
+func (h *Host) add(ctx context.Context, c *NetContainer) error {
+	if c.mode == ModeHost {
+		c.netNSPath, c.device, c.MTUBytes = h.NetNSPath(), uplinkName, ethernetMTUBytes
+		c.Addr, c.Addr6 = h.addresses.host4.Addr(), h.addresses.host6.Addr()
+		c.PeerAddr, c.PeerAddr6 = h.PeerAddr, h.PeerAddr6
+		return h.addCgroup(c)
+	}
+	if err := h.addNamespace(ctx, h.containerNS(c.number)); err != nil {
+		return err
+	}
+	if err := h.attach(ctx, c, true); err != nil {
+		return err
+	}
+	if c.mode == ModeBridge || c.mode == ModeOverlay {
+		return nil
+	}
+	if err := h.addCgroup(c); !errors.Is(err, ErrNoCgroup2) {
+		return err
+	}
+	return nil
 }
 
 // ethernetMTUBytes is the MTU of the uplink.

@@ -130,7 +130,8 @@ func TestModes(t *testing.T) {
 			if mode != ModeMacvlanPrivate && mode != ModeHost {
 				dial(t, other.NetNSPath(), c, other.Addr.String())
 			}
-			if c.Addr == other.Addr != (mode == ModeHost) || (c.CgroupPath() != "") != (mode == ModeHost) {
+			hasCgroup := mode != ModeBridge && mode != ModeOverlay
+			if c.Addr == other.Addr != (mode == ModeHost) || (c.CgroupPath() != "") != hasCgroup {
 				t.Errorf("got %+v and %+v", c, other)
 			}
 		})

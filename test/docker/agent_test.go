@@ -31,6 +31,7 @@ func TestAgentWithDocker(t *testing.T) {
 
 	t.Run("labels are honoured on the wire", b.testShares)
 	t.Run("start and stop show", b.testStartAndStop)
+	t.Run("control from the first packet on", b.testFirstPackets)
 	t.Run("networks come and go", b.testNetworks)
 	t.Run("labels that cannot be honoured", b.testBadLabels)
 	t.Run("minimums that do not fit", b.testAdmission)
@@ -268,8 +269,10 @@ func (s *site) testSetEnds(t *testing.T) {
 	})
 	s.MustWeir("set", "again", "--weight", "500")
 	check(t, s.engine.Remove(t.Context(), "again"))
-	s.run(t, testbed.RunOptions{Name: "again"})
-	s.await(t, "again", "a new container", func(c v1.Container) bool { return controlled(c) && c.Policy.Weight == 100 })
+	again := s.run(t, testbed.RunOptions{Name: "again", Labels: map[string]string{"weir.max": "7mbit"}})
+	s.await(t, "again", "a new container with labels of its own", func(c v1.Container) bool {
+		return controlled(c) && c.ID == again.ID && c.Policy == v1.Policy{Weight: 100, MaxBPS: 7e6}
+	})
 	// What does not end the container does not end what was set.
 	s.MustWeir("set", "again", "--weight", "500")
 	_, err = s.engine.API().ContainerPause(t.Context(), "again", client.ContainerPauseOptions{})

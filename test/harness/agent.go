@@ -26,6 +26,8 @@ const (
 type AgentOptions struct {
 	// Rate is the uplink's; "-" leaves it to the agent.
 	Rate string
+	// UplinksInConfig leaves uplinks and rates to the config file.
+	UplinksInConfig bool
 	// Docker is an engine's socket; empty means none.
 	Docker string
 	// Settings are further keys of the config file.
@@ -78,11 +80,14 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 	}
 	args := append(append([]string{}, options.Wrapper...), b.program, "agent",
 		"--config", b.ConfigPath(), "--socket", b.Socket(), "--state-dir", b.StateDir(),
-		"--docker", docker, "--podman", "none", "--uplink", b.Host.UplinkName)
-	switch options.Rate {
-	case "":
+		"--docker", docker, "--podman", "none")
+	if !options.UplinksInConfig {
+		args = append(args, "--uplink", b.Host.UplinkName)
+	}
+	switch {
+	case options.UplinksInConfig, options.Rate == "-":
+	case options.Rate == "":
 		args = append(args, "--rate", "100mbit")
-	case "-":
 	default:
 		args = append(args, "--rate", options.Rate)
 	}

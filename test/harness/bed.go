@@ -182,9 +182,9 @@ func (b *Bed) WriteConfig(settings map[string]any) string {
 	config := map[string]any{}
 	var entries []entry
 	for _, c := range b.containers {
-		e := entry{Name: c.Name, NetNS: c.NetNSPath(), Labels: c.Labels}
+		e := entry{Name: c.Name, NetNS: c.NetNSPath(), Cgroup: c.CgroupPath(), Labels: c.Labels}
 		if c.Mode() == testbed.ModeHost {
-			e.NetNS, e.Cgroup = "", c.CgroupPath()
+			e.NetNS = ""
 		}
 		entries = append(entries, e)
 	}
@@ -375,6 +375,12 @@ func (b *Bed) Send(c *Container, load Load) *traffic.Sender {
 		load.PayloadBytes = c.MTUBytes + ethernetHeaderBytes - traffic.WireBytesUDP(target, 0)
 	}
 	return b.send(c.Enter, netip.AddrPortFrom(target, uint16(BasePort+c.Slot)), load)
+}
+
+// SendTo lets a container send to any address until the test ends or Stop.
+func (b *Bed) SendTo(c *Container, target netip.AddrPort, load Load) *traffic.Sender {
+	b.tb.Helper()
+	return b.send(c.Enter, target, load)
 }
 
 // SendFrom sends from any network namespace to a slot.

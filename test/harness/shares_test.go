@@ -54,6 +54,16 @@ func TestCheckSharesCanFail(t *testing.T) {
 	}
 }
 
+func TestCheckSharesWithin(t *testing.T) {
+	m := measured(20.3e6, 39.7e6)
+	if err := CheckSharesWithin(0.02, 60e6, m, []uint64{20e6, 40e6}); err != nil {
+		t.Error(err)
+	}
+	if err := CheckSharesWithin(0.01, 60e6, m, []uint64{20e6, 40e6}); err == nil {
+		t.Error("1.5 % are within 1 %")
+	}
+}
+
 func TestIdeal(t *testing.T) {
 	ideal, err := Ideal(100e6, []Claim{
 		{Labels: map[string]string{"weir.min": "50mbit"}, DemandBPS: Unlimited},

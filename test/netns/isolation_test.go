@@ -45,10 +45,9 @@ import (
 // works gains a third and more.
 const attackTolerance = 0.015
 
-// The link is slow, so that a busy machine too can offer more than it carries.
+// Both offer more than a link of slowBPS carries.
 const (
 	attackWindow = 2 * time.Second
-	arenaBPS     = 20 * mbit
 	victimBPS    = 26 * mbit
 	attackerBPS  = 40 * mbit
 )
@@ -129,7 +128,7 @@ func TestIsolation(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			b := newBed(t)
 			a := &arena{bed: b, attacker: b.AddMode("attacker", mode, nil), victim: b.AddMode("victim", mode, nil)}
-			agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
+			agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
 			for _, name := range []string{"attacker", "victim"} {
 				if got := agent.Container(name); got.State != v1.StateOK || got.EntitledBPS == 0 {
 					t.Fatalf("not controlled: %+v", got)
@@ -149,7 +148,7 @@ func TestIsolation(t *testing.T) {
 					if attack.byHost {
 						shares = 3
 					}
-					a.check(t, arenaBPS/shares)
+					a.check(t, slowBPS/shares)
 				})
 				time.Sleep(200 * time.Millisecond) // until its queues are empty
 			}
@@ -168,21 +167,34 @@ func contains(modes []testbed.Mode, mode testbed.Mode) bool {
 
 // check fails when the victim gets less than its share, in bits per second, or
 // all others together more than what that leaves.
+//
+// An attack that works does so all the time. A machine that is too busy to let
+// both send looks like one for a moment, so only what is wrong in each of a few
+// windows counts.
 func (a *arena) check(t *testing.T, shareBPS float64) {
 	t.Helper()
-	m := a.bed.MeasureFor(attackWindow)
-	victim := m.BPS[a.victim.Slot]
-	attacker := m.SumBPS() - victim
-	t.Logf("attacker %.3f Mbit/s, victim %.3f; CPU: %s", attacker/mbit, victim/mbit, m.CPU)
-	if entitled := arenaBPS - shareBPS; attacker > entitled*(1+attackTolerance) {
-		t.Errorf("the attacker sent %.3f Mbit/s, it is entitled to %.3f", attacker/mbit, entitled/mbit)
+	const windows = 4
+	var wrong []string
+	for range windows {
+		m := a.bed.MeasureFor(attackWindow)
+		victim := m.BPS[a.victim.Slot]
+		attacker := m.SumBPS() - victim
+		what := fmt.Sprintf("attacker %.3f Mbit/s, victim %.3f, entitled to %.3f and %.3f; CPU: %s",
+			attacker/mbit, victim/mbit, (slowBPS-shareBPS)/mbit, shareBPS/mbit, m.CPU)
+		switch {
+		case attacker > (slowBPS-shareBPS)*(1+attackTolerance):
+			what = "the attacker got more: " + what
+		case victim < shareBPS*(1-attackTolerance):
+			what = "the victim got less: " + what
+		case attacker < shareBPS/4:
+			what = "the attacker sent too little to prove anything: " + what
+		default:
+			t.Log(what)
+			return
+		}
+		wrong = append(wrong, what)
 	}
-	if victim < shareBPS*(1-attackTolerance) {
-		t.Errorf("the victim sent %.3f Mbit/s, it is entitled to %.3f", victim/mbit, shareBPS/mbit)
-	}
-	if attacker < shareBPS/4 {
-		t.Errorf("the attacker sent %.3f Mbit/s: this proves nothing", attacker/mbit)
-	}
+	t.Error(strings.Join(wrong, "\n\t"))
 }
 
 // sockets makes UDP sockets that belong to a container.
@@ -545,6 +557,11 @@ func (a *arena) udp(datagram []byte) []byte {
 	return datagram
 }
 
+// enter calls fn as a process of the attacker's in a namespace that it made.
+func (a *arena) enter(netNSPath string, fn func() error) error {
+	return a.attacker.Enter(func() error { return testbed.InNetNS(netNSPath, fn) })
+}
+
 // within makes a namespace inside the attacker's.
 func within(t *testing.T, a *arena) (netNSPath string) {
 	t.Helper()
@@ -592,7 +609,7 @@ func attackByDevice(t *testing.T, a *arena) {
 func (a *arena) floodFrom(t *testing.T, netNSPath string) {
 	t.Helper()
 	var fds []int
-	err := testbed.InNetNS(netNSPath, func() error {
+	err := a.enter(netNSPath, func() error {
 		for _, forged := range a.forged {
 			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {

@@ -36,9 +36,18 @@ func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, 
 	if err != nil {
 		return nil, err
 	}
+	return w.complete(ctx, info, cgroups)
+}
+
+// complete makes of an inspection what others need to know. cgroups is the text
+// of /proc/PID/cgroup.
+func (w *watch) complete(ctx context.Context, info *inspection, cgroups string) (_ *discovery.Container, err error) {
 	c := convert(info)
 	c.Runtime = w.source.name
 	c.CgroupPath = w.cgroups.OfContainer(cgroups, info.ID)
+	w.mu.Lock()
+	w.cgroupPatterns.learn(c.CgroupPath, c.ID)
+	w.mu.Unlock()
 	if peer := c.SharesNetworkOf; peer != "" && !isID(peer) {
 		// Written by name at its creation, and stored so.
 		if joined, err := w.api.inspect(ctx, peer); err == nil {

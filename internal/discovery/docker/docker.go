@@ -7,7 +7,8 @@
 // inspection after that finds; a start and an end are looked at at once, a
 // burst of other changes once. An end is believed without an inspection,
 // because Docker answers one only after it has taken the container's network
-// down, which takes some 100 ms.
+// down, which takes some 100 ms. A start may be reported before it happens, so
+// that a container's first packets are under control (foresee.go).
 //
 // The stream of events is opened first, then the running containers are
 // listed and inspected: what changes in between is marked meanwhile and looked
@@ -158,6 +159,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 		source:         s,
 		api:            api,
 		cgroups:        cgroups,
+		cgroupPatterns: defaultCgroupPatterns(cgroups.Point),
 		events:         events,
 		fail:           cancel,
 		background:     &background,
@@ -208,6 +210,7 @@ type watch struct {
 	// known has the containers the receiver of our events believes to run.
 	known          map[string]*discovery.Container
 	networkDrivers map[string]string // by network ID
+	cgroupPatterns cgroupPatterns
 }
 
 // change is what is to be done about one container. While it is in
@@ -226,9 +229,10 @@ type change struct {
 type task int
 
 const (
-	nothing task = iota
-	look         // inspect the container and report what is found
-	forget       // report its end
+	nothing    task = iota
+	anticipate      // report the container when it is about to start
+	look            // inspect the container and report what is found
+	forget          // report its end
 )
 
 // kind is what an event says of a container.
@@ -238,8 +242,10 @@ const (
 	unimportant kind = iota
 	started
 	stopped
-	altered // its networks or its name
-	updated // perhaps something that matters
+	connected // to a network
+	announced // connected to a network, and not running yet
+	altered   // its networks or its name
+	updated   // perhaps something that matters
 )
 
 // kindOf reads an event: which container it is about, and what it says.
@@ -258,7 +264,10 @@ func kindOf(m message) (id string, k kind) {
 		}
 		return m.Actor.ID, k
 	case "network":
-		if m.Action == "connect" || m.Action == "disconnect" {
+		switch m.Action {
+		case "connect":
+			k = connected
+		case "disconnect":
 			k = altered
 		}
 		if id = m.Actor.Attributes.Container; id == "" {
@@ -293,7 +302,13 @@ func (w *watch) note(ctx context.Context, id string, k kind) {
 	// Docker connects a container's networks before it starts it and
 	// disconnects them after its end; neither is worth an inspection.
 	inSight := !w.began || w.known[id] != nil || c != nil && (c.looking || c.todo == look)
-	if k != started && !inSight {
+	switch {
+	case k == started || inSight:
+	case k == connected && c == nil:
+		k = announced
+	case k != connected && c != nil:
+		k = stopped // before it started
+	default:
 		return
 	}
 	if c == nil {
@@ -308,7 +323,9 @@ func (w *watch) note(ctx context.Context, id string, k kind) {
 		c.todo, c.quiet = look, false
 	case stopped:
 		c.todo = forget
-	case altered:
+	case announced:
+		c.todo = anticipate
+	case connected, altered:
 		if c.todo != forget {
 			c.todo, c.quiet = look, false
 		}
@@ -422,6 +439,10 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 
 		pause := debounce
 		switch todo {
+		case anticipate:
+			if w.foresee(ctx, id, c.wake) {
+				continue
+			}
 		case forget:
 			w.remove(ctx, id)
 		case look:

@@ -41,7 +41,9 @@ type fakeContainer struct {
 	answer string // of an inspection; empty means 404
 	delay  time.Duration
 	fails  int // so many inspections answer 500 first
-	listed bool
+	// created is the answer to a list of all containers, running or not.
+	created string
+	listed  bool
 }
 
 func newFakeEngine(t *testing.T) *fakeEngine {
@@ -52,7 +54,7 @@ func newFakeEngine(t *testing.T) *fakeEngine {
 	}
 	e := &fakeEngine{t: t, dir: dir, version: "1.41", containers: make(map[string]*fakeContainer)}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	e.file("self/mountinfo", "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+	e.file("proc/self/mountinfo", "30 22 0:26 / "+filepath.Join(dir, "cgroup")+" rw - cgroup2 cgroup2 rw\n")
 	return e
 }
 
@@ -140,7 +142,11 @@ func (e *fakeEngine) breakStreams() {
 	e.streams = nil
 }
 
-func (e *fakeEngine) serveList(w http.ResponseWriter, _ *http.Request) {
+func (e *fakeEngine) serveList(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("filters") {
+		e.serveListOfOne(w, r)
+		return
+	}
 	e.mu.Lock()
 	list := []map[string]string{}
 	for id, c := range e.containers {
@@ -160,6 +166,21 @@ func (e *fakeEngine) serveList(w http.ResponseWriter, _ *http.Request) {
 	if err := json.NewEncoder(w).Encode(list); err != nil {
 		e.t.Error(err)
 	}
+}
+
+func (e *fakeEngine) serveListOfOne(w http.ResponseWriter, r *http.Request) {
+	var filters struct{ ID []string }
+	if err := json.Unmarshal([]byte(r.URL.Query().Get("filters")), &filters); err != nil || len(filters.ID) != 1 || r.URL.Query().Get("all") != "1" {
+		e.t.Errorf("the list is asked for with %v", r.URL.Query())
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	answer := "[]"
+	if c := e.containers[filters.ID[0]]; c != nil && c.created != "" {
+		answer = "[" + c.created + "]"
+	}
+	fmt.Fprint(w, answer)
 }
 
 func (e *fakeEngine) serveInspect(w http.ResponseWriter, r *http.Request) {
@@ -212,14 +233,14 @@ func (e *fakeEngine) set(name string, pid int, c fakeContainer) {
 // process makes a process in the engine's own /proc.
 func (e *fakeEngine) process(pid int, cgroup string) {
 	e.t.Helper()
-	e.file(fmt.Sprintf("%d/cgroup", pid), cgroup)
-	e.file(fmt.Sprintf("%d/ns/net", pid), "")
+	e.file(fmt.Sprintf("proc/%d/cgroup", pid), cgroup)
+	e.file(fmt.Sprintf("proc/%d/ns/net", pid), "")
 }
 
-// file writes a file in the engine's own /proc.
+// file writes a file of the engine's own machine.
 func (e *fakeEngine) file(path, text string) {
 	e.t.Helper()
-	path = filepath.Join(e.dir, "proc", path)
+	path = filepath.Join(e.dir, path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		e.t.Fatal(err)
 	}
@@ -643,7 +664,7 @@ func TestConvert(t *testing.T) {
 		}
 		if c.ID != id(test.name) || c.Runtime != "docker" || c.Labels["weir.max"] != "1mbit" ||
 			c.NetNSPath != fmt.Sprintf("/proc/%d/ns/net", 10+i) ||
-			c.CgroupPath != "/sys/fs/cgroup/docker/"+c.ID ||
+			c.CgroupPath != filepath.Join(e.dir, "cgroup/docker", c.ID) ||
 			!c.StartedAt.Equal(time.Date(2024, 5, 6, 7, 8, 9, 123456789, time.UTC)) {
 			t.Errorf("%s: got %+v", test.name, c)
 		}

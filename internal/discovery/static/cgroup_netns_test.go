@@ -67,3 +67,34 @@ func TestCgroupComesAndGoes(t *testing.T) {
 		t.Fatalf("got %+v", e)
 	}
 }
+
+// TestNamespaceWithCgroup: a container that is given as both is there while
+// both are, and is not in the host's network.
+func TestNamespaceWithCgroup(t *testing.T) {
+	mount, err := cgroup.FindMount("/proc")
+	if err != nil || mount.Point == "" {
+		t.Fatalf("the cgroup v2 hierarchy is not mounted: %v", err)
+	}
+	path := filepath.Join(mount.Point, fmt.Sprintf("weir-test-%d-both", os.Getpid()))
+	name := fmt.Sprintf("weir-test-%d-both", os.Getpid())
+	ip(t, "netns", "add", name)
+	t.Cleanup(func() { ip(t, "netns", "del", name) })
+	netns := "/run/netns/" + name
+	events := watch(t, discovery.Container{Name: "both", NetNSPath: netns, CgroupPath: path})
+	if e := next(t, events); e.Snapshot == nil || len(e.Snapshot.Containers) != 0 {
+		t.Fatalf("without its cgroup: %+v", e)
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(path) })
+	if c := next(t, events).Updated; c == nil || c.HostNetwork || c.NetNSPath != netns || c.CgroupPath != path {
+		t.Fatalf("with its cgroup: %+v", c)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, events); e.RemovedID != "static:both" {
+		t.Fatalf("got %+v", e)
+	}
+}

@@ -55,18 +55,26 @@ type entry struct {
 	complaint string
 }
 
-// object tells a network namespace or a cgroup from all others that exist.
+// object tells a network namespace, a cgroup, or one with the other, from all
+// others that exist.
 type object struct {
-	dev, ino uint64
+	dev, ino uint64 // of the namespace
+	cgroup   uint64 // its number
 	// since is when it was made, as far as can be told.
 	since time.Time
-	// cgroupPath is a cgroup's directory.
+	// cgroupPath is the cgroup's directory.
 	cgroupPath string
 }
 
+// same says whether nothing was made anew.
+func (o *object) same(other *object) bool {
+	return o != nil && o.dev == other.dev && o.ino == other.ino && o.cgroup == other.cgroup
+}
+
 // New makes a source from the containers of a config file. Each has a
-// NetNSPath; or a CgroupPath, which may be relative to the cgroup v2 hierarchy's
-// mount and makes it HostNetwork; or is HostNetwork and always there. An empty
+// NetNSPath, a CgroupPath, which may be relative to the cgroup v2 hierarchy's
+// mount, or both, and is there while these are; one without a NetNSPath is
+// HostNetwork; and one that is HostNetwork with neither is always there. An empty
 // ID becomes "static:NAME", an empty Name the path. StartedAt is filled in: when
 // the namespace was mounted or its process started; for cgroups it only tells
 // one from the next. logger may be nil.
@@ -79,7 +87,7 @@ func New(name string, containers []discovery.Container, logger *slog.Logger) *So
 		if c.Name == "" {
 			c.Name = c.NetNSPath + c.CgroupPath
 		}
-		c.HostNetwork = c.HostNetwork || c.CgroupPath != ""
+		c.HostNetwork = c.HostNetwork || c.CgroupPath != "" && c.NetNSPath == ""
 		if c.ID == "" {
 			c.ID = Runtime + ":" + c.Name
 		}
@@ -176,14 +184,14 @@ func (s *Source) look(e *entry) (updated *discovery.Container, gone bool) {
 		return nil, gone
 	}
 	e.complaint = ""
-	if e.present != nil && e.present.dev == now.dev && e.present.ino == now.ino {
+	if e.present.same(now) {
 		return nil, false
 	}
 	e.present = now
 	c := e.container
 	c.StartedAt = now.since
 	c.CgroupPath = now.cgroupPath
-	if c.CgroupPath != "" {
+	if c.HostNetwork {
 		return &c, false
 	}
 	if own, err := findNamespace("/proc/self/ns/net"); err == nil && own.dev == now.dev && own.ino == now.ino {
@@ -192,18 +200,25 @@ func (s *Source) look(e *entry) (updated *discovery.Container, gone bool) {
 	return &c, false
 }
 
-// find finds the namespace or the cgroup of a container.
+// find finds the namespace and the cgroup of a container.
 func (s *Source) find(c discovery.Container) (*object, error) {
-	if c.CgroupPath == "" {
-		return findNamespace(c.NetNSPath)
+	found := &object{}
+	if c.NetNSPath != "" || c.CgroupPath == "" {
+		var err error
+		if found, err = findNamespace(c.NetNSPath); err != nil || c.CgroupPath == "" {
+			return found, err
+		}
 	}
-	directory, number, err := s.cgroups.Resolve(c.CgroupPath)
-	if err != nil {
+	var err error
+	if found.cgroupPath, found.cgroup, err = s.cgroups.Resolve(c.CgroupPath); err != nil {
 		return nil, err
 	}
-	// The kernel does not keep when a cgroup was made (the times of its
-	// directory change), but numbers cgroups in that order.
-	return &object{ino: number, since: time.Unix(0, int64(number)), cgroupPath: directory}, nil
+	if c.NetNSPath == "" {
+		// The kernel does not keep when a cgroup was made (the times of its
+		// directory change), but numbers cgroups in that order.
+		found.since = time.Unix(0, int64(found.cgroup))
+	}
+	return found, nil
 }
 
 // findNamespace finds the namespace at a path. The empty path stands for the

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/classify"
+)
+
+// A guarantee is cut by a 256th at most, never below the minimum, and so that
+// small changes of the entitlement seldom change it.
+func TestGuarantee(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bps := rapid.Uint64Range(0, 100e9).Draw(t, "bps")
+		s := share{admittedBPS: rapid.Uint64Range(0, bps).Draw(t, "minimum")}
+		s.guarantee(bps)
+		if s.guaranteedBPS > bps || s.guaranteedBPS < bps-bps/guaranteeSteps || s.guaranteedBPS < s.admittedBPS {
+			t.Fatalf("%d of %d, minimum %d", s.guaranteedBPS, bps, s.admittedBPS)
+		}
+	})
+	// From 500 to 1000 containers, one after the other.
+	changes, before := 0, uint64(0)
+	for n := uint64(500); n <= 1000; n++ {
+		s := share{}
+		if s.guarantee(100e6 / n); s.guaranteedBPS != before {
+			changes, before = changes+1, s.guaranteedBPS
+		}
+	}
+	if changes > guaranteeSteps+1 {
+		t.Errorf("500 containers more changed everybody's guarantee %d times", changes)
+	}
+}
+
+func TestLatency(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		linkBPS  uint64
+		min      string
+		latency  string
+		smallest time.Duration // 0: it can be kept
+	}{
+		{"plenty", 100e6, "10mbit", "20ms", 0},
+		{"the smallest at 10mbit, a frame's time", 100e6, "10mbit", "1212us", 0},
+		{"below", 100e6, "10mbit", "1ms", 1211201 * time.Nanosecond},
+		{"below two packets on the link", 100e6, "90mbit", "400us", 500001 * time.Nanosecond},
+		{"the slow link's frame", 1e6, "900kbit", "20ms", 24224001 * time.Nanosecond},
+	} {
+		b := newBench(t, tc.linkBPS)
+		c := b.start("c", "min="+tc.min, "latency="+tc.latency)
+		state, reason := c.state()
+		if tc.smallest == 0 {
+			if c.latency == 0 || c.class().Latency != c.latency || state != v1.StateOK {
+				t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
+			}
+			continue
+		}
+		var refusal *alloc.LatencyError
+		if !errors.As(c.refusedLatency, &refusal) || refusal.Min != tc.smallest {
+			t.Errorf("%s: refused with %v", tc.name, c.refusedLatency)
+		}
+		if c.latency != 0 || state != v1.StateRejected || !strings.Contains(reason, "latency") {
+			t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
+		}
+		// And a request is refused with the same words.
+		if err := c.admits(c.policy()); err == nil || err.Error() != c.refusedLatency.Error() {
+			t.Errorf("%s: a request is answered %v", tc.name, err)
+		}
+	}
+
+	// Without the minimum there is nothing to keep the bound with.
+	b := newBench(t, 100e6)
+	b.start("a", "min=90mbit")
+	c := b.start("c", "min=50mbit", "latency=20ms")
+	if state, reason := c.state(); c.latency != 0 || state != v1.StateRejected || !strings.Contains(reason, "without a minimum rate") {
+		t.Errorf("the minimum was refused: %s in force, %s, %q", c.latency, state, reason)
+	}
+}
+
+// fakeDelays has counted what it was given.
+type fakeDelays struct {
+	histogram classify.Histogram
+	err       error
+}
+
+func (d *fakeDelays) Close() error { return nil }
+
+func (d *fakeDelays) Read(_ uint16, dst *classify.Histogram) error {
+	*dst = d.histogram
+	return d.err
+}
+
+// Delays are shown while something is sent, and where they can be read.
+func TestDelayWindow(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c")
+	measured := &fakeDelays{}
+	if c.wake(epoch); c.delay.older != nil {
+		t.Error("measures where the kernel cannot")
+	}
+	b.delays = measured
+	c.wake(epoch)
+	if c.delay.older == nil || c.delay.newer == nil {
+		t.Fatal("does not measure")
+	}
+	older, newer := c.delay.older, c.delay.newer
+	c.delay.turn(c, epoch.Add(delayWindowLength))
+	if c.delay.older != newer || c.delay.newer != older {
+		t.Error("the window does not move")
+	}
+	c.delay.turn(c, epoch.Add(delayWindowLength+time.Millisecond))
+	if c.delay.older != newer {
+		t.Error("the window moves too early")
+	}
+	measured.err = errors.New("gone")
+	if c.delay.turn(c, epoch.Add(3*delayWindowLength)); c.delay.older != nil {
+		t.Error("measures what cannot be read")
+	}
+	if p50, p99 := c.delay.quantiles(c); p50 != 0 || p99 != 0 {
+		t.Errorf("shows %s and %s", p50, p99)
+	}
+}

@@ -1,0 +1,68 @@
+//go:build netns
+
+package netns
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestEncryptedOverlay: IPsec wraps the outer packets of an overlay network, as
+// Docker does with `--opt encrypted`, and they still count for their container.
+func TestEncryptedOverlay(t *testing.T) {
+	b := newBed(t)
+	const rateBPS = 20 * mbit
+	one := b.AddMode("one", testbed.ModeOverlay, labels("weight", "100"))
+	two := b.AddMode("two", testbed.ModeOverlay, labels("weight", "300"))
+	encrypt(t, b)
+	agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
+	b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: rateBPS})
+	b.Send(two, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: rateBPS})
+	// The neighbour's meter cannot look into the packets: the scheduler's own
+	// counters have to do.
+	b.Await("one part to three", 15*time.Second, func() (bool, string) {
+		containers := agent.Containers()
+		seen := fmt.Sprintf("one %d, two %d, host %d bit/s",
+			containers["one"].RateBPS, containers["two"].RateBPS, containers["host"].RateBPS)
+		near := func(name string, bps float64) bool {
+			return math.Abs(float64(containers[name].RateBPS)-bps) <= 0.02*bps
+		}
+		return near("one", rateBPS/4) && near("two", rateBPS/4*3), seen
+	})
+	if sent := b.Run("ip", "-s", "xfrm", "state"); !strings.Contains(sent, "esp") || strings.Contains(sent, "(bytes), 0(packets)") {
+		t.Errorf("nothing was encrypted:\n%s", sent)
+	}
+}
+
+// encrypt makes the host send its VXLAN packets to the neighbour by ESP, in
+// transport mode.
+func encrypt(t *testing.T, b *harness.Bed) {
+	t.Helper()
+	source := strings.Fields(b.Run("ip", "-4", "-o", "addr", "show", "dev", b.Host.UplinkName))[3]
+	source, _, _ = strings.Cut(source, "/")
+	target := b.Host.PeerAddr.String()
+	const key = "0x0102030405060708090a0b0c0d0e0f1011121314"
+	state := []string{
+		"ip", "xfrm", "state", "add", "src", source, "dst", target, "proto", "esp", "spi", "0x7e11",
+		"mode", "transport", "aead", "rfc4106(gcm(aes))", key, "128",
+	}
+	command := b.Host.Command(b.Context(), state[0], state[1:]...)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Skipf("this kernel has no ESP: %v: %s", err, out)
+	}
+	b.RunPeer(state...)
+	policy := func(direction string) []string {
+		return []string{
+			"ip", "xfrm", "policy", "add", "src", source, "dst", target, "proto", "udp", "dport", "4789", "dir", direction,
+			"tmpl", "src", source, "dst", target, "proto", "esp", "mode", "transport",
+		}
+	}
+	b.Run(policy("out")...)
+	b.RunPeer(policy("in")...)
+}

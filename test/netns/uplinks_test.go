@@ -1,0 +1,130 @@
+//go:build netns
+
+package netns
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// backup is a second uplink, of 20 Mbit/s, to the same neighbour.
+const backup = "backup"
+
+// Addresses of the second link; the range for benchmarks has no others so high.
+var backupPeer = netip.MustParseAddr("198.19.255.254")
+
+func addBackup(b *harness.Bed) {
+	b.Run("ip", "link", "add", backup, "type", "veth", "peer", "name", "backup-peer", "netns", b.Host.PeerNetNSPath())
+	b.Run("ip", "addr", "add", "198.19.255.253/30", "dev", backup)
+	b.Run("ip", "link", "set", backup, "up")
+	b.RunPeer("ip", "addr", "add", backupPeer.String()+"/30", "dev", "backup-peer")
+	b.RunPeer("ip", "link", "set", "backup-peer", "up")
+}
+
+func uplinks(list ...map[string]any) map[string]any { return map[string]any{"uplinks": list} }
+
+func uplinkAt(name, rate string) map[string]any {
+	return map[string]any{"interface": name, "rate": rate}
+}
+
+// TestSeveralUplinks: each is shared out by itself, by the same policies.
+func TestSeveralUplinks(t *testing.T) {
+	b := newBed(t)
+	addBackup(b)
+	one := b.Add("one", labels("weight", "100", "min", "30mbit"))
+	two := b.Add("two", labels("weight", "300"))
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true,
+		Settings: uplinks(uplinkAt("uplink", "100mbit"), uplinkAt(backup, "20mbit"))})
+
+	// The minimum fits the one link and not the other.
+	if got := agent.Container("one"); got.State != v1.StateRejected || !strings.Contains(got.Reason, backup+": minimum 30mbit cannot be guaranteed") {
+		t.Errorf("one: %+v", got)
+	}
+	if status := agent.Status(); status.Uplink != "uplink, backup" || status.RateBPS != 120*mbit || len(status.Uplinks) != 2 {
+		t.Errorf("status: %+v", status)
+	}
+
+	for _, c := range []*harness.Container{one, two} {
+		b.Send(c, harness.TCP)
+		b.SendTo(c, netip.AddrPortFrom(backupPeer, uint16(harness.BasePort+c.Slot)), harness.Load{Protocol: traffic.UDP, RateBPS: 40 * mbit})
+	}
+	want := map[string][]float64{"one": {30e6, 5e6}, "two": {70e6, 15e6}}
+	b.Await("the shares of both links", 10*time.Second, func() (bool, string) {
+		containers := agent.Containers()
+		seen := fmt.Sprintf("one %+v, two %+v", containers["one"].Shares, containers["two"].Shares)
+		for name, rates := range want {
+			for i, bps := range rates {
+				// What was sent in the last second, in large packets.
+				if got := float64(containers[name].Shares[i].RateBPS); math.Abs(got-bps) > 0.03*bps {
+					return false, seen
+				}
+			}
+		}
+		return true, ""
+	})
+
+	// One link goes and comes back; the other does not notice.
+	b.Run("ip", "link", "del", backup)
+	b.Await("the loss of one link", 2*time.Second, func() (bool, string) {
+		status := agent.Status()
+		return status.State == v1.StateDegraded && status.Uplinks[0].State == v1.StateOK &&
+			status.Uplinks[1].State == v1.StateDegraded, fmt.Sprintf("%+v", status)
+	})
+	addBackup(b)
+	b.Await("the link to be shared out again", 2*time.Second, func() (bool, string) {
+		status := agent.Status()
+		return status.State == v1.StateOK, fmt.Sprintf("%+v", status)
+	})
+	if tree := b.Run("tc", "class", "show", "dev", backup); !strings.Contains(tree, "htb 7e11:10 ") {
+		t.Errorf("classes of the link that came back:\n%s", tree)
+	}
+
+	// An agent that is told of one link only gives the other back.
+	agent.Kill()
+	agent = b.StartAgent(harness.AgentOptions{})
+	if left := b.Run("tc", "qdisc", "show", "dev", backup); strings.Contains(left, "7e1") {
+		t.Errorf("queueing of the link that is not shared out any more: %s", left)
+	}
+	b.MustWeir("down")
+	agent.Ended()
+	checkNothingLeft(t, b)
+}
+
+// TestMissingUplink: one of several may be missing when the agent starts, the
+// only one may not.
+func TestMissingUplink(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true,
+		Settings: uplinks(uplinkAt("uplink", "100mbit"), uplinkAt(backup, "20mbit"))})
+	if status := agent.Status(); status.Uplinks[0].State != v1.StateOK ||
+		!strings.Contains(status.Uplinks[1].Reason, `no network device "backup"`) {
+		t.Errorf("status: %+v", status)
+	}
+	addBackup(b)
+	b.Await("the link to be shared out", 2*time.Second, func() (bool, string) {
+		status := agent.Status()
+		return status.State == v1.StateOK, fmt.Sprintf("%+v", status)
+	})
+	agent.Kill()
+
+	refused := b.RefusedAgent(harness.AgentOptions{UplinksInConfig: true,
+		Settings: uplinks(uplinkAt("nowhere", "100mbit"))})
+	if !strings.Contains(refused.Stderr, `there is no network device "nowhere"`) {
+		t.Errorf("refused with %q", refused.Stderr)
+	}
+	b.MustWeir("down", "--state-dir", b.StateDir())
+	checkNothingLeft(t, b)
+	if left, err := filepath.Glob(b.StateDir() + "/*"); err != nil || len(left) > 0 {
+		t.Errorf("state left: %v (%v)", left, err)
+	}
+}
