@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-selfcheck fmt test test-unit \
-	test-netns test-docker cover fuzz demo bench clean install
+	test-netns test-docker test-vm cover fuzz demo bench clean install
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +65,7 @@ fmt: bin/golangci-lint ## format the Go code
 	$(LINT) fmt ./...
 
 test: ## install what is missing, then run every test and check
-	@scripts/install-deps.sh build bpf test lint
+	@scripts/install-deps.sh build bpf test lint vm
 	@scripts/test.sh
 
 test-unit: ## tests that need no root
@@ -76,6 +76,10 @@ test-netns: ## tests in network namespaces (root)
 
 test-docker: ## tests with a container engine of their own (root)
 	@scripts/test.sh docker
+
+test-vm: ## tests on other kernels, in virtual machines
+	@scripts/install-deps.sh build vm
+	@scripts/test.sh vm
 
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh

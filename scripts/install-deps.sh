@@ -9,15 +9,17 @@
 #   test    what the tests drive: iproute2, a container engine, ...
 #   lint    shellcheck (golangci-lint is built from its Go module)
 #   demo    what `weir demo` drives
+#   vm      QEMU and what goes into its virtual machines; where there is no QEMU
+#           new enough, says so and goes on: the suite vm is skipped then
 #
 # For Debian 12 or newer and Ubuntu 22.04 or newer, as root or through sudo.
 # Each thing is looked for first, by what it must do and not by package: with
 # everything there, nothing is run, read from the network or written. Programs
 # are held to minimum versions; Go modules and Go tools are pinned by go.sum.
 #
-# On Debian 12 the distribution's Go cannot read today's go.mod files, so Go
-# comes from Debian's own backports, whose source is added next to the
-# machine's existing one, on the same mirror.
+# On Debian 12 the distribution's Go cannot read today's go.mod files and its
+# QEMU (7.2) crashes kernel 6.12, so both come from Debian's own backports, whose
+# source is added next to the machine's existing one, on the same mirror.
 #
 # Docker is for tests that start an engine of their own. Where it is missing
 # it is installed without its service being started or enabled; where any
@@ -92,6 +94,15 @@ need demo iptables 'for NAT in the demo network' has iptables
 need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl
 need demo util-linux 'to start programs in namespaces (nsenter)' has nsenter
 
+need vm qemu-system-x86 'to boot kernels (amd64)' has_version 10.0 qemu-system-x86_64 --version
+need vm qemu-system-arm 'to boot kernels (arm64)' has_version 10.0 qemu-system-aarch64 --version
+need vm busybox-static 'for the virtual machines' has /bin/busybox
+need vm iproute2 'for the virtual machines (ip, tc)' has_version 5.10 tc -V
+need vm iptables 'for the virtual machines' has iptables
+need vm procps 'for the virtual machines (sysctl)' has sysctl
+need vm util-linux 'for the virtual machines (nsenter, unshare)' has nsenter
+need vm xz-utils 'to unpack kernel modules' has xz
+
 # --- how it gets there --------------------------------------------------------
 
 apt_is_fresh=false
@@ -125,10 +136,10 @@ candidate() {
 
 os_release() { (. /etc/os-release && eval "printf '%s' \"\${$1:-}\""); }
 
-# add_backports RELEASE: on the mirror this machine already uses. apt itself
+# add_backports RELEASE WHY: on the mirror this machine already uses. apt itself
 # says which that is, whatever the format of its source lists.
 add_backports() {
-	local release=$1 configured mirror keyring file=/etc/apt/sources.list.d/weir-backports.list
+	local release=$1 why=$2 configured mirror keyring file=/etc/apt/sources.list.d/weir-backports.list
 	# shellcheck disable=SC2016 # apt expands these
 	configured=$(apt-get indextargets --format '$(CODENAME) $(RELEASE)')
 	if grep -qw -- "$release" <<<"$configured"; then return; fi
@@ -139,13 +150,13 @@ add_backports() {
 	[ -n "$mirror" ] || die "cannot tell this machine's Debian mirror; add $release to its apt sources"
 	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 	[ -e "$keyring" ] || keyring=
-	say "adding the apt source $release in $file: ${release%-backports}'s Go is too old"
-	printf '# for the Go that builds Weir\ndeb %s%s %s main\n' \
+	say "adding the apt source $release in $file: $why"
+	printf '# for building and testing Weir\ndeb %s%s %s main\n' \
 		"${keyring:+[signed-by=$keyring] }" "$mirror" "$release" |
 		as_root tee "$file" >/dev/null
 	if ! apt_update; then
 		as_root rm -f "$file"
-		die "the mirror $mirror has no $release: install Go 1.21 or newer by hand"
+		die "the mirror $mirror has no $release: $why; install a newer one by hand"
 	fi
 }
 
@@ -166,7 +177,7 @@ install_go() {
 		return
 	fi
 	[ "$(os_release ID)" = debian ] || die "no package of Go 1.21 or newer: install Go by hand"
-	add_backports "$(os_release VERSION_CODENAME)-backports"
+	add_backports "$(os_release VERSION_CODENAME)-backports" "this release's Go is too old"
 	version=$(candidate golang-go "$(os_release VERSION_CODENAME)-backports")
 	say "installing golang-go $version from backports: to build Weir"
 	apt_install -t "$(os_release VERSION_CODENAME)-backports" golang-go
@@ -205,14 +216,36 @@ install_docker() {
 	fi
 }
 
+# install_qemu PACKAGE...: does what it can; tests say what they lack.
+install_qemu() {
+	local release version
+	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
+	version=$(candidate "$1")
+	if [ -n "$version" ] && at_least "${version%%[~+]*}" 10.0; then
+		say "installing $* $version: to boot kernels"
+		apt_install "$@"
+		return
+	fi
+	release=$(os_release VERSION_CODENAME)-backports
+	if [ "$(os_release ID)" = debian ] && (add_backports "$release" "this release's QEMU is too old"); then
+		version=$(candidate "$1" "$release")
+	fi
+	if [ -z "$version" ] || ! at_least "${version%%[~+]*}" 10.0; then
+		say "no package of QEMU 10.0 or newer: the suite vm will be skipped"
+		return
+	fi
+	say "installing $* $version from backports: to boot kernels"
+	apt_install -t "$release" "$@"
+}
+
 # --- compare, install, compare again ------------------------------------------
 
 groups=("$@")
-[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo)
+[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo vm)
 for group in "${groups[@]}"; do
 	case $group in
-	build | bpf | test | lint | demo) ;;
-	*) die "unknown group $group (build, bpf, test, lint, demo)" ;;
+	build | bpf | test | lint | demo | vm) ;;
+	*) die "unknown group $group (build, bpf, test, lint, demo, vm)" ;;
 	esac
 done
 
@@ -236,7 +269,7 @@ if ! has apt-get; then
 	die "no apt-get on this machine: install these by hand"
 fi
 
-plain=()
+plain=() qemu=()
 while IFS=$'\t' read -r package why; do
 	case $package in
 	golang-go | docker.io)
@@ -244,6 +277,7 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
+	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
 		plain+=("$package")
@@ -254,8 +288,9 @@ done <<<"$lacking"
 [ ${#plain[@]} -eq 0 ] || apt_install "${plain[@]}"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
+[ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r
-lacking=$(missing)
+lacking=$(missing | sed '/^qemu-/d') # install_qemu has said what it could not do
 [ -z "$lacking" ] || die "still missing or too old after installation: $(cut -f1 <<<"$lacking" | tr '\n' ' ')"
 say "done"

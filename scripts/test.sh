@@ -7,6 +7,7 @@
 #   cover       the pure packages' coverage
 #   netns       tests tagged netns: root, networks of namespaces
 #   docker      tests tagged docker: root, a container engine of their own
+#   vm          netns tests on other kernels, in virtual machines
 #   generated   generated files are what their sources generate
 #   lint        golangci-lint with the architecture rules, shellcheck, and a
 #               check that the rules still catch what they are there for
@@ -30,10 +31,10 @@ if [ -z "${WEIR_WITH_GO:-}" ]; then
 fi
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(unit cover netns docker generated lint)
+[ ${#suites[@]} -gt 0 ] || suites=(unit cover netns docker vm generated lint)
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | cover | netns | docker | generated | lint) ;;
+	unit | cover | netns | docker | vm | generated | lint) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -41,6 +42,7 @@ done
 export CGO_ENABLED=0
 export WEIR_BIN=$root/bin/weir
 timeout=${WEIR_TEST_TIMEOUT:-8m}
+vm_timeout=${WEIR_TEST_TIMEOUT:-25m} # the first run fetches kernels
 records=$(mktemp -d)
 summary=$root/bin/testsummary
 
@@ -156,6 +158,15 @@ root_suite() {
 	exec 9>&-
 }
 
+# vm_suite: virtual machines need no root, and nothing of this machine but time.
+vm_suite() {
+	say "vm: tests on other kernels"
+	: >"$records/kernels"
+	WEIR_VM_RECORD=$records/kernels recorded vm \
+		go test -json -timeout "$vm_timeout" -tags vm -count=1 -run '^TestMachines$' ./test/vm
+	cat "$records/kernels"
+}
+
 unit_suite() {
 	say "unit: tests that need no root"
 	if command -v gcc >/dev/null; then
@@ -185,6 +196,7 @@ for suite in "${suites[@]}"; do
 		check cover "coverage is too low" scripts/cover.sh
 		;;
 	netns | docker) root_suite "$suite" ;;
+	vm) vm_suite ;;
 	generated)
 		say "generated: files are what their sources generate"
 		check generated "generated files differ from their sources" scripts/check-generated.sh

@@ -46,6 +46,7 @@ const (
 // HostOptions says what kind of host to make. The zero value is useful.
 type HostOptions struct {
 	Attachment Attachment
+	Link       LinkKind
 }
 
 // Host is a machine made of network namespaces: a container host, its
@@ -146,9 +147,7 @@ func (h *Host) build(ctx context.Context) error {
 		return err
 	}
 	host, peer, plan := h.hostNS(), h.peerNS(), h.addresses
-	err := runTool(ctx, "ip", "-n", host, "link", "add", uplinkName, "type", "veth",
-		"peer", "name", neighbourName, "netns", peer)
-	if err != nil {
+	if err := h.buildLink(ctx); err != nil {
 		return err
 	}
 	if err := h.buildBridge(ctx); err != nil {

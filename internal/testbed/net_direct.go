@@ -3,7 +3,6 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"strings"
 )
 
 // directTypes are the link types of devices that sit directly on the uplink,
@@ -23,9 +22,7 @@ func (h *Host) attachDirect(ctx context.Context, c *NetContainer, first bool) er
 		uplinkName, c.device, c.namespace(), directTypes[c.mode]))
 	if err != nil {
 		ipvlan := c.mode == ModeIPvlanL2 || c.mode == ModeIPvlanL3
-		// The kernel's answer to a link type that no driver knows, and what
-		// iproute2 makes of it.
-		if ipvlan && (strings.Contains(err.Error(), "Unknown device type") || strings.Contains(err.Error(), "not supported")) {
+		if ipvlan && lacksDriver(err) {
 			return ErrNoIPvlan
 		}
 		return err

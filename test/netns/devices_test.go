@@ -1,0 +1,65 @@
+//go:build netns
+
+package netns
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestDevices: weights hold, and a minimum does, at uplinks that are not
+// network cards but are made of others.
+func TestDevices(t *testing.T) {
+	for name, link := range map[string]testbed.LinkKind{"VLAN": testbed.LinkVLAN, "bond": testbed.LinkBond} {
+		t.Run(name, func(t *testing.T) {
+			b := harness.NewBed(t, testbed.HostOptions{Link: link})
+			// Enough connections for a bond to have some on either link.
+			tcp8 := harness.Load{Protocol: traffic.TCP, Connections: 8}
+			const rateBPS = 20 * mbit
+			competitors := []competitor{
+				{labels("weight", "100"), tcp8},
+				{labels("weight", "300"), tcp8},
+				{labels("min", "8mbit"), tcp8},
+			}
+			agent, _ := compete(t, b, harness.AgentOptions{Rate: "20mbit"}, competitors...)
+			b.CheckShares(rateBPS, claims(rateBPS, competitors...))
+			if c := agent.Container("one"); c.State != "ok" || c.Mode != "bridge" {
+				t.Errorf("got %+v", c)
+			}
+			if link == testbed.LinkBond {
+				checkBothCarry(t, b)
+			}
+			b.MustWeir("down")
+			agent.Ended()
+			checkNothingLeft(t, b)
+		})
+	}
+}
+
+// checkBothCarry: a bond that sends through one of its links only would prove
+// no more than that link does.
+func checkBothCarry(t *testing.T, b *harness.Bed) {
+	t.Helper()
+	var links []struct {
+		Name  string `json:"ifname"`
+		Stats struct {
+			Sent struct{ Bytes uint64 } `json:"tx"`
+		} `json:"stats64"`
+	}
+	out := b.Run("ip", "-s", "-json", "link", "show", "master", b.Host.UplinkName)
+	if err := json.Unmarshal([]byte(out), &links); err != nil {
+		t.Fatal(err)
+	}
+	if len(links) != 2 {
+		t.Errorf("the bond has %d links: %s", len(links), out)
+	}
+	for _, l := range links {
+		if l.Stats.Sent.Bytes < mbit/8 {
+			t.Errorf("%s carried %d bytes only", l.Name, l.Stats.Sent.Bytes)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Boot is a machine about to be started.
+type Boot struct {
+	Arch                string
+	ImagePath, DiskPath string
+	Timeout             time.Duration
+}
+
+// bootOptions keep the console for the tests, end a machine whose kernel has
+// failed, and spare it what is expensive to emulate and protects nobody here.
+const bootOptions = "quiet loglevel=1 panic=-1 oops=panic random.trust_cpu=on mitigations=off init_on_alloc=0"
+
+// memoryMegabytes holds the disk twice while it is unpacked.
+const memoryMegabytes = 1024
+
+// qemu is the emulator of an architecture, what it is told about the machine,
+// and the console's name in there.
+func qemu(arch string) (program string, args []string, console string) {
+	if arch == "arm64" {
+		return "qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"
+	}
+	return "qemu-system-x86_64", []string{"-machine", "pc", "-cpu", "max"}, "ttyS0"
+}
+
+// Run boots a machine and returns what it printed until it switched itself
+// off. It never outlives this process.
+func (b Boot) Run(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
+	defer cancel()
+	program, args, console := qemu(b.Arch)
+	args = append(args,
+		"-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1",
+		"-m", fmt.Sprint(memoryMegabytes),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
+		"-kernel", b.ImagePath, "-initrd", b.DiskPath,
+		"-append", "console="+console+" quiet loglevel=1 panic=-1 oops=panic random.trust_cpu=on")
+	cmd := exec.CommandContext(ctx, program, args...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	// The signal comes when the thread that started it ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("still running after %v", b.Timeout)
+	}
+	if err != nil {
+		return output.Bytes(), fmt.Errorf("run %s: %w", program, err)
+	}
+	return output.Bytes(), nil
+}

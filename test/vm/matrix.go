@@ -1,0 +1,104 @@
+package vm
+
+import (
+	"path"
+	"time"
+)
+
+// machineTimeout ends a machine that hangs. It is this machine's time.
+const machineTimeout = 10 * time.Minute
+
+// Cgroups is how the control groups are mounted.
+type Cgroups string
+
+const (
+	// Unified: version 2 only.
+	Unified Cgroups = "unified"
+	// Hybrid: controllers of version 1, and version 2 beside them, as was
+	// systemd's default for long.
+	Hybrid Cgroups = "hybrid"
+)
+
+// Machine is one kernel and what is run on it.
+type Machine struct {
+	// Series is the kernel's, such as 6.12: the newest that is to be had.
+	Series string
+	// Arch is the architecture, as Debian and Go name it.
+	Arch    string
+	Cgroups Cgroups
+	Suites  []Suite
+}
+
+// Name tells machines apart in reports.
+func (m Machine) Name() string {
+	if m.Arch != "amd64" {
+		return m.Series + "-" + m.Arch
+	}
+	return m.Series
+}
+
+// Suite is some of a package's tests tagged netns.
+type Suite struct {
+	Package string
+	// Run and Skip select tests, as the flags of go test. Neither has blanks.
+	Run, Skip string
+}
+
+func (s Suite) name() string { return path.Base(s.Package) }
+
+// suitesOf are the suites of all machines of an architecture.
+func suitesOf(arch string) []Suite {
+	var suites []Suite
+	for _, m := range Machines {
+		if m.Arch == arch {
+			suites = append(suites, m.Suites...)
+		}
+	}
+	return suites
+}
+
+// releases is where kernels are looked for.
+var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "sid"}
+
+// Machines are all machines.
+var Machines = []Machine{
+	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything},
+	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: everything},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: everything},
+	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything},
+	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
+}
+
+// programs: every BPF program is accepted by the kernel's verifier.
+var programs = []Suite{
+	{Package: "./internal/classify", Run: "TestProgramsLoad"},
+	{Package: "./internal/meter", Run: "TestProgramsLoad"},
+}
+
+// everything is what depends on the kernel: programs, counting, telling
+// containers apart in every mode, shares, what is put back. What a machine is
+// asked for costs this machine's time: a hundred megabits through one for a
+// second take two seconds of a processor. So of the shares that is few, and
+// what tests Weir's commands, files and restarts only is left to the suite
+// netns.
+var everything = []Suite{
+	{Package: "./internal/classify", Run: "."},
+	{Package: "./internal/meter", Run: "."},
+	{
+		Package: "./test/netns",
+		Run: "TestKernelStateGolden|TestDevices|TestModes|TestMixedModes|TestNestedCgroup|TestWithoutCgroups" +
+			"|TestShares/(weights$|minimum|10_Mbit|priority)|TestAttachments/(NAT_over_IPv6|bridged$)" +
+			"|TestForeign|TestDown$|TestUplinkComesAndGoes|TestMended" +
+			"|TestContainerComesAndGoes|TestVethReplaced|TestInterfaceAdded|TestControl",
+	},
+}
+
+// modules are what the tests' networks and Weir need, besides what these
+// depend on; a kernel may have some built in. Nothing loads modules on demand
+// in a machine.
+var modules = []string{
+	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
+	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "ifb",
+	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
+	"xt_conntrack", "esp4", "esp6", "xfrm_user",
+}

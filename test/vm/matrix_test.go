@@ -1,0 +1,226 @@
+//go:build vm
+
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// recordVariable names a file to which the kernels that ran are added, and
+// consolesVariable names a directory for what the machines printed.
+const (
+	recordVariable   = "WEIR_VM_RECORD"
+	consolesVariable = "WEIR_VM_CONSOLES"
+)
+
+// TestMachines runs the tests in every machine, as many at a time as there
+// are processors, and reports them as its own, by the kernel's name.
+func TestMachines(t *testing.T) {
+	if err := os.Chdir("../.."); err != nil { // to the module's root
+		t.Fatal(err)
+	}
+	packages, unlock := openCache(t)
+	disks := map[string]*Disk{}
+	for _, m := range Machines {
+		t.Run(m.Name(), func(t *testing.T) {
+			// One after the other: what is fetched and compiled. A machine that
+			// cannot be had here is skipped.
+			p, err := preparation{packages, disks}.prepare(t.Context(), t.TempDir(), m)
+			if errors.Is(err, errUnavailable) {
+				t.Skip(strings.Join(strings.Fields(err.Error()), " "))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Parallel()
+			p.run(t)
+		})
+	}
+	unlock()
+}
+
+// openCache opens the packages that are kept. Only one run at a time fetches.
+func openCache(t *testing.T) (*Packages, func()) {
+	t.Helper()
+	base, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(base, "weir-vm")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	packages, err := OpenPackages(t.Context(), dir)
+	if errors.Is(err, errUnavailable) {
+		t.Skip(strings.Join(strings.Fields(err.Error()), " "))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages, func() { lock.Close() }
+}
+
+// preparation is what preparing a machine may use.
+type preparation struct {
+	packages *Packages
+	// disks are the common ones, by architecture.
+	disks map[string]*Disk
+}
+
+// prepared is a machine ready to be started.
+type prepared struct {
+	Machine
+	boot     Boot
+	kernel   Kernel
+	emulator string
+}
+
+func (p preparation) prepare(ctx context.Context, dir string, m Machine) (prepared, error) {
+	ready := prepared{Machine: m, boot: Boot{
+		Arch: m.Arch, Timeout: machineTimeout,
+		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
+	}}
+	var err error
+	if ready.emulator, err = emulatorVersion(ctx, m.Arch); err != nil {
+		return ready, err
+	}
+	if ready.kernel, err = p.packages.FetchKernel(ctx, m.Series, m.Arch); err != nil {
+		return ready, err
+	}
+	common := p.disks[m.Arch]
+	if common == nil {
+		if common, err = commonDisk(ctx, p.packages, m.Arch, suitesOf(m.Arch)); err != nil {
+			return ready, err
+		}
+		p.disks[m.Arch] = common
+	}
+	unpacked, err := ready.kernel.Unpack(ctx)
+	if err != nil {
+		return ready, err
+	}
+	loaded, err := unpacked.ModulesInOrder(ctx, modules)
+	if err != nil {
+		return ready, err
+	}
+	if err := os.WriteFile(ready.boot.ImagePath, unpacked.Image, 0o644); err != nil {
+		return ready, err
+	}
+	return ready, writeDisks(ready.boot.DiskPath, common, machineDisk(m, loaded))
+}
+
+// writeDisks writes disks one behind the other, as the kernel reads them.
+func writeDisks(path string, disks ...*Disk) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for _, d := range disks {
+		if _, err := d.WriteTo(file); err != nil {
+			return errors.Join(err, file.Close())
+		}
+	}
+	return file.Close()
+}
+
+// run runs the tests in the machine, and reports them.
+func (p prepared) run(t *testing.T) {
+	began := time.Now()
+	output, failed := p.boot.Run(t.Context())
+	took := time.Since(began).Round(time.Second)
+	if dir := os.Getenv(consolesVariable); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, p.Name()), output, 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	console, err := ParseConsole(t.Context(), string(output))
+	if err != nil {
+		t.Error(err)
+	}
+	report(t, console)
+	if failed != nil || len(console.Problems) > 0 {
+		t.Errorf("%v; the machine's last lines were:\n%s", failed, lastLines(string(output), 40))
+	}
+	record(t, fmt.Sprintf("%s: Linux %s (package %s), cgroups %s, QEMU %s, %d results in %v",
+		p.Name(), console.Release, p.kernel.Version, p.Cgroups, p.emulator, len(console.leaves()), took))
+}
+
+// report makes each result a test of its own, but for those whose subtests say
+// as much.
+func report(t *testing.T, c Console) {
+	for _, r := range c.leaves() {
+		t.Run(r.Suite+"/"+r.Test, func(t *testing.T) {
+			switch r.Action {
+			case "fail":
+				t.Errorf("after %.1f s:\n%s", r.Seconds, r.Output)
+			case "skip":
+				t.Skip(r.skipReason())
+			}
+		})
+	}
+	for _, problem := range c.Problems {
+		t.Error(problem)
+	}
+}
+
+func record(t *testing.T, line string) {
+	t.Log(line)
+	path := os.Getenv(recordVariable)
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = fmt.Fprintln(f, line)
+		f.Close()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// minimumMajor is QEMU's. Its release 7.2 crashes kernel 6.12.
+const minimumMajor = 10
+
+var version = regexp.MustCompile(`version (([0-9]+)\.[0-9.]+)`)
+
+func emulatorVersion(ctx context.Context, arch string) (string, error) {
+	program, _, _ := qemu(arch)
+	if _, err := exec.LookPath(program); err != nil {
+		return "", fmt.Errorf("%w: %s is not installed: make deps", errUnavailable, program)
+	}
+	out, err := run(exec.CommandContext(ctx, program, "--version"))
+	if err != nil {
+		return "", err
+	}
+	m := version.FindStringSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("%s says no version but %q", program, out)
+	}
+	var major int
+	if _, err := fmt.Sscan(m[2], &major); err != nil || major < minimumMajor {
+		return "", fmt.Errorf("%w: %s is %s and has to be %d or newer: make deps", errUnavailable, program, m[1], minimumMajor)
+	}
+	return m[1], nil
+}
