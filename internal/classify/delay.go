@@ -30,7 +30,6 @@ type Delays struct {
 	program *ebpf.Program
 	tracing link.Link // nil while paused
 	delays  *ebpf.Map
-	memory  *ebpf.Memory
 	buffer  [delaysBytes]byte
 }
 
@@ -83,9 +82,6 @@ func openDelays(ifindex uint32, htbMajor uint16) (*Delays, error) {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
 	d := &Delays{program: objects.Program, delays: objects.Delays}
-	if d.memory, err = d.delays.Memory(); err != nil {
-		return nil, errors.Join(fmt.Errorf("map the histograms: %w", err), d.Close())
-	}
 	if err := d.Resume(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -119,13 +115,9 @@ func (d *Delays) Resume() error {
 	return nil
 }
 
-// Read fills dst with the delays of a number's packets since OpenDelays. No
-// system call is made.
+// Read fills dst with the delays of a number's packets since OpenDelays.
 func (d *Delays) Read(number uint16, dst *Histogram) error {
-	if int(number) >= numbers {
-		return fmt.Errorf("there is no number %d", number)
-	}
-	if _, err := d.memory.ReadAt(d.buffer[:], int64(number)*int64(delaysBytes)); err != nil {
+	if err := d.delays.Lookup(uint32(number), d.buffer[:]); err != nil {
 		return fmt.Errorf("read the delays of number %d: %w", number, err)
 	}
 	for i := range dst.packets {
