@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -17,8 +18,14 @@ import (
 // the process that attached them, and go when the device goes. Nothing is
 // pinned, so nothing can be left over. A program is found again by its name.
 //
-// Kernels from 6.6 have tcx (commit e420bed02507); on older ones the programs
-// are filters of the clsact qdisc.
+// There are two ways to attach. tcx (kernels from 6.6, commit e420bed02507) is
+// for programs alone; filters of the clsact qdisc are on every kernel, and can
+// be taken away by whoever may configure the device. Packets that leave are
+// looked at by tcx where the kernel has it. Packets that come in are looked at
+// by filters where it has those: there is such a hook for every container, and
+// to attach by tcx waits for a grace period of RCU (about 10 ms) while nobody
+// else may configure any device (RTNL; include/net/tcx.h,
+// tcx_entry_sync).
 type Hook struct {
 	// NetNSPath is the namespace of the device; empty for the current one.
 	// Programs are attached from inside: the kernel takes a device's index
@@ -79,23 +86,25 @@ func (h Hook) find(name string) (*ebpf.Program, error) {
 	return nil, nil
 }
 
+// programIDs lists the programs that are attached, either way.
 func (h Hook) programIDs() ([]ebpf.ProgramID, error) {
+	var ids []ebpf.ProgramID
 	result, err := link.QueryPrograms(link.QueryOptions{Target: h.Ifindex, Attach: h.tcx()})
-	if err == nil {
-		ids := make([]ebpf.ProgramID, len(result.Programs))
-		for i, p := range result.Programs {
-			ids[i] = p.ID
+	switch {
+	case err == nil:
+		for _, p := range result.Programs {
+			ids = append(ids, p.ID)
 		}
-		return ids, nil
-	}
-	if !lacksTCX(err) {
+		if h.Egress {
+			return ids, nil
+		}
+	case !lacksTCX(err):
 		return nil, fmt.Errorf("list programs of device %d: %w", h.Ifindex, err)
 	}
 	filters, err := h.filters()
 	if err != nil {
 		return nil, err
 	}
-	var ids []ebpf.ProgramID
 	for _, f := range filters {
 		ids = append(ids, ebpf.ProgramID(f.Id))
 	}
@@ -138,6 +147,11 @@ func (h Hook) Attach(program, old *ebpf.Program) error {
 }
 
 func (h Hook) attach(program, old *ebpf.Program) error {
+	if !h.Egress {
+		if err := h.attachFilter(program); !lacksFilters(err) {
+			return err
+		}
+	}
 	var anchor link.Anchor = link.Head()
 	if old != nil {
 		anchor = link.ReplaceProgram(old)
@@ -152,6 +166,12 @@ func (h Hook) attach(program, old *ebpf.Program) error {
 		return fmt.Errorf("attach to device %d: %w", h.Ifindex, err)
 	}
 	return h.attachFilter(program)
+}
+
+// lacksFilters says whether err is what a kernel without BPF filters answers
+// (CONFIG_NET_CLS_BPF, CONFIG_NET_SCH_INGRESS).
+func lacksFilters(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 func (h Hook) attachFilter(program *ebpf.Program) error {
@@ -202,16 +222,30 @@ func (h Hook) detach(name string) error {
 		return err
 	}
 	defer program.Close()
+	filters, err := h.filters()
+	if err != nil {
+		return err
+	}
+	if isFilter(program, filters) {
+		return h.detachFilter(name)
+	}
 	err = link.RawDetachProgram(link.RawDetachProgramOptions{
 		Target: h.Ifindex, Program: program, Attach: h.tcx(),
 	})
-	if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if !lacksTCX(err) {
+	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("detach from device %d: %w", h.Ifindex, err)
 	}
-	return h.detachFilter(name)
+	return nil
+}
+
+// isFilter says whether a program is attached as one of the filters.
+func isFilter(program *ebpf.Program, filters []*netlink.BpfFilter) bool {
+	info, err := program.Info()
+	if err != nil {
+		return false
+	}
+	id, _ := info.ID()
+	return slices.ContainsFunc(filters, func(f *netlink.BpfFilter) bool { return ebpf.ProgramID(f.Id) == id })
 }
 
 func (h Hook) detachFilter(name string) error {
