@@ -6,8 +6,8 @@
 #   scripts/leakcheck.sh compare BEFORE ID
 #
 # A snapshot lists, one per line: named network namespaces, network interfaces
-# and queueing disciplines of this namespace, pinned BPF objects, mounts, and
-# the packet filter's own chains and policies. compare takes a second snapshot
+# and queueing disciplines of this namespace, pinned BPF objects, cgroups that
+# tests made, mounts, and the packet filter's own chains and policies. compare takes a second snapshot
 # and fails when it has lines the first had not, or when a queueing discipline
 # of an interface that is still there is gone. Processes are told by the
 # variable WEIR_TEST_RUN in their environment, which everything a test starts
@@ -47,6 +47,7 @@ snapshot() {
 	fi
 	try find /run/netns -mindepth 1 -maxdepth 1 -printf 'netns %f\n'
 	try find /sys/fs/bpf -mindepth 1 -printf 'pin %p\n'
+	try find /sys/fs/cgroup -maxdepth 2 -type d -name 'weir-test-*' -printf 'cgroup %p\n'
 	try ip -o link show |
 		awk -F': ' -v skip="$skip_link" '{ sub(/@.*/, "", $2); if ($2 !~ skip) print "link", $2 }'
 	try tc qdisc show |

@@ -259,16 +259,16 @@ func (c *churn) run(t *testing.T, duration time.Duration) {
 	var wait sync.WaitGroup
 	first, each := c.size.steady, c.size.churning/churners
 	for i := range churners {
-		wait.Go(func() { c.comeAndGo(t, ctx, upTo(first+i*each, first+(i+1)*each)) })
+		wait.Go(func() { c.comeAndGo(ctx, t, upTo(first+i*each, first+(i+1)*each)) })
 	}
-	wait.Go(func() { c.changePolicies(t, ctx) })
+	wait.Go(func() { c.changePolicies(ctx, t) })
 	wait.Wait()
 	c.elapsed += time.Since(began)
 }
 
 // comeAndGo lets one of some containers end, and another one start, again and
 // again. Half of them run, the same in the end as in the beginning.
-func (c *churn) comeAndGo(t *testing.T, ctx context.Context, numbers []int) {
+func (c *churn) comeAndGo(ctx context.Context, t *testing.T, numbers []int) {
 	ticker := time.NewTicker(churners * time.Second / time.Duration(c.size.perSecond))
 	defer ticker.Stop()
 	half := len(numbers) / 2
@@ -317,7 +317,7 @@ func (c *churn) measure(t *testing.T, number int) {
 }
 
 // changePolicies changes those of containers that stay: others may be gone.
-func (c *churn) changePolicies(t *testing.T, ctx context.Context) {
+func (c *churn) changePolicies(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		c.changePolicy(t, rand.IntN(c.size.steady))
 		c.changes++
