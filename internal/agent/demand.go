@@ -137,6 +137,15 @@ func (m *demandMeter) decide(now time.Time) bool {
 	return true
 }
 
+// steadyBPS is the demand without the headroom: what it leaves is others' to
+// have, and they count on it.
+func (m *demandMeter) steadyBPS() uint64 {
+	if m.demandBPS == alloc.Unlimited {
+		return alloc.Unlimited
+	}
+	return m.demandBPS * 100 / (100 + headroomPercent)
+}
+
 // settled says whether the estimate has stood for a while, and no glance
 // contradicted it.
 func (m *demandMeter) settled(now time.Time) bool { return now.Sub(m.changedAt) > settledAfter }

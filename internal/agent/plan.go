@@ -164,17 +164,21 @@ func (u *uplink) allocate(exact bool) bool {
 	capacity := u.rateBPS
 	if !u.hostCompetes() {
 		participants = u.controlled
-		capacity -= min(capacity, u.host.demand.demandBPS)
+		capacity -= min(capacity, u.host.demand.steadyBPS())
 		u.host.allocatedBPS = max(u.host.guaranteedBPS, u.host.demand.demandBPS)
 	}
 	u.competing = u.competing[:0]
 	for _, s := range participants {
-		u.competing = append(u.competing, s.competitor(s.demand.demandBPS))
+		u.competing = append(u.competing, s.competitor(s.demand.steadyBPS()))
 	}
 	entitled := u.allocator.Entitle(nil, capacity, u.competing)
 	allocated := u.allocator.Allocate(nil, capacity, u.competing, entitled)
 	changed := exact
 	for i, s := range participants {
+		if allocated[i] >= u.competing[i].DemandBPS {
+			// It has all it wants, and may send a little more.
+			allocated[i] = s.demand.demandBPS
+		}
 		difference := max(allocated[i], s.allocatedBPS) - min(allocated[i], s.allocatedBPS)
 		if difference > s.allocatedBPS/significantDivisor {
 			changed = true
