@@ -29,10 +29,12 @@ const volatile __u32 uplink_netns = 0;
 /* The major of the scheduler's classes. */
 const volatile __u32 htb_major = 0;
 
-/* Mapped into the agent's memory. Written here only. */
+/*
+ * Written here only. Not mapped into the agent's memory: it would count as the
+ * agent's as a whole (6 MB), and there are few to read.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, WEIR_NUMBERS);
 	__type(key, __u32);
 	__type(value, struct weir_delays);

@@ -27,7 +27,7 @@ enum weir_number {
 };
 
 /*
- * The tag in queue_mapping. It lies above every receive queue a network card
+ * The tag in queue_mapping and tc_index. It lies above every receive queue a network card
  * has: forwarded traffic carries its receive queue + 1 in the same field.
  * 0xffff is not a tag, the kernel keeps it as "no queue"
  * (include/linux/netdevice.h).

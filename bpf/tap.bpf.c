@@ -13,6 +13,10 @@
  *  - Bridge: the host end of the container's veth (ingress), and
  *    queue_mapping, which crosses bridging, routing and NAT untouched. mark
  *    would do as well but belongs to others (kube-proxy, Calico, Tailscale).
+ *    Where the host takes a packet apart, for an uplink of a smaller MTU or
+ *    because NAT had put its fragments together, the fragments are new packets
+ *    that get tc_index from the old one, and not queue_mapping
+ *    (net/ipv4/ip_output.c, ip_copy_metadata); so it goes there as well.
  *  - VXLAN overlay: the host end of the veth as well, which is in a namespace
  *    of the overlay's. Encapsulation clears mark and the device's choice of a
  *    queue overwrites queue_mapping; priority stays (net/ipv4/ip_tunnel_core.c,
@@ -45,6 +49,7 @@ int weir_tap(struct __sk_buff *skb)
 	__u32 number = container_number & WEIR_TAG_MASK;
 
 	skb->queue_mapping = WEIR_TAG_BASE | number;
+	skb->tc_index = WEIR_TAG_BASE | number;
 	if (tag_priority)
 		skb->priority = (__u32)WEIR_PRIORITY_MAGIC
 					<< WEIR_PRIORITY_MAGIC_SHIFT |

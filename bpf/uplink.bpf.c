@@ -6,7 +6,8 @@
  *  1. Whose packet is it? In this order:
  *     a. the container whose cgroup, or one above it, its socket belongs to:
  *        host, macvlan and ipvlan mode;
- *     b. the tag in queue_mapping (tap.bpf.c): bridge mode;
+ *     b. the tag in queue_mapping, or of a fragment in tc_index (tap.bpf.c):
+ *        bridge mode;
  *     c. the tag in priority (tap.bpf.c): overlay, macvlan, ipvlan;
  *     d. the host.
  *  2. Is it control traffic? Then it goes to a class of its own, which is
@@ -135,17 +136,23 @@ static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
 	return WEIR_NUMBER_NONE;
 }
 
+static __always_inline int is_tag(__u32 value)
+{
+	return (value & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE;
+}
+
 /* Whose packet it is; clears the tag in queue_mapping. */
 static __always_inline __u32 number_of(struct __sk_buff *skb)
 {
 	__u32 number = number_of_cgroup(skb);
 	__u32 tag = skb->queue_mapping;
 
-	if ((tag & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE) {
+	if (is_tag(tag))
 		skb->queue_mapping = 0;
-		if (!number && skb->ingress_ifindex)
-			number = tag & WEIR_TAG_MASK;
-	}
+	else
+		tag = skb->tc_index; /* of a fragment */
+	if (!number && is_tag(tag) && skb->ingress_ifindex)
+		number = tag & WEIR_TAG_MASK;
 	tag = skb->priority;
 	if (!number && tag >> WEIR_PRIORITY_MAGIC_SHIFT == WEIR_PRIORITY_MAGIC)
 		number = tag >> WEIR_PRIORITY_NUMBER_SHIFT & WEIR_TAG_MASK;

@@ -66,10 +66,14 @@ func (a *Agent) update(seen discovery.Container) {
 	}
 	c.Container = seen
 	c.Labels = relevantLabels(seen.Labels)
-	c.labelPolicy, c.problems = policy.Parse(c.Labels)
-	for _, p := range c.problems {
-		a.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
+	var problems []policy.Problem
+	c.labelPolicy, problems = policy.Parse(c.Labels)
+	if !slices.Equal(problems, c.problems) { // a container is seen more than once
+		for _, p := range problems {
+			a.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
+		}
 	}
+	c.problems = problems
 	a.inspect(c)
 }
 

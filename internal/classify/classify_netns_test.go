@@ -167,7 +167,7 @@ func (b *bed) meet(netNS string) {
 			if time.Now().After(deadline) {
 				b.t.Fatalf("%s does not get through to %s", netNS, target)
 			}
-			if err := testbed.InNetNS(path(netNS), func() error { return pace(target, 1000, time.Millisecond) }); err != nil {
+			if err := testbed.InNetNS(path(netNS), func() error { return trickle(target, 1, 0) }); err != nil {
 				b.t.Fatal(err)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -287,7 +287,9 @@ func (b *bed) expect(what string, number uint16, wantBytes uint64, do func()) {
 		switch {
 		case uint16(n) == number && (got < wantBytes || got > wantBytes+slackBytes):
 			b.t.Errorf("%s: %d bytes counted for number %d, want %d", what, got, n, wantBytes)
-		case uint16(n) != number && uint16(n) != NumberControl && got != 0:
+		case uint16(n) == number || uint16(n) == NumberControl:
+		case uint16(n) >= NumberFirst && n != int(victim) && got <= slackBytes: // its own
+		case got != 0:
 			b.t.Errorf("%s: %d bytes counted for number %d, want all for %d", what, got, n, number)
 		}
 	}

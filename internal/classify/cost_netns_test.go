@@ -18,9 +18,9 @@ import (
 )
 
 // BenchmarkDelays tells what measuring delays costs: the CPU time of a small
-// packet from a bridge container through NAT and the uplink's queues, with and
-// without, in short turns that alternate. It reports the medians and how much
-// more time a packet takes.
+// packet from a bridge container through NAT and the uplink's queues, without,
+// with, and while paused, in short turns that alternate. It reports medians and
+// how much more time a packet takes.
 //
 //	go test -tags netns -run - -bench Delays -benchtime 100x ./internal/classify
 func BenchmarkDelays(bench *testing.B) {
@@ -29,14 +29,16 @@ func BenchmarkDelays(bench *testing.B) {
 	b.tie(ns, v1.ModeBridge, NumberFirst)
 	b.tree("10gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
 	b.listen(b.targets()[0].Port())
-	var times [2][]float64
+	var times [3][]float64
 	for bench.Loop() {
 		for i := range times {
 			var delays *Delays
-			if i == 1 {
+			if i > 0 {
 				b.inHost(func() (err error) {
-					delays, err = OpenDelays(b.uplink)
-					return err
+					if delays, err = OpenDelays(b.uplink); err != nil || i == 1 {
+						return err
+					}
+					return delays.Pause()
 				})
 			}
 			err := testbed.InNetNS(path(ns), func() error {
@@ -55,11 +57,36 @@ func BenchmarkDelays(bench *testing.B) {
 	for i := range times {
 		slices.Sort(times[i])
 	}
-	off, on := times[0][len(times[0])/2], times[1][len(times[1])/2]
-	bench.ReportMetric(off, "ns/packet-off")
-	bench.ReportMetric(on, "ns/packet-on")
-	bench.ReportMetric(100*(on-off)/off, "%more")
+	off, on, paused := times[0][len(times[0])/2], times[1][len(times[1])/2], times[2][len(times[2])/2]
+	bench.ReportMetric(off, "ns/packet")
+	bench.ReportMetric(100*(on-off)/off, "%more-on")
+	bench.ReportMetric(100*(paused-off)/off, "%more-paused")
 	bench.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkInspect tells how long it takes to find out how a container is
+// attached.
+func BenchmarkInspect(bench *testing.B) {
+	b := newBed(bench)
+	hidden := b.overlay("hid", 77, b.host.PeerAddr.Prev(), b.host.PeerAddr)
+	for mode, ns := range map[v1.Mode]string{
+		v1.ModeBridge:  b.bridgeContainer("bridged"),
+		v1.ModeMacvlan: b.macvlanContainer("mv", 101),
+		v1.ModeOverlay: b.overlayContainer(hidden, "ov"),
+	} {
+		bench.Run(string(mode), func(bench *testing.B) {
+			b.inHost(func() error {
+				inspector := NewInspector()
+				for bench.Loop() {
+					found, err := inspector.Inspect(path(ns), "")
+					if err != nil || len(found) != 1 || found[0].Mode != mode {
+						return fmt.Errorf("found %+v, %w", found, err)
+					}
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // packetCPUTime sends 64-byte datagrams as fast as possible, and returns the

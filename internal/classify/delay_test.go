@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // bucketOf is bucket_of of bpf/delay.bpf.c by its definition.
@@ -14,6 +16,21 @@ func bucketOf(delay time.Duration) int {
 		}
 	}
 	return delayBuckets - 1
+}
+
+// What this package takes for granted of the compiled program.
+func TestDelayObjects(t *testing.T) {
+	spec, err := loadDelay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := spec.Maps[delayMapDelays]
+	if m == nil || m.Type != ebpf.Array || int(m.ValueSize) != delaysBytes || int(m.MaxEntries) != numbers {
+		t.Errorf("delays: %v", m)
+	}
+	if p := spec.Programs[delayProgWeirTransmit]; p == nil || p.Type != ebpf.Tracing || p.AttachTo != "net_dev_start_xmit" {
+		t.Errorf("program: %v", p)
+	}
 }
 
 // Buckets follow each other without gaps, none is wider than a quarter of its

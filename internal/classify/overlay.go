@@ -47,8 +47,9 @@ func (o *overlays) find(c container, l kernel.Link) (string, error) {
 		}
 		if id == l.PeerNetNSID {
 			o.paths = slices.Insert(slices.Delete(o.paths, i, i+1), 0, path)
-			_, err := o.check(c, l, path)
-			return path, err
+			return path, inNetNSOf(path, l, func(overlay *kernel.NetNS) error {
+				return checkOverlayEnd(c, l, overlay)
+			})
 		}
 	}
 	self, err := kernel.NetNSIdentity(c.path)
@@ -68,7 +69,14 @@ func (o *overlays) find(c container, l kernel.Link) (string, error) {
 			continue
 		}
 		delete(o.missed, self)
-		carries, err := o.check(c, l, path)
+		carries := false
+		err = inNetNSOf(path, l, func(overlay *kernel.NetNS) (err error) {
+			if err := checkOverlayEnd(c, l, overlay); err != nil {
+				return err
+			}
+			carries, err = carriesPriority(overlay)
+			return err
+		})
 		if err != nil || !carries {
 			return "", err
 		}
@@ -84,37 +92,45 @@ func (o *overlays) find(c container, l kernel.Link) (string, error) {
 	return "", errNoNetNSFound
 }
 
-// check makes sure that the other end is in the namespace at path, and says
-// whether the namespace has a device that carries packets into the agent's
-// namespace with their priority. Errors: ErrInFlux.
-func (o *overlays) check(c container, l kernel.Link, path string) (bool, error) {
-	overlay, err := kernel.OpenNetNS(path)
+// inNetNSOf opens the namespace of l's other end, which is at path. Errors:
+// ErrInFlux if that is gone; those of fn.
+func inNetNSOf(path string, l kernel.Link, fn func(*kernel.NetNS) error) error {
+	ns, err := kernel.OpenNetNS(path)
 	if errors.Is(err, kernel.ErrNoNetNS) {
-		return false, lostOtherEnd(l)
+		return lostOtherEnd(l)
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	defer overlay.Close()
+	defer ns.Close()
+	return fn(ns)
+}
+
+// checkOverlayEnd makes sure that the other end of a container's veth is in an
+// overlay's namespace. Errors: ErrInFlux.
+func checkOverlayEnd(c container, l kernel.Link, overlay *kernel.NetNS) error {
 	outside, err := overlay.LinkByIndex(l.PeerIndex)
 	if errors.Is(err, kernel.ErrNoLink) {
-		return false, lostOtherEnd(l)
+		return lostOtherEnd(l)
 	}
+	if err != nil {
+		return err
+	}
+	id, err := overlay.IDOf(c.path)
+	if err != nil {
+		return err
+	}
+	return checkOtherEnd(l, outside, id)
+}
+
+// carriesPriority says whether a namespace has a device that carries packets
+// into the agent's with their priority.
+func carriesPriority(ns *kernel.NetNS) (bool, error) {
+	hereID, err := ns.IDOf(kernel.CurrentNetNS)
 	if err != nil {
 		return false, err
 	}
-	containerID, err := overlay.IDOf(c.path)
-	if err != nil {
-		return false, err
-	}
-	if err := checkOtherEnd(l, outside, containerID); err != nil {
-		return false, err
-	}
-	hereID, err := overlay.IDOf(kernel.CurrentNetNS)
-	if err != nil {
-		return false, err
-	}
-	links, err := overlay.Links()
+	links, err := ns.Links()
 	if err != nil {
 		return false, err
 	}

@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/server"
@@ -92,6 +94,18 @@ func examine(ctx context.Context, socket string) []finding {
 	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
 		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
 		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
+	add("bridge", kernel.ProbeLink("veth"), resultLess,
+		"containers behind a bridge are controlled", "no containers behind a bridge (CONFIG_VETH; modprobe veth)")
+	add("host", kernel.ProbeSocketCgroup(), resultLess,
+		"containers in the host's network are controlled", "containers in the host's network are counted in the host class")
+	for _, kind := range []string{"macvlan", "ipvlan"} {
+		add(kind, kernel.ProbeLink(kind), resultLess, kind+" containers are controlled",
+			fmt.Sprintf("no %[1]s containers (CONFIG_%[2]s; modprobe %[1]s)", kind, strings.ToUpper(kind)))
+	}
+	add("overlay", kernel.ProbeLink("vxlan"), resultLess,
+		"containers of VXLAN overlays are controlled", "no overlay containers (CONFIG_VXLAN; modprobe vxlan)")
+	add("delay", classify.ProbeDelays(), resultLess,
+		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	for _, engine := range []struct{ name, socket string }{
 		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
 	} {

@@ -104,13 +104,21 @@ type LinkEvent struct {
 // then it closes the channel. It also closes it when the kernel has dropped
 // events: the caller looks for itself and watches again.
 func WatchLinks(ctx context.Context) (<-chan LinkEvent, error) {
+	// The library closes its socket when it is told to be done, and not when
+	// the kernel has dropped events: every time, one more would stay open.
+	ctx, done := context.WithCancel(ctx)
 	updates := make(chan netlink.LinkUpdate, 64)
-	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{})
+	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
+		// Some ten events for each container that starts or stops.
+		ReceiveBufferSize: 4 << 20, ReceiveBufferForceSize: true,
+	})
 	if err != nil {
+		done()
 		return nil, fmt.Errorf("watch network devices: %w", err)
 	}
 	events := make(chan LinkEvent)
 	go func() {
+		defer done()
 		defer close(events)
 		for u := range updates {
 			event := LinkEvent{Link: newLink(u.Link), Deleted: u.Header.Type == unix.RTM_DELLINK}

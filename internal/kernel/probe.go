@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
@@ -55,6 +56,51 @@ func ProbeTCX() error {
 		_, err = link.QueryPrograms(link.QueryOptions{Target: lo.Attrs().Index, Attach: ebpf.AttachTCXEgress})
 		return err
 	})
+}
+
+// ProbeLink says whether the kernel has a kind of network device, by the name
+// that ip-link knows: one is made in a namespace made for that. Errors: the
+// kernel's refusal; a kind that this function does not know.
+func ProbeLink(kind string) error {
+	const below, above = "weir0", "weir1"
+	return inNewNetNS(func() error {
+		attrs := netlink.LinkAttrs{Name: above}
+		var device netlink.Link
+		switch kind {
+		case "veth":
+			device = &netlink.Veth{LinkAttrs: attrs, PeerName: below}
+		case "vxlan":
+			device = &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 4789}
+		case "macvlan", "ipvlan":
+			lower := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: below}, PeerName: "weir2"}
+			if err := netlink.LinkAdd(lower); err != nil {
+				return fmt.Errorf("make a device to put it on: %w", err)
+			}
+			// Making it has not told its index.
+			made, err := netlink.LinkByName(below)
+			if err != nil {
+				return fmt.Errorf("make a device to put it on: %w", err)
+			}
+			attrs.ParentIndex = made.Attrs().Index
+			if kind == "macvlan" {
+				device = &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+			} else {
+				device = &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L2}
+			}
+		default:
+			return fmt.Errorf("unknown kind of network device %q", kind)
+		}
+		return netlink.LinkAdd(device)
+	})
+}
+
+// ProbeSocketCgroup says whether the kernel can tell the cgroup of the socket
+// that sent a packet. Errors: ErrNoCgroup2.
+func ProbeSocketCgroup() error {
+	if _, err := Cgroup2Mount(); err != nil {
+		return err
+	}
+	return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbAncestorCgroupId)
 }
 
 // ProbeBPF says whether the kernel runs the kind of program that classifies

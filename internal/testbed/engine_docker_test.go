@@ -186,7 +186,7 @@ func TestEnginesOnOneLink(t *testing.T) {
 		})
 	}
 	manager, worker := start(h.NetNSPath()), start(h.PeerNetNSPath())
-	if err := manager.InitSwarm(t.Context(), h.addresses.host4.Addr(), swarm); err != nil {
+	if err := manager.InitSwarm(t.Context(), h.UplinkAddr(), swarm); err != nil {
 		t.Fatal(err)
 	}
 	if err := worker.JoinSwarm(t.Context(), manager, h.PeerAddr); err != nil {

@@ -86,6 +86,9 @@ func (e *Engine) joinSwarm(ctx context.Context, manager *Engine, addr netip.Addr
 	}
 }
 
+// UplinkAddr is the host's address on its uplink.
+func (h *Host) UplinkAddr() netip.Addr { return h.addresses.host4.Addr() }
+
 // EnginePools divides EngineAddressPool: local is for networks of one engine,
 // swarm for the overlay networks of several.
 func (h *Host) EnginePools() (local, swarm netip.Prefix) {

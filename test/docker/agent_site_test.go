@@ -4,6 +4,7 @@ package docker
 
 import (
 	"context"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,6 +29,8 @@ type site struct {
 	*harness.Bed
 	engine *testbed.Engine
 	agent  *harness.Agent
+	// overlayPeer is who containers in the overlay network send to.
+	overlayPeer netip.Addr
 }
 
 // newSite makes a host with an engine. The agent is started with start.
@@ -38,20 +41,9 @@ func newSite(t *testing.T, opts testbed.EngineOptions) *site {
 	remember(filepath.Base(s.Host.PeerNetNSPath()))
 	opts.NetNSPath = s.Host.NetNSPath()
 	opts.BridgeCIDR = s.Host.EngineBridgeCIDR().String()
-	opts.AddressPool = s.Host.EngineAddressPool().String()
-	var err error
-	if s.engine, err = testbed.StartEngine(t.Context(), opts); err != nil {
-		t.Fatal(err)
-	}
-	remember(filepath.Base(filepath.Dir(s.engine.Socket())))
-	t.Cleanup(func() {
-		if err := s.engine.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.engine.ImportBinary(t.Context(), image, nil); err != nil {
-		t.Fatal(err)
-	}
+	local, _ := s.Host.EnginePools()
+	opts.AddressPool = local.String()
+	s.engine = startEngine(t, opts)
 	return s
 }
 

@@ -231,7 +231,7 @@ func (s *site) testModes(t *testing.T) {
 		state  v1.State
 		reason string
 	}{
-		{"on-host", v1.ModeHost, v1.StateDegraded, "host class"},
+		{"on-host", v1.ModeHost, v1.StateOK, ""},
 		{"nowhere", v1.ModeNone, v1.StateOK, ""},
 		{"guest", v1.ModeBridge, v1.StateDegraded, "shares the network of plain"},
 		{"plain", v1.ModeBridge, v1.StateOK, ""},
@@ -325,7 +325,8 @@ func (s *site) testJSON(t *testing.T) {
 		checkKeys(t, "weir doctor", f, []string{"check", "result", "detail"})
 		seen[fmt.Sprint(f["check"])] = fmt.Sprint(f["result"])
 	}
-	for _, name := range []string{"kernel", "privileges", "bpf", "tcx", "htb", "tbf", "fq_codel", "docker", "podman", "agent"} {
+	for _, name := range []string{"kernel", "privileges", "bpf", "tcx", "htb", "tbf", "fq_codel",
+		"bridge", "host", "macvlan", "ipvlan", "overlay", "delay", "docker", "podman", "agent"} {
 		if result := seen[name]; result != "ok" && result != "less" {
 			t.Errorf("weir doctor says %q of %s", result, name)
 		}

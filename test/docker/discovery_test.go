@@ -106,6 +106,12 @@ func newEngine(t *testing.T, opts testbed.EngineOptions) (*testbed.Engine, strin
 	t.Helper()
 	netns := newNetNS(t)
 	opts.NetNSPath = "/run/netns/" + netns
+	return startEngine(t, opts), netns
+}
+
+// startEngine starts an engine with an image until the test ends.
+func startEngine(t *testing.T, opts testbed.EngineOptions) *testbed.Engine {
+	t.Helper()
 	engine, err := testbed.StartEngine(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +125,7 @@ func newEngine(t *testing.T, opts testbed.EngineOptions) (*testbed.Engine, strin
 	if err := engine.ImportBinary(t.Context(), image, nil); err != nil {
 		t.Fatal(err)
 	}
-	return engine, netns
+	return engine
 }
 
 // watcher collects a source's events and when they came.
@@ -509,12 +515,8 @@ func TestDiscoveryOfOverlay(t *testing.T) {
 	run(t, "ip", "-n", netns, "addr", "add", "198.18.250.1/30", "dev", "up0")
 	run(t, "ip", "-n", netns, "link", "set", "up0", "up")
 	run(t, "ip", "-n", netns, "link", "set", "up1", "up")
-	_, err := engine.API().SwarmInit(t.Context(), client.SwarmInitOptions{
-		ListenAddr: "198.18.250.1:2377", AdvertiseAddr: "198.18.250.1",
-		DefaultAddrPool: []netip.Prefix{netip.MustParsePrefix("198.19.64.0/18")}, SubnetSize: 24,
-	})
-	check(t, err)
-	_, err = engine.CreateNetwork(t.Context(), testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
+	check(t, engine.InitSwarm(t.Context(), netip.MustParseAddr("198.18.250.1"), netip.MustParsePrefix("198.19.64.0/18")))
+	_, err := engine.CreateNetwork(t.Context(), testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
 	check(t, err)
 	w := watch(t, engine)
 	w.snapshot()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -37,23 +38,27 @@ type churnSize struct {
 
 func churnSizeNow() churnSize {
 	if os.Getenv(churnVariable) == "long" {
-		return churnSize{steady: 900, churning: 100, duration: time.Minute, perSecond: 50}
+		return churnSize{steady: 950, churning: 100, duration: time.Minute, perSecond: 50}
 	}
 	return churnSize{steady: 160, churning: 40, duration: 10 * time.Second, perSecond: 50}
 }
 
-// fleet is containers that are namespaces with a veth to the host's bridge and
-// nothing else: none of them sends.
+// fleet is containers that are namespaces with a veth to a bridge of the host
+// and nothing else: none of them sends.
 type fleet struct {
 	bed    *harness.Bed
 	prefix string
 	size   int
 	veths  atomic.Int64 // made so far
+	veth   sync.Map     // by number: the name of the one that a container has now
 }
 
 func newFleet(t *testing.T, b *harness.Bed, size int) *fleet {
 	t.Helper()
 	f := &fleet{bed: b, prefix: strings.TrimSuffix(filepath.Base(b.Host.NetNSPath()), "-host") + "-f", size: size}
+	for i := range fleetBridges {
+		b.Run("ip", "link", "add", fleetBridge(i), "up", "type", "bridge")
+	}
 	t.Cleanup(func() {
 		var there []int
 		for i := range size {
@@ -67,6 +72,13 @@ func newFleet(t *testing.T, b *harness.Bed, size int) *fleet {
 	})
 	return f
 }
+
+// fleetBridges is how many bridges a fleet is spread over: one has room for
+// 1023 interfaces, those included of containers that the kernel is still
+// taking down.
+const fleetBridges = 4
+
+func fleetBridge(i int) string { return fmt.Sprintf("fleet%d", i%fleetBridges) }
 
 func (f *fleet) name(i int) string { return fmt.Sprintf("fleet%d", i) }
 func (f *fleet) ns(i int) string   { return fmt.Sprintf("%s%d", f.prefix, i) }
@@ -99,10 +111,11 @@ func (f *fleet) change(stop, start []int) error {
 		// The kernel takes its time with a namespace that is deleted, and so
 		// with the name of its veth.
 		veth := fmt.Sprintf("vf%d", f.veths.Add(1))
+		f.veth.Store(i, veth)
 		commands = append(commands,
 			"netns add "+f.ns(i),
 			fmt.Sprintf("link add %s type veth peer name eth0 netns %s", veth, f.ns(i)),
-			fmt.Sprintf("link set %s master containers up", veth))
+			fmt.Sprintf("link set %s master %s up", veth, fleetBridge(i)))
 	}
 	if len(commands) == 0 {
 		return nil
@@ -139,6 +152,7 @@ func (f *fleet) running(agent *harness.Agent) int {
 
 func (f *fleet) await(agent *harness.Agent, count int, timeout time.Duration) time.Duration {
 	return f.bed.Await(fmt.Sprintf("%d containers under control", count), timeout, func() (bool, string) {
+		time.Sleep(20 * time.Millisecond) // a list of a thousand keeps the agent busy
 		now := f.running(agent)
 		return now == count, fmt.Sprintf("%d are", now)
 	})
@@ -174,18 +188,18 @@ func TestChurn(t *testing.T) {
 	}
 	t.Logf("%v for a change of policy", (time.Since(began) / time.Duration(size.steady)).Round(10*time.Microsecond))
 	c.run(t, size.duration/5)
+	f.await(agent, steady, settled)
 	before := c.footprint(t)
 	sequence := startSequence(t, b, careful)
 	c.run(t, size.duration)
-	f.await(agent, steady, 5*time.Second)
-	sequence.stop(t)
+	f.await(agent, steady, settled)
+	sequence.stopInAnyOrder(t)
 	c.report(t)
 
 	var after footprint
 	b.Await("as small as before", 5*time.Second, func() (bool, string) {
 		after = c.footprint(t)
-		// Each goroutine of the test may have a connection to the agent.
-		return after.files <= before.files && after.sockets <= before.sockets+churners+1 && after.bpfObjects <= before.bpfObjects &&
+		return after.open <= before.open && after.bpfObjects <= before.bpfObjects &&
 			after.classes == before.classes && after.programs == before.programs &&
 			after.stateBytes < before.stateBytes+before.stateBytes/4, fmt.Sprintf("before %+v, after %+v", before, after)
 	})
@@ -230,6 +244,9 @@ type churn struct {
 	took    []time.Duration // from the start of a container to control over it
 }
 
+// settled is how long the agent may be behind when all is over.
+const settled = 10 * time.Second
+
 // churners work at the same time: one cannot start containers fast enough.
 const churners = 5
 
@@ -271,15 +288,28 @@ func (c *churn) comeAndGo(t *testing.T, ctx context.Context, numbers []int) {
 	}
 }
 
-// measure waits until the agent has a container under control.
+// measure waits until the agent has tied a container's packets to it. It does
+// not ask the agent, which would be kept busy by listing a thousand containers.
 func (c *churn) measure(t *testing.T, number int) {
+	veth, _ := c.fleet.veth.Load(number)
 	began := time.Now()
-	for !controlled(c.agent.Container(c.fleet.name(number))) {
-		if time.Since(began) > 5*time.Second {
-			t.Errorf("container %d is not under control 5 s after its start", number)
+	for tied := false; !tied; {
+		err := testbed.InNetNS(c.fleet.bed.Host.NetNSPath(), func() error {
+			device, err := kernel.LinkByName(veth.(string))
+			if err != nil {
+				return err
+			}
+			program, err := kernel.Hook{Ifindex: device.Index}.Find("weir_tap")
+			if tied = program != nil; tied {
+				err = program.Close()
+			}
+			return err
+		})
+		if err != nil || time.Since(began) > settled {
+			t.Errorf("container %d is not under control %v after its start: %v", number, time.Since(began), err)
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(time.Millisecond)
 	}
 	c.mu.Lock()
 	c.took = append(c.took, time.Since(began))
@@ -310,8 +340,9 @@ func (c *churn) report(t *testing.T) {
 	median, worst := c.took[len(c.took)/2], c.took[len(c.took)-1]
 	t.Logf("%d starts and as many stops, %.0f a second; %d changes of policy; under control after %v, at worst %v",
 		c.starts, perSecond, c.changes, median.Round(time.Millisecond), worst.Round(time.Millisecond))
-	// 50 ms with the machine to itself; here the containers are made meanwhile.
-	if median > 250*time.Millisecond {
+	// It is 50 ms where the machine has nothing else to do; here it makes and
+	// removes namespaces all the time.
+	if median > noticed {
 		t.Errorf("it takes the agent %v to control a new container", median)
 	}
 	if perSecond < float64(c.size.perSecond)/5 {
@@ -321,7 +352,7 @@ func (c *churn) report(t *testing.T) {
 
 // footprint is what the agent takes up.
 type footprint struct {
-	files, sockets                int // open in the agent
+	open                          int // files and sockets but for the API's connections
 	bpfObjects, classes, programs int
 	stateBytes                    int
 	residentBytes                 uint64
@@ -336,11 +367,16 @@ func (c *churn) footprint(t *testing.T) footprint {
 		programs:   len(bpfPrograms(t, b)),
 		stateBytes: len(b.Run("cat", b.StatePath(b.Host.UplinkName))),
 	}
+	// How many connections there are is up to the test and its HTTP client; they
+	// are listed where the client is.
+	connections, err := os.ReadFile("/proc/self/net/unix")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, open := range descriptors(t, c.agent.Pid()) {
-		if strings.HasPrefix(open, "socket:") {
-			f.sockets++
-		} else {
-			f.files++
+		inode := strings.TrimSuffix(strings.TrimPrefix(open, "socket:["), "]")
+		if inode == open || !strings.Contains(string(connections), " "+inode) {
+			f.open++
 		}
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.agent.Pid()))
@@ -382,10 +418,25 @@ func TestStartWithManyContainers(t *testing.T) {
 		agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
 		f.await(agent, test.running, 10*soon)
 		took := time.Since(began)
-		t.Logf("%s: %d containers under control after %v", test.name, test.running, took.Round(time.Millisecond))
+		t.Logf("%s: %d containers under control after %v, with %v of processor time",
+			test.name, test.running, took.Round(time.Millisecond), processorTime(t, agent.Pid()))
 		if took > soon {
 			t.Errorf("%s: it took the agent %v to control %d containers, want %v", test.name, took, test.running, soon)
 		}
 		agent.Kill()
 	}
+}
+
+// processorTime is what a process has used so far.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// proc(5): utime and stime, the 12th and 13th field after the name.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	const userHZ = 100
+	return time.Duration(number(t, fields[11])+number(t, fields[12])) * time.Second / userHZ
 }

@@ -184,6 +184,8 @@ func (a *arena) check(t *testing.T, shareBPS float64) {
 		switch {
 		case attacker > (slowBPS-shareBPS)*(1+attackTolerance):
 			what = "the attacker got more: " + what
+		case m.SumBPS() < harness.LinkUse*slowBPS:
+			what = "the link was idle at times, so both sent too little to prove anything: " + what
 		case victim < shareBPS*(1-attackTolerance):
 			what = "the victim got less: " + what
 		case attacker < shareBPS/4:

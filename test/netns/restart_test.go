@@ -267,6 +267,16 @@ func (s *sequence) receive() {
 // sent.
 func (s *sequence) stop(t *testing.T) {
 	t.Helper()
+	if late := s.stopInAnyOrder(t); late > 0 {
+		t.Errorf("%d packets came late", late)
+	}
+}
+
+// stopInAnyOrder ends the sequence, fails the test if it was not received
+// whole, and says how many packets were overtaken by others. On a busy machine
+// some are: each processor has its own queue of what comes in through a veth.
+func (s *sequence) stopInAnyOrder(t *testing.T) (late int) {
+	t.Helper()
 	close(s.quit)
 	sent := <-s.sent
 	time.Sleep(200 * time.Millisecond) // until the last has arrived
@@ -278,8 +288,8 @@ func (s *sequence) stop(t *testing.T) {
 			lost = append(lost, number)
 		}
 	}
-	if len(lost) > 0 || late > 0 || uint64(len(counts)) != sent {
-		t.Errorf("of %d packets %d were lost (%v), %d came late, %d arrived", sent, len(lost), lost[:min(len(lost), 10)], late, len(counts))
+	if len(lost) > 0 || uint64(len(counts)) != sent {
+		t.Errorf("of %d packets %d were lost (%v), %d arrived", sent, len(lost), lost[:min(len(lost), 10)], len(counts))
 	}
 	for number, times := range counts {
 		if times != 1 {
@@ -289,6 +299,7 @@ func (s *sequence) stop(t *testing.T) {
 	if sent < 500 {
 		t.Errorf("only %d packets were sent", sent)
 	}
+	return late
 }
 
 // TestRestartWithAnotherRate: the new rate is in force, in place: classes and

@@ -109,7 +109,7 @@ func (m Mount) directory(cgroup string) string {
 	return path.Join(m.Point, below)
 }
 
-// errNoMount says why a relative path leads nowhere.
+// errNoMount says why a path leads nowhere.
 var errNoMount = errors.New("the cgroup v2 hierarchy is not mounted")
 
 // Resolve finds the directory of a cgroup and the number by which the kernel
@@ -125,6 +125,9 @@ func (m Mount) Resolve(name string) (directory string, number uint64, err error)
 	}
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
+		if m.Point == "" {
+			return "", 0, fmt.Errorf("find cgroup %s: %w", name, errNoMount)
+		}
 		return "", 0, &os.PathError{Op: "open cgroup", Path: name, Err: err}
 	}
 	defer unix.Close(fd)

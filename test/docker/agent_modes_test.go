@@ -1,0 +1,270 @@
+//go:build docker
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestAgentInEveryMode: containers of real engines in every network mode at
+// once, on one uplink. The neighbour has an engine too, the other node of a
+// swarm, so that what the overlay's containers send leaves through the uplink.
+func TestAgentInEveryMode(t *testing.T) {
+	s := newSite(t, testbed.EngineOptions{})
+	local, swarm := s.Host.EnginePools()
+	far := startEngine(t, testbed.EngineOptions{
+		NetNSPath: s.Host.PeerNetNSPath(), BridgeCIDR: s.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
+	})
+	check(t, s.engine.InitSwarm(t.Context(), s.Host.UplinkAddr(), swarm))
+	check(t, far.JoinSwarm(t.Context(), s.engine, s.Host.PeerAddr))
+	s.network(t, testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
+	s.network(t, s.Host.MacvlanNetwork("mac"))
+	check(t, s.engine.ImportBinary(t.Context(), image, map[string]string{"/bin/weir": harness.Program(t)}))
+
+	// Who the overlay's containers send to.
+	receiver := mustRun(t, far, testbed.RunOptions{Network: "over"})
+	t.Cleanup(func() { check(t, far.Remove(context.Background(), receiver.ID)) })
+	check(t, testbed.InNetNS(receiver.NetNSPath(), func() error {
+		sink, err := traffic.NewSink(harness.BasePort, harness.Slots)
+		if err == nil {
+			t.Cleanup(func() { check(t, sink.Close()) })
+		}
+		return err
+	}))
+	s.overlayPeer = receiver.Addresses["over"]
+
+	s.startSlow()
+	t.Run("shares", s.testSharesInEveryMode)
+	t.Run("networks of another mode come and go", s.testOtherMode)
+	t.Run("the agent restarts", s.testRestartInEveryMode)
+}
+
+// The link is slow, so that a busy machine, too, can offer more than it carries
+// from all containers at once.
+const (
+	slowLink    = "20mbit"
+	slowLinkBPS = 20e6
+	offered     = "20mbit" // by each sender
+)
+
+// startSlow starts an agent that shares out a slow link.
+func (s *site) startSlow() {
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket(), Rate: slowLink})
+}
+
+// modeContainer is a container and the ways in which it sends.
+type modeContainer struct {
+	name, network string
+	// second is a network it is connected to after its start.
+	second string
+	mode   v1.Mode
+	weight uint64
+	to     []netip.Addr
+}
+
+func (s *site) modeContainers() []modeContainer {
+	peer, peer6, over := s.Host.PeerAddr, s.Host.PeerAddr6, s.overlayPeer
+	return []modeContainer{
+		{"bridge", "", "", v1.ModeBridge, 200, []netip.Addr{peer}},
+		{"host", "host", "", v1.ModeHost, 300, []netip.Addr{peer, peer6}},
+		{"macvlan", "mac", "", v1.ModeMacvlan, 150, []netip.Addr{peer, peer6}},
+		{"overlay", "over", "", v1.ModeOverlay, 250, []netip.Addr{over}},
+		// The neighbour's own address is beyond the default route, which is
+		// the bridge's.
+		{"both", "", "over", v1.ModeBridge, 100, []netip.Addr{peer, over}},
+	}
+}
+
+func (s *site) runInMode(t *testing.T, m modeContainer) *testbed.EngineContainer {
+	t.Helper()
+	c := s.run(t, testbed.RunOptions{
+		Name: m.name, Network: m.network, Labels: map[string]string{"weir.weight": fmt.Sprint(m.weight)},
+	})
+	if m.second != "" {
+		check(t, s.engine.Connect(t.Context(), m.second, m.name))
+	}
+	s.await(t, m.name, "controlled", m.controlled)
+	return c
+}
+
+func (m modeContainer) controlled(c v1.Container) bool {
+	return c.State == v1.StateOK && c.Reason == "" && c.Mode == m.mode && c.EntitledBPS > 0
+}
+
+// modeTolerance is for a busy machine; a quiet one is exact to two thousandths.
+// A container that is taken for another, or the host, is off by tens of percent.
+const modeTolerance = 0.02
+
+// testSharesInEveryMode: weights hold between containers of all modes, however
+// many ways each of them sends.
+func (s *site) testSharesInEveryMode(t *testing.T) {
+	const (
+		settling  = time.Second
+		measuring = 3 * time.Second
+		// The engine takes a while to start so many processes.
+		starting = 6 * time.Second
+		sending  = starting + settling + measuring
+	)
+	containers := s.modeContainers()
+	var claims []harness.Claim
+	slots := make([][]int, len(containers)) // of each container
+	slot := 0
+	var running []*testbed.EngineContainer
+	for _, m := range containers {
+		running = append(running, s.runInMode(t, m))
+		claims = append(claims, harness.Claim{
+			Labels: map[string]string{"weir.weight": fmt.Sprint(m.weight)}, DemandBPS: harness.Unlimited,
+		})
+	}
+	for i, m := range containers {
+		c := running[i]
+		for _, to := range m.to {
+			s.sendInside(t, c, netip.AddrPortFrom(to, uint16(harness.BasePort+slot)), sending)
+			slots[i] = append(slots[i], slot)
+			slot++
+		}
+		if m.mode == v1.ModeHost {
+			s.sendNested(t, c, netip.AddrPortFrom(m.to[0], uint16(harness.BasePort+slot)), sending)
+			slots[i] = append(slots[i], slot)
+			slot++
+		}
+	}
+	claims = append(claims, harness.Claim{DemandBPS: 0}) // the host is silent
+	ideal, err := harness.Ideal(slowLinkBPS, claims)
+	check(t, err)
+
+	for i := range slot {
+		s.awaitTraffic(i, starting)
+	}
+	time.Sleep(settling)
+	m := s.MeasureFor(measuring)
+	for i, container := range containers {
+		var sum float64
+		for _, slot := range slots[i] {
+			sum += m.BPS[slot]
+		}
+		deviation := sum/float64(ideal[i]) - 1
+		t.Logf("%s: %.3f Mbit/s, ideal %.3f: %+.2f %%", container.name, sum/1e6, float64(ideal[i])/1e6, 100*deviation)
+		if max(deviation, -deviation) > modeTolerance {
+			t.Errorf("%s is off by %+.1f %%; CPU: %s", container.name, 100*deviation, m.CPU)
+		}
+	}
+	if sum := m.SumBPS(); sum > slowLinkBPS*(1+harness.Overshoot) || sum < slowLinkBPS*harness.LinkUse {
+		t.Errorf("%.3f of %.3f Mbit/s were sent; CPU: %s", sum/1e6, slowLinkBPS/1e6, m.CPU)
+	}
+	for _, container := range containers {
+		if got := s.agent.Container(container.name); !container.controlled(got) || got.SentBytes == 0 {
+			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+// awaitTraffic waits until something more arrives at a slot.
+func (s *site) awaitTraffic(slot int, timeout time.Duration) {
+	before := s.Snapshot().Slots[slot]
+	s.Await(fmt.Sprintf("traffic at slot %d", slot), timeout, func() (bool, string) {
+		return s.Snapshot().Slots[slot] != before, "nothing arrives"
+	})
+}
+
+// payloadBytes fits a frame of every network and leaves room for VXLAN.
+const payloadBytes = 1400
+
+// sendInside lets a process of a container's send more than its share. wait
+// waits for its end.
+func (s *site) sendInside(t *testing.T, c *testbed.EngineContainer, to netip.AddrPort, duration time.Duration) (wait func()) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.engine.Exec(context.WithoutCancel(t.Context()), c.ID, append([]string{"/bin/weir"}, sendArgs(to, duration)...)...)
+		done <- err
+	}()
+	wait = sync.OnceFunc(func() { check(t, <-done) })
+	t.Cleanup(wait)
+	return wait
+}
+
+func sendArgs(to netip.AddrPort, duration time.Duration) []string {
+	return []string{
+		"traffic", "send", "--to", to.String(), "--protocol", "udp", "--rate", offered,
+		"--payload", fmt.Sprint(payloadBytes), "--duration", duration.String(),
+	}
+}
+
+// sendNested is sendInside for a process in a cgroup below the container's, as
+// an init system in the container would make it.
+func (s *site) sendNested(t *testing.T, c *testbed.EngineContainer, to netip.AddrPort, duration time.Duration) {
+	t.Helper()
+	found, err := filepath.Glob("/sys/fs/cgroup/*/*/" + c.ID + "/cgroup.threads")
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the cgroup of %s: %v, %v", c.Name, found, err)
+	}
+	nested := filepath.Join(filepath.Dir(found[0]), "nested")
+	check(t, os.Mkdir(nested, 0o755))
+	args := append([]string{"-c", `echo 0 >"$0"/cgroup.procs && exec "$@"`, nested, harness.Program(t)}, sendArgs(to, duration)...)
+	sender := s.Host.Command(context.WithoutCancel(t.Context()), "sh", args...)
+	var stderr strings.Builder
+	sender.Stderr = &stderr
+	check(t, sender.Start())
+	t.Cleanup(func() {
+		if err := sender.Wait(); err != nil {
+			t.Errorf("send from a nested cgroup: %v: %s", err, stderr.String())
+		}
+		check(t, os.Remove(nested))
+	})
+}
+
+// testOtherMode: a container that gets networks of other modes while it runs
+// stays under control, and its maximum holds through each of them.
+func (s *site) testOtherMode(t *testing.T) {
+	c := s.run(t, testbed.RunOptions{Name: "mobile", Labels: map[string]string{"weir.max": "5mbit"}})
+	s.await(t, "mobile", "controlled", controlled)
+	for slot, step := range []struct {
+		leave, join string
+		mode        v1.Mode
+		to          netip.Addr
+	}{
+		{"bridge", "mac", v1.ModeMacvlan, s.Host.PeerAddr},
+		{"mac", "over", v1.ModeOverlay, s.overlayPeer},
+		{"over", "bridge", v1.ModeBridge, s.Host.PeerAddr},
+	} {
+		check(t, s.engine.Disconnect(t.Context(), step.leave, "mobile"))
+		check(t, s.engine.Connect(t.Context(), step.join, "mobile"))
+		s.await(t, "mobile", "in the other network", func(c v1.Container) bool {
+			return c.State == v1.StateOK && c.Mode == step.mode && c.Policy.MaxBPS == 5e6
+		})
+		wait := s.sendInside(t, c, netip.AddrPortFrom(step.to, uint16(harness.BasePort+slot)), 2500*time.Millisecond)
+		s.awaitTraffic(slot, noticed)
+		time.Sleep(300 * time.Millisecond)
+		if m := s.MeasureFor(time.Second); m.BPS[slot] < 4.85e6 || m.BPS[slot] > 5.15e6 {
+			t.Errorf("through %s it sends %.2f Mbit/s, its maximum is 5; CPU: %s", step.join, m.BPS[slot]/1e6, m.CPU)
+		}
+		wait()
+	}
+}
+
+// testRestartInEveryMode: a new agent takes over all of them.
+func (s *site) testRestartInEveryMode(t *testing.T) {
+	containers := s.modeContainers()
+	for _, m := range containers {
+		s.runInMode(t, m)
+	}
+	s.agent.Kill()
+	s.startSlow()
+	for _, m := range containers {
+		s.await(t, m.name, "controlled by the new agent", m.controlled)
+	}
+}
