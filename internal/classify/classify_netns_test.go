@@ -358,6 +358,9 @@ func (b *bed) cgroup(below ...string) string {
 // of every packet, as something on its way could have done.
 func (b *bed) forgeAtUplink(offset int16, value int64) (undo func()) {
 	b.t.Helper()
+	if err := kernel.ProbeTCX(); err != nil {
+		b.t.Skipf("nothing comes before the classifier here: %v", err)
+	}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "forge", Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{

@@ -37,6 +37,7 @@ func commonDisk(ctx context.Context, packages *Packages, arch string, suites []S
 	d.Add("init", guestInit)
 	d.Add("etc/passwd", []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
 	d.Add("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"))
+	d.Add("etc/protocols", []byte("icmp 1\ntcp 6\nudp 17\nesp 50\nipv6-icmp 58\n"))
 	if err := addShell(ctx, d, packages, arch); err != nil {
 		return nil, err
 	}

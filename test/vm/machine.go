@@ -45,7 +45,7 @@ func (b Boot) Run(ctx context.Context) ([]byte, error) {
 		"-m", fmt.Sprint(memoryMegabytes),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", b.ImagePath, "-initrd", b.DiskPath,
-		"-append", "console="+console+" quiet loglevel=1 panic=-1 oops=panic random.trust_cpu=on")
+		"-append", "console="+console+" "+bootOptions)
 	cmd := exec.CommandContext(ctx, program, args...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -115,7 +115,7 @@ func (p preparation) prepare(ctx context.Context, dir string, m Machine) (prepar
 	if err != nil {
 		return ready, err
 	}
-	loaded, err := unpacked.ModulesInOrder(ctx, modules)
+	loaded, err := unpacked.ModulesInOrder(ctx, modules, ciphers)
 	if err != nil {
 		return ready, err
 	}

@@ -16,8 +16,9 @@ type Module struct {
 }
 
 // ModulesInOrder returns modules with all they depend on, in an order in which
-// they can be loaded. What the kernel has built in is left out.
-func (u Unpacked) ModulesInOrder(ctx context.Context, names []string) ([]Module, error) {
+// they can be loaded. What the kernel has built in is left out, and of the
+// optional ones what it does not have.
+func (u Unpacked) ModulesInOrder(ctx context.Context, names, optional []string) ([]Module, error) {
 	var ordered []Module
 	seen := map[string]bool{}
 	var add func(name string) error
@@ -47,6 +48,14 @@ func (u Unpacked) ModulesInOrder(ctx context.Context, names []string) ([]Module,
 		return nil
 	}
 	for _, name := range names {
+		if err := add(name); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range optional {
+		if _, there := u.Modules[name]; !there {
+			continue
+		}
 		if err := add(name); err != nil {
 			return nil, err
 		}

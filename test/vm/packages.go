@@ -16,6 +16,11 @@ import (
 // listsAge is how old apt's lists may become before they are read again.
 const listsAge = 7 * 24 * time.Hour
 
+// releasesTried is how many releases of a series are tried, newest first: a
+// mirror may have lost one, or there is no network and only an older one is
+// here.
+const releasesTried = 3
+
 // errUnavailable is why a machine cannot be had here.
 var errUnavailable = errors.New("not available")
 
@@ -166,8 +171,7 @@ type Kernel struct {
 }
 
 // FetchKernel fetches the newest kernel of a series: the flavour for clouds,
-// which is small and has all the modules that matter here. If that cannot be
-// fetched, it is the newest one that was before.
+// which is small and has all the modules that matter here.
 func (p *Packages) FetchKernel(ctx context.Context, series, arch string) (Kernel, error) {
 	out, err := p.apt(ctx, "apt-cache", "pkgnames", "linux-image-"+series+".")
 	if err != nil {
@@ -179,7 +183,7 @@ func (p *Packages) FetchKernel(ctx context.Context, series, arch string) (Kernel
 			errUnavailable, series, arch, strings.Join(releases, ", "))
 	}
 	var problems []error
-	for _, release := range found {
+	for _, release := range found[:min(len(found), releasesTried)] {
 		kernel, err := p.fetchRelease(ctx, release, arch)
 		if err == nil {
 			return kernel, nil
@@ -208,15 +212,20 @@ func (p *Packages) fetchRelease(ctx context.Context, release, arch string) (Kern
 }
 
 // splitPackages are those of a kernel's dependencies that newer releases have
-// moved its contents to.
+// moved its contents to; none where the kernel's package has it all.
 func splitPackages(depends, release string) []string {
 	var names []string
+	split := false
 	for dependency := range strings.SplitSeq(depends, ",") {
 		name, _, _ := strings.Cut(strings.TrimSpace(dependency), " ")
 		switch name {
 		case "linux-base-" + release, "linux-binary-" + release, "linux-modules-" + release:
 			names = append(names, name)
+			split = split || name == "linux-modules-"+release
 		}
+	}
+	if !split {
+		return nil
 	}
 	return names
 }

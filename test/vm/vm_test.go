@@ -35,10 +35,13 @@ func TestKernelReleases(t *testing.T) {
 }
 
 func TestSplitPackages(t *testing.T) {
-	const depends = "dracut | initramfs-tools (>= 0.120), linux-base-7.2.13-amd64 (= 7.2.13-1), " +
-		"linux-binary-7.2.13-amd64 (= 7.2.13-1), linux-modules-7.2.13-amd64 (= 7.2.13-1)"
+	const whole = "dracut | initramfs-tools (>= 0.120), kmod, linux-base-7.2.13-amd64 (= 7.2.13-1)"
+	if got := splitPackages(whole, "7.2.13-amd64"); got != nil {
+		t.Errorf("of a kernel in one package: got %v", got)
+	}
+	const split = whole + ", linux-binary-7.2.13-amd64 (= 7.2.13-1), linux-modules-7.2.13-amd64 (= 7.2.13-1)"
 	want := []string{"linux-base-7.2.13-amd64", "linux-binary-7.2.13-amd64", "linux-modules-7.2.13-amd64"}
-	if got := splitPackages(depends, "7.2.13-amd64"); !slices.Equal(got, want) {
+	if got := splitPackages(split, "7.2.13-amd64"); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
