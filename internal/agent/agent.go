@@ -454,16 +454,16 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 			return
 		}
 	}
-	switch {
-	case event.Link.Kind == "veth":
-		if event.Deleted {
-			a.registry.lostVeth(event.Link.Index)
-		}
-		// Perhaps the veth of a container that we could not find one of, or
-		// another one of a container that no engine tells us about.
-		if a.registry.anyUnattached() || !event.Deleted && !a.registry.hasVeth(event.Link.Index) {
-			a.rescanSoon()
-		}
+	if event.Link.Kind != "veth" {
+		return
+	}
+	if event.Deleted {
+		a.registry.lostVeth(event.Link.Index)
+	}
+	// Perhaps the veth of a container that we could not find one of, or another
+	// one of a container that no engine tells us about.
+	if a.registry.anyUnattached() || !event.Deleted && !a.registry.hasVeth(event.Link.Index) {
+		a.rescanSoon()
 	}
 }
 

@@ -131,6 +131,10 @@ func (u *uplink) readOffered() error {
 func (u *uplink) readCounters(now time.Time, sample bool) error {
 	if sample {
 		u.lastStats = now
+		u.statsTurns++
+		if err := u.measureDelays(len(u.asked) > 0 && u.statsTurns%delayTurns == 0); err != nil {
+			return err
+		}
 	}
 	if len(u.asked) == 0 {
 		return nil
@@ -153,6 +157,23 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 		}
 	}
 	return nil
+}
+
+// delayTurns: delays are measured during one of so many periods of counters.
+// To look at every packet that leaves costs up to 2.5 % of the processor time of
+// a flood of small packets (BenchmarkDelays of internal/classify).
+const delayTurns = 4
+
+// measureDelays begins or ends measuring delays.
+func (u *uplink) measureDelays(now bool) error {
+	switch {
+	case u.delays == nil:
+		return nil
+	case now:
+		return u.delays.Resume()
+	default:
+		return u.delays.Pause()
+	}
 }
 
 // share finds a participant by its number.

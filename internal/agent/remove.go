@@ -55,26 +55,29 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	remembered := map[string]bool{}
-	for _, u := range store.state.Uplinks {
-		remembered[u.Name] = true
-	}
+	// By name; true where something is remembered of it.
+	uplinks := map[string]bool{}
 	if uplink != "" {
-		if _, err := kernel.LinkByName(uplink); errors.Is(err, kernel.ErrNoLink) && !remembered[uplink] {
+		uplinks[uplink] = false
+	}
+	for _, u := range store.state.Uplinks {
+		uplinks[u.Name] = true
+	}
+	if uplink != "" && !uplinks[uplink] {
+		if _, err := kernel.LinkByName(uplink); errors.Is(err, kernel.ErrNoLink) {
 			return nil, fmt.Errorf("there is no network device %q here", uplink)
 		}
-		remembered[uplink] = remembered[uplink] // also if nothing is known of it
 	}
 	var errs []error
 	for _, c := range store.state.Containers {
 		errs = append(errs, undo(c.NetNSPath, c.Number, c.attachments()))
 	}
 	var done []string
-	for _, name := range slices.Sorted(maps.Keys(remembered)) {
+	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
 		there, err := removeUplink(store, name)
 		if err != nil {
 			errs = append(errs, err)
-		} else if there || remembered[name] {
+		} else if there || uplinks[name] {
 			done = append(done, name)
 		}
 	}

@@ -219,7 +219,7 @@ func (m *rateMeter) bps() uint64 {
 }
 
 // delayWindow is how long packets waited in the last one to two
-// delayWindowLengths: the kernel counts since ever, and what it had counted
+// delayWindowLengths, as far as that was measured (delayTurns): the kernel counts since ever, and what it had counted
 // then is taken away.
 type delayWindow struct {
 	since        time.Time // of newer

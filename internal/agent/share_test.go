@@ -85,10 +85,13 @@ func TestLatency(t *testing.T) {
 // fakeDelays has counted what it was given.
 type fakeDelays struct {
 	histogram classify.Histogram
+	paused    bool
 	err       error
 }
 
-func (d *fakeDelays) Close() error { return nil }
+func (d *fakeDelays) Close() error  { return nil }
+func (d *fakeDelays) Pause() error  { d.paused = true; return d.err }
+func (d *fakeDelays) Resume() error { d.paused = false; return d.err }
 
 func (d *fakeDelays) Read(_ uint16, dst *classify.Histogram) error {
 	*dst = d.histogram
@@ -123,5 +126,33 @@ func TestDelayWindow(t *testing.T) {
 	}
 	if p50, p99 := c.delay.quantiles(c); p50 != 0 || p99 != 0 {
 		t.Errorf("shows %s and %s", p50, p99)
+	}
+}
+
+// Delays are measured for a part of the time, while somebody sends.
+func TestDelaysArePaused(t *testing.T) {
+	b := newBench(t, 100e6)
+	measured := &fakeDelays{}
+	b.delays = measured
+	c := b.start("c")
+	l := newLink(b)
+	running := func(d time.Duration) (part float64) {
+		const step = 50 * time.Millisecond
+		for range d / step {
+			l.run(step)
+			if !measured.paused {
+				part += step.Seconds() / d.Seconds()
+			}
+		}
+		return part
+	}
+	l.run(time.Second)
+	if part := running(4 * time.Second); part > 0 {
+		t.Errorf("silence is measured %.0f %% of the time", 100*part)
+	}
+	l.greedy[c] = true
+	l.run(time.Second)
+	if part := running(4 * time.Second); part < 0.2 || part > 0.3 {
+		t.Errorf("measured %.0f %% of the time, want a quarter", 100*part)
 	}
 }

@@ -33,6 +33,8 @@ type uplink struct {
 	classifier classifier
 	// delays measures how long packets wait; nil where the kernel cannot.
 	delays delays
+	// statsTurns is how often counters were read for people to look at.
+	statsTurns int
 
 	host *share
 	// controlled are the shares of containers that have a class, in the order
@@ -69,6 +71,9 @@ type classifier interface {
 // delays are how long packets waited, by number; *classify.Delays is it.
 type delays interface {
 	Read(number uint16, dst *classify.Histogram) error
+	// Pause stops measuring, and so what it costs, until Resume.
+	Pause() error
+	Resume() error
 	Close() error
 }
 

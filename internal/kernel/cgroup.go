@@ -117,36 +117,3 @@ func cgroup2Mount(mountinfo []byte) string {
 
 // unescapeMount undoes the kernel's escapes in mountinfo.
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-// CgroupOf is the directory of the version 2 cgroup that a process is in.
-// Errors: ErrNoCgroup2; ErrNoCgroup for a process that has ended.
-func CgroupOf(pid int) (string, error) {
-	mount, err := Cgroup2Mount()
-	if err != nil {
-		return "", err
-	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return "", fmt.Errorf("process %d: %w", pid, ErrNoCgroup)
-	}
-	if err != nil {
-		return "", fmt.Errorf("look for the cgroup of process %d: %w", pid, err)
-	}
-	path := cgroup2Path(data)
-	if path == "" {
-		return "", ErrNoCgroup2
-	}
-	return filepath.Join(mount, path), nil
-}
-
-// cgroup2Path finds the path in a process's cgroup file: "0::/path"
-// (cgroups(7)). A cgroup that was removed has " (deleted)" after it.
-func cgroup2Path(cgroups []byte) string {
-	lines := bufio.NewScanner(bytes.NewReader(cgroups))
-	for lines.Scan() {
-		if path, found := strings.CutPrefix(lines.Text(), "0::"); found {
-			return path
-		}
-	}
-	return ""
-}

@@ -23,18 +23,3 @@ func TestCgroup2Mount(t *testing.T) {
 		}
 	}
 }
-
-func TestCgroup2Path(t *testing.T) {
-	for cgroups, want := range map[string]string{
-		"":                            "",
-		"0::/\n":                      "/",
-		"0::/docker/abc\n":            "/docker/abc",
-		"9:name=systemd:/\n1:cpu:/\n": "",
-		"9:name=systemd:/a\n0::/system.slice/docker-1.scope\n": "/system.slice/docker-1.scope",
-		"10::/wrong\n": "",
-	} {
-		if got := cgroup2Path([]byte(cgroups)); got != want {
-			t.Errorf("%q: %q, want %q", cgroups, got, want)
-		}
-	}
-}

@@ -43,7 +43,7 @@ func TestProbeLink(t *testing.T) {
 	}
 }
 
-func TestCgroupOf(t *testing.T) {
+func TestLookUpCgroup(t *testing.T) {
 	mount, err := Cgroup2Mount()
 	if err != nil {
 		t.Fatal(err)
@@ -57,26 +57,6 @@ func TestCgroupOf(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	file, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(file.Fd())}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	got, err := CgroupOf(cmd.Process.Pid)
-	if err != nil || got != dir {
-		t.Errorf("cgroup of the process: %q, %v, want %q", got, err, dir)
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if _, err := CgroupOf(cmd.Process.Pid); !errors.Is(err, ErrNoCgroup) {
-		t.Errorf("cgroup of a process that has ended: %v", err)
-	}
-
 	root, err := LookUpCgroup(mount)
 	if err != nil || root.Level != 0 {
 		t.Errorf("the root: %+v, %v", root, err)
