@@ -41,7 +41,7 @@ done
 
 export CGO_ENABLED=0
 export WEIR_BIN=$root/bin/weir
-timeout=${WEIR_TEST_TIMEOUT:-8m}
+timeout=${WEIR_TEST_TIMEOUT:-20m}
 vm_timeout=${WEIR_TEST_TIMEOUT:-25m} # the first run fetches kernels
 records=$(mktemp -d)
 summary=$root/bin/testsummary
