@@ -230,6 +230,13 @@ func (h *Host) addNamespace(ctx context.Context, name string) error {
 	if err := runTool(ctx, "ip", "netns", "add", name); err != nil {
 		return err
 	}
+	// Link-local addresses, which neighbour discovery needs, are there at once
+	// instead of after a second or two.
+	err := runTool(ctx, "nsenter", "--net="+NetNSDir+"/"+name, "--", "sysctl", "-q", "-w",
+		"net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
+	if err != nil {
+		return err
+	}
 	return runTool(ctx, "ip", "-n", name, "link", "set", "lo", "up")
 }
 
