@@ -215,8 +215,8 @@ func (b *Bed) Socket() string { return filepath.Join(b.Dir, "weir.sock") }
 // StateDir is the agent's state directory.
 func (b *Bed) StateDir() string { return filepath.Join(b.Dir, "state") }
 
-// StatePath is the state file of an uplink.
-func (b *Bed) StatePath(uplink string) string {
+// StatePath is the agents' state file.
+func (b *Bed) StatePath() string {
 	return filepath.Join(b.StateDir(), "state.json")
 }
 

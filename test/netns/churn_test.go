@@ -365,7 +365,7 @@ func (c *churn) footprint(t *testing.T) footprint {
 		bpfObjects: len(bpfObjects(t, c.agent.Pid())),
 		classes:    len(tcClasses(b)),
 		programs:   len(bpfPrograms(t, b)),
-		stateBytes: len(b.Run("cat", b.StatePath(b.Host.UplinkName))),
+		stateBytes: len(b.Run("cat", b.StatePath())),
 	}
 	// How many connections there are is up to the test and its HTTP client; they
 	// are listed where the client is.

@@ -353,7 +353,7 @@ func TestCorruptState(t *testing.T) {
 	agent := b.StartAgent(harness.AgentOptions{})
 	b.MustWeir("set", "one", "--weight", "700")
 	agent.Stop()
-	path := b.StatePath(b.Host.UplinkName)
+	path := b.StatePath()
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
