@@ -85,7 +85,7 @@ const (
 	// at most, and stays below the 10 ms that a sparse flow may wait behind
 	// its container's bulk.
 	queueMilliseconds = 7
-	queuePackets      = 10
+	queuePackets      = 20
 	// latencyQueueFrames is the least for a class with a bound on delay.
 	latencyQueueFrames = 4
 
