@@ -86,6 +86,8 @@ const (
 	// its container's bulk.
 	queueMilliseconds = 7
 	queuePackets      = 20
+	// controlQueuePackets is the queue of control traffic.
+	controlQueuePackets = 10
 	// latencyQueueFrames is the least for a class with a bound on delay.
 	latencyQueueFrames = 4
 
@@ -175,7 +177,7 @@ func desired(tree sched.Tree, leaf leafKind) state {
 	class(leafClass(tree.ControlNumber), rootClass,
 		sched.ControlBPS(tree.RateBPS), burst(sched.ControlBPS(tree.RateBPS)), tree.RateBPS/controlCeilDivisor,
 		burstBytes(tree.RateBPS/controlCeilDivisor, burstMilliseconds, packetBytes), packetBytes, controlPrio)
-	s.qdiscs = append(s.qdiscs, leafOf(tree.ControlNumber, tree.RateBPS/controlCeilDivisor, packetBytes, leafBFIFO))
+	s.qdiscs = append(s.qdiscs, fifoOf(tree.ControlNumber, controlQueuePackets*uint64(packetBytes)))
 
 	quantum := quanta(tree.Classes, packetBytes)
 	prio := prios(tree.Classes)
@@ -265,15 +267,10 @@ func (k leafKind) String() string {
 
 // leafOf is the queue of a class that sends at rateBPS.
 func leafOf(number uint16, rateBPS uint64, packetBytes uint32, kind leafKind) kernel.Qdisc {
-	q := kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number)}
-	switch kind {
-	case leafFqCodel:
-		q.Options = fqCodel(rateBPS, packetBytes)
-	default:
-		bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
-		q.Options = kernel.BFIFO{LimitBytes: quantize(bytes)}
+	if kind == leafFqCodel {
+		return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number), Options: fqCodel(rateBPS, packetBytes)}
 	}
-	return q
+	return fifoOf(number, max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes)))
 }
 
 // latencyLeafOf is the queue of a class that sends at rateBPS and whose packets
@@ -282,8 +279,12 @@ func leafOf(number uint16, rateBPS uint64, packetBytes uint32, kind leafKind) ke
 // fq_codel: that would give turns to flows that are late already.
 func latencyLeafOf(number uint16, rateBPS uint64, latency time.Duration) kernel.Qdisc {
 	bytes := uint64(float64(rateBPS) / 8 * latency.Seconds())
-	return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number),
-		Options: kernel.BFIFO{LimitBytes: quantize(max(bytes, latencyQueueFrames*sched.FrameBytes))}}
+	return fifoOf(number, max(bytes, latencyQueueFrames*sched.FrameBytes))
+}
+
+// fifoOf is a queue of so many bytes.
+func fifoOf(number uint16, bytes uint64) kernel.Qdisc {
+	return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number), Options: kernel.BFIFO{LimitBytes: quantize(bytes)}}
 }
 
 // fqCodel follows RFC 8290 section 5.2: the target is at least the time of
