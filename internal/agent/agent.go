@@ -94,6 +94,8 @@ type Agent struct {
 	// be looked at; rescanning says that it was asked for.
 	rescan     chan struct{}
 	rescanning bool
+	// unexplained are veths that came and were no container's.
+	unexplained []int
 	// checked is the number of the container that was checked last.
 	checked uint16
 
@@ -261,7 +263,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.rescan:
 			a.rescanning = false
 			a.inspectMissing()
-			a.inspectStatic()
+			a.explain()
 			a.reconcile()
 		case request := <-a.requests:
 			request()
@@ -462,9 +464,23 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	}
 	// Perhaps the veth of a container that we could not find one of, or another
 	// one of a container that no engine tells us about.
-	if a.registry.anyUnattached() || !event.Deleted && !a.registry.hasVeth(event.Link.Index) {
+	unknown := !event.Deleted && !a.registry.hasVeth(event.Link.Index)
+	if unknown {
+		a.unexplained = append(a.unexplained, event.Link.Index)
+	}
+	if unknown || a.registry.anyUnattached() {
 		a.rescanSoon()
 	}
+}
+
+// explain looks at the containers that no engine tells us about, if there are
+// veths that belong to no container that is known by now: one of them may have
+// got another device.
+func (a *Agent) explain() {
+	if slices.ContainsFunc(a.unexplained, func(ifindex int) bool { return !a.registry.hasVeth(ifindex) }) {
+		a.inspectStatic()
+	}
+	a.unexplained = a.unexplained[:0]
 }
 
 // rescanDelay lets the events of one container's start come together.
