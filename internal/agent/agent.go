@@ -262,9 +262,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.linkChanged(event)
 		case <-a.rescan:
 			a.rescanning = false
-			a.inspectMissing()
-			a.explain()
-			a.reconcile()
+			if a.registry.anyUnattached() || a.anyUnexplained() {
+				a.inspectMissing()
+				a.explain()
+				a.reconcile()
+			}
+			a.unexplained = a.unexplained[:0]
 		case request := <-a.requests:
 			request()
 		case <-check.C:
@@ -477,10 +480,13 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 // veths that belong to no container that is known by now: one of them may have
 // got another device.
 func (a *Agent) explain() {
-	if slices.ContainsFunc(a.unexplained, func(ifindex int) bool { return !a.registry.hasVeth(ifindex) }) {
+	if a.anyUnexplained() {
 		a.inspectStatic()
 	}
-	a.unexplained = a.unexplained[:0]
+}
+
+func (a *Agent) anyUnexplained() bool {
+	return slices.ContainsFunc(a.unexplained, func(ifindex int) bool { return !a.registry.hasVeth(ifindex) })
 }
 
 // rescanDelay lets the events of one container's start come together.
