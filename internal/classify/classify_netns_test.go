@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/testbed"
 )
@@ -333,7 +334,7 @@ func (b *bed) sendFromCgroup(mode, netNS, cgroup string, target netip.AddrPort) 
 // cgroup makes a cgroup below the root of the version 2 hierarchy.
 func (b *bed) cgroup(below ...string) string {
 	b.t.Helper()
-	mount, err := kernel.Cgroup2Mount()
+	mount, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -654,7 +655,7 @@ func TestCgroupConnections(t *testing.T) {
 
 func TestTieCgroupErrors(t *testing.T) {
 	b := newBed(t)
-	mount, err := kernel.Cgroup2Mount()
+	mount, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}

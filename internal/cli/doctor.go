@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/server"
 )
@@ -96,7 +97,7 @@ func examine(ctx context.Context, socket string) []finding {
 		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
 	add("bridge", kernel.ProbeLink("veth"), resultLess,
 		"containers behind a bridge are controlled", "no containers behind a bridge (CONFIG_VETH; modprobe veth)")
-	add("host", kernel.ProbeSocketCgroup(), resultLess,
+	add("host", probeHostMode(), resultLess,
 		"containers in the host's network are controlled", "containers in the host's network are counted in the host class")
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		add(kind, kernel.ProbeLink(kind), resultLess, kind+" containers are controlled",
@@ -134,4 +135,12 @@ func printFindings(w io.Writer, findings []finding) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// probeHostMode says whether containers in the host's network can be told apart.
+func probeHostMode() error {
+	if _, err := cgroup.FindRoot("/proc"); err != nil {
+		return err
+	}
+	return kernel.ProbeSocketCgroup()
 }

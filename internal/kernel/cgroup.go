@@ -1,15 +1,12 @@
 package kernel
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,12 +19,8 @@ type Cgroup struct {
 	Level int
 }
 
-var (
-	// ErrNoCgroup2 is a machine without a version 2 hierarchy.
-	ErrNoCgroup2 = errors.New("no cgroup v2 hierarchy is mounted")
-	// ErrNoCgroup is a cgroup that does not exist (any more).
-	ErrNoCgroup = errors.New("no such cgroup")
-)
+// ErrNoCgroup is a cgroup that does not exist (any more).
+var ErrNoCgroup = errors.New("no such cgroup")
 
 // rootCgroupID is the ID of the root of every hierarchy: the first that
 // kernfs_create_root (fs/kernfs/dir.c) gives away.
@@ -81,39 +74,3 @@ func cgroupID(path string) (uint64, error) {
 	}
 	return binary.NativeEndian.Uint64(handle.Bytes()), nil
 }
-
-// Cgroup2Mount is where the version 2 hierarchy is mounted. Errors:
-// ErrNoCgroup2.
-func Cgroup2Mount() (string, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "", fmt.Errorf("look for the cgroup v2 hierarchy: %w", err)
-	}
-	mount := cgroup2Mount(data)
-	if mount == "" {
-		return "", ErrNoCgroup2
-	}
-	return mount, nil
-}
-
-// cgroup2Mount finds the mount point in a mountinfo file: "36 35 98:0 /root
-// /mount/point options optional... - type source options" (proc(5)). A mount
-// that shows a part of the hierarchy only is passed over.
-func cgroup2Mount(mountinfo []byte) string {
-	lines := bufio.NewScanner(bytes.NewReader(mountinfo))
-	for lines.Scan() {
-		before, after, found := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(before)
-		if !found || len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
-			continue
-		}
-		// In a cgroup namespace the root of all is above: "/../..".
-		if root := fields[3]; strings.Trim(root, "/.") == "" {
-			return unescapeMount.Replace(fields[4])
-		}
-	}
-	return ""
-}
-
-// unescapeMount undoes the kernel's escapes in mountinfo.
-var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

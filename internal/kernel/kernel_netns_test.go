@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
 
 // What is probed for is there or not as the kernel itself says.
@@ -44,7 +46,7 @@ func TestProbeLink(t *testing.T) {
 }
 
 func TestLookUpCgroup(t *testing.T) {
-	mount, err := Cgroup2Mount()
+	mount, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,11 +95,8 @@ func ProbeLink(kind string) error {
 }
 
 // ProbeSocketCgroup says whether the kernel can tell the cgroup of the socket
-// that sent a packet. Errors: ErrNoCgroup2.
+// that sent a packet.
 func ProbeSocketCgroup() error {
-	if _, err := Cgroup2Mount(); err != nil {
-		return err
-	}
 	return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbAncestorCgroupId)
 }
 

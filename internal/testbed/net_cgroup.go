@@ -1,7 +1,6 @@
 package testbed
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,11 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
 
 // addCgroup gives a container a cgroup.
 func (h *Host) addCgroup(c *NetContainer) error {
-	root, err := cgroup2Mount()
+	root, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		return err
 	}
@@ -27,8 +28,8 @@ func (h *Host) cgroupPrefix() string { return "weir-test-" + strings.TrimPrefix(
 
 // leakedCgroups lists the host's cgroups that exist.
 func (h *Host) leakedCgroups() ([]string, error) {
-	root, err := cgroup2Mount()
-	if errors.Is(err, ErrNoCgroup2) {
+	root, err := cgroup.FindRoot("/proc")
+	if errors.Is(err, cgroup.ErrNoMount) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func moveTo(path string) error {
 
 // ownCgroup is the directory of this process's cgroup (version 2).
 func ownCgroup() (string, error) {
-	root, err := cgroup2Mount()
+	root, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		return "", err
 	}
@@ -131,21 +132,3 @@ func ownCgroup() (string, error) {
 	}
 	return "", errors.New("find this process's cgroup: it has none of version 2")
 }
-
-// cgroup2Mount is where the machine has mounted cgroups of version 2.
-func cgroup2Mount() (string, error) {
-	text, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return "", fmt.Errorf("find the cgroup mount: %w", err)
-	}
-	for line := range bytes.Lines(text) {
-		if fields := bytes.Fields(line); len(fields) > 2 && string(fields[2]) == "cgroup2" {
-			return string(fields[1]), nil
-		}
-	}
-	return "", ErrNoCgroup2
-}
-
-// ErrNoCgroup2 is returned for host-mode containers where nothing could tell
-// them from the host.
-var ErrNoCgroup2 = errors.New("cgroups of version 2 are not mounted")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
 
 // Mode is how a container is attached to the network.
@@ -74,7 +76,7 @@ func (h *Host) add(ctx context.Context, c *NetContainer) error {
 	if c.mode == ModeBridge || c.mode == ModeOverlay {
 		return nil
 	}
-	if err := h.addCgroup(c); !errors.Is(err, ErrNoCgroup2) {
+	if err := h.addCgroup(c); !errors.Is(err, cgroup.ErrNoMount) {
 		return err
 	}
 	return nil

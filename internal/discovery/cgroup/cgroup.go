@@ -45,6 +45,16 @@ func FindMount(procDir string) (Mount, error) {
 	return parseMountInfo(string(mounts)), nil
 }
 
+// FindRoot is the directory of the hierarchy's root. procDir is where proc is
+// mounted. Errors: ErrNoMount.
+func FindRoot(procDir string) (string, error) {
+	mount, err := FindMount(procDir)
+	if err != nil {
+		return "", err
+	}
+	return mount.whole()
+}
+
 // parseMountInfo reads the text of /proc/self/mountinfo (proc(5)).
 func parseMountInfo(mounts string) Mount {
 	var best Mount
@@ -109,8 +119,19 @@ func (m Mount) directory(cgroup string) string {
 	return path.Join(m.Point, below)
 }
 
-// errNoMount says why a path leads nowhere.
-var errNoMount = errors.New("the cgroup v2 hierarchy is not mounted")
+// ErrNoMount is a machine on which the hierarchy, or the root of it, cannot be
+// seen.
+var ErrNoMount = errors.New("the cgroup v2 hierarchy is not mounted")
+
+// whole is the directory at which all of the hierarchy is seen. Errors:
+// ErrNoMount.
+func (m Mount) whole() (string, error) {
+	// In a cgroup namespace the root of all is above: "/../..".
+	if m.Point == "" || strings.Trim(m.root, "/.") != "" {
+		return "", ErrNoMount
+	}
+	return m.Point, nil
+}
 
 // Resolve finds the directory of a cgroup and the number by which the kernel
 // knows it, which no other cgroup gets until the next boot. The path is
@@ -119,14 +140,14 @@ var errNoMount = errors.New("the cgroup v2 hierarchy is not mounted")
 func (m Mount) Resolve(name string) (directory string, number uint64, err error) {
 	if !path.IsAbs(name) {
 		if m.Point == "" {
-			return "", 0, fmt.Errorf("find cgroup %s: %w", name, errNoMount)
+			return "", 0, fmt.Errorf("find cgroup %s: %w", name, ErrNoMount)
 		}
 		name = path.Join(m.Point, name)
 	}
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if m.Point == "" {
-			return "", 0, fmt.Errorf("find cgroup %s: %w", name, errNoMount)
+			return "", 0, fmt.Errorf("find cgroup %s: %w", name, ErrNoMount)
 		}
 		return "", 0, &os.PathError{Op: "open cgroup", Path: name, Err: err}
 	}

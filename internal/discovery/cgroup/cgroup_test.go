@@ -41,6 +41,28 @@ func TestParseMountInfo(t *testing.T) {
 	}
 }
 
+func TestWholeHierarchy(t *testing.T) {
+	const (
+		proc    = "24 30 0:22 / /proc rw,nosuid - proc proc rw\n"
+		unified = "35 30 0:30 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+	)
+	for name, test := range map[string]struct{ mountinfo, want string }{
+		"nothing":                   {"", ""},
+		"version 1 only":            {proc + "36 35 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", ""},
+		"unified":                   {proc + unified, "/sys/fs/cgroup"},
+		"hybrid":                    {"36 35 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n42 35 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/unified"},
+		"a part only":               {"35 30 0:30 /system.slice /mnt rw - cgroup2 cgroup2 rw\n", ""},
+		"a part first":              {"35 30 0:30 /system.slice /mnt rw - cgroup2 cgroup2 rw\n" + unified, "/sys/fs/cgroup"},
+		"above the cgroup's own":    {"35 30 0:30 /../../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup"},
+		"a name with a space":       {`35 30 0:30 / /mnt/c\040g rw - cgroup2 cgroup2 rw` + "\n", "/mnt/c g"},
+		"no optional fields, short": {"35 30 0:30 / - cgroup2 cgroup2 rw\n", ""},
+	} {
+		if got, err := parseMountInfo(test.mountinfo).whole(); got != test.want || (err == nil) != (got != "") || err != nil && !errors.Is(err, ErrNoMount) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, test.want)
+		}
+	}
+}
+
 func TestOfContainer(t *testing.T) {
 	host := Mount{"/sys/fs/cgroup", "/"}
 	for name, test := range map[string]struct {
@@ -81,7 +103,7 @@ func TestResolveRefusesWhatIsNoCgroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := (Mount{}).Resolve("some.slice"); !errors.Is(err, errNoMount) {
+	if _, _, err := (Mount{}).Resolve("some.slice"); !errors.Is(err, ErrNoMount) {
 		t.Errorf("relative to nothing: %v", err)
 	}
 	if _, _, err := mount.Resolve(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a cgroup of the v2 hierarchy") {
