@@ -518,7 +518,6 @@ func (a *Agent) uplinkMayHaveChanged(u *uplink) {
 			u.lose(err)
 			a.log.Error("uplink cannot be shared out", "uplink", u.name, "error", err)
 		}
-		a.tieCgroups(u)
 		a.reconcile()
 	}
 }
