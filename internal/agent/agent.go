@@ -262,12 +262,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.linkChanged(event)
 		case <-a.rescan:
 			a.rescanning = false
-			if a.registry.anyUnattached() || a.anyUnexplained() {
-				a.inspectMissing()
-				a.explain()
+			if inspected := a.inspectMissing() + a.explain(); inspected > 0 {
 				a.reconcile()
 			}
-			a.unexplained = a.unexplained[:0]
 		case request := <-a.requests:
 			request()
 		case <-check.C:
@@ -476,17 +473,23 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	}
 }
 
-// explain looks at the containers that no engine tells us about, if there are
-// veths that belong to no container that is known by now: one of them may have
-// got another device.
-func (a *Agent) explain() {
-	if a.anyUnexplained() {
-		a.inspectStatic()
+// explain looks at the containers that no engine tells us about and in which
+// the other ends of veths are that belong to no container that is known: they
+// have got another device. It returns how many those are.
+func (a *Agent) explain() int {
+	inspected := 0
+	for _, ifindex := range a.unexplained {
+		if a.registry.hasVeth(ifindex) {
+			continue
+		}
+		veth, err := kernel.LinkByIndex(ifindex)
+		if err != nil || veth.PeerNetNSID == kernel.SameNetNS {
+			continue // it is gone, or no container's
+		}
+		inspected += a.inspectStatic(veth.PeerNetNSID)
 	}
-}
-
-func (a *Agent) anyUnexplained() bool {
-	return slices.ContainsFunc(a.unexplained, func(ifindex int) bool { return !a.registry.hasVeth(ifindex) })
+	a.unexplained = a.unexplained[:0]
+	return inspected
 }
 
 // rescanDelay lets the events of one container's start come together.

@@ -19,10 +19,13 @@ import (
 type fakeScheduler struct {
 	applied []sched.Tree
 	stats   []sched.Stats
+	drops   map[uint16]uint64
 	err     error
 	forgot  int
 	asked   int // classes whose counters were asked for
 }
+
+func (s *fakeScheduler) Drops() (map[uint16]uint64, error) { return s.drops, s.err }
 
 func (*fakeScheduler) Name() string  { return "fake" }
 func (s *fakeScheduler) Forget()     { s.forgot++ }

@@ -24,6 +24,7 @@ type container struct {
 	number      uint16 // 0: not controlled
 	mode        v1.Mode
 	netns       kernel.NetNSID
+	netnsID     int // the same, as devices in the agent's namespace name it
 	attachments []attachment
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
@@ -178,6 +179,19 @@ func (r *registry) controlled() []*container {
 		list = append(list, c)
 	}
 	slices.SortFunc(list, func(a, b *container) int { return cmp.Compare(a.number, b.number) })
+	return list
+}
+
+// unattached lists the containers that are to be looked at again, those that
+// started first first.
+func (r *registry) unattached() []*container {
+	var list []*container
+	for _, c := range r.byKey {
+		if c.unattached {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, startOrder)
 	return list
 }
 

@@ -280,6 +280,9 @@ type noKernel struct{ ops []kernel.Op }
 
 func (*noKernel) Qdiscs(int) ([]kernel.Qdisc, error)  { return nil, nil }
 func (*noKernel) Classes(int) ([]kernel.Class, error) { return nil, nil }
+
+func (*noKernel) Drops(int) (map[kernel.Handle]uint32, error) { return nil, nil }
+
 func (*noKernel) ClassStats(_ int, _ []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
 	return dst, nil
 }

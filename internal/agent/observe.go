@@ -169,6 +169,10 @@ func (a *Agent) inspect(c *container) {
 		return
 	}
 	c.netns = netns
+	if c.netnsID, err = kernel.NetNSIDHere(c.NetNSPath); err != nil {
+		a.lostDevices(c, err)
+		return
+	}
 	if owner := a.registry.sharesNetNS(c); owner != nil {
 		c.mode = owner.mode
 		c.obstacle = fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
@@ -262,23 +266,30 @@ func (a *Agent) lostDevices(c *container, err error) {
 	a.release(c)
 }
 
-// inspectMissing looks again at containers without devices.
-func (a *Agent) inspectMissing() {
-	for _, c := range a.registry.all() {
-		if c.unattached {
-			a.inspect(c)
-		}
+// inspectMissing looks again at containers without devices, and returns how
+// many those are.
+func (a *Agent) inspectMissing() int {
+	inspected := 0
+	for _, c := range a.registry.unattached() {
+		a.inspect(c)
+		inspected++
 	}
+	return inspected
 }
 
-// inspectStatic looks again at containers from the config file: nobody tells
-// when one of them gets another device, as engines do.
-func (a *Agent) inspectStatic() {
+// inspectStatic looks again at containers from the config file, of which nobody
+// tells when they get another device, as engines do: at those whose network
+// namespace may have that ID, as the agent's counts. It returns how many those
+// are.
+func (a *Agent) inspectStatic(netnsID int) int {
+	inspected := 0
 	for _, c := range a.registry.all() {
-		if c.Runtime == static.Runtime {
+		if c.Runtime == static.Runtime && (c.netnsID == netnsID || c.netnsID == kernel.SameNetNS) {
 			a.inspect(c)
+			inspected++
 		}
 	}
+	return inspected
 }
 
 func (a *Agent) inspectAll() {

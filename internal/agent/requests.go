@@ -28,12 +28,29 @@ var (
 func (a *Agent) Containers(ctx context.Context) ([]v1.Container, error) {
 	var list []v1.Container
 	err := a.do(ctx, func() {
+		a.readDrops()
 		for _, c := range a.registry.all() {
 			list = append(list, c.view())
 		}
 		list = append(list, a.host.view())
 	})
 	return list, err
+}
+
+// readDrops learns what was dropped at every uplink. Where that fails, what was
+// known stays.
+func (a *Agent) readDrops() {
+	for _, u := range a.uplinks {
+		if u.lost() {
+			continue
+		}
+		drops, err := u.backend.Drops()
+		if err != nil {
+			a.log.Debug("read what was dropped", "uplink", u.name, "error", err)
+			continue
+		}
+		u.drops = drops
+	}
 }
 
 // Status describes the agent and its uplink.

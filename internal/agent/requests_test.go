@@ -142,11 +142,14 @@ func TestSet(t *testing.T) {
 func TestContainersAndStatus(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("second").StartedAt = epoch.AddDate(1, 0, 0)
-	b.start("first")
+	b.scheduler.drops = map[uint16]uint64{b.start("first").number: 3}
 	ctx := b.serve()
 	list, err := b.Containers(ctx)
 	if err != nil || len(list) != 3 || list[0].Name != "first" || list[1].Name != "second" || list[2].Name != "host" {
 		t.Errorf("containers %+v, %v", list, err)
+	}
+	if list[0].DroppedPackets != 3 || list[1].DroppedPackets != 0 {
+		t.Errorf("dropped %d and %d", list[0].DroppedPackets, list[1].DroppedPackets)
 	}
 	if h := list[2]; h.Mode != v1.ModeHost || h.State != v1.StateOK || h.Runtime != "host" {
 		t.Errorf("host class %+v", h)

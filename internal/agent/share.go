@@ -82,18 +82,23 @@ func ceilingBPS(p v1.Policy) uint64 {
 	return p.MaxBPS
 }
 
-// guaranteeSteps: guarantees are cut to steps of that part of themselves, so
-// that one container more among a thousand does not change all of them in the
-// kernel. The allocation makes up for it while anybody looks after that.
+// guaranteeSteps: guarantees are cut to steps of that part of themselves, and
+// stay while they are at most two steps too low, so that a container that comes
+// or goes among a thousand does not change all of them in the kernel. The
+// allocation makes up for it while anybody looks after that.
 const guaranteeSteps = 256
 
 // guarantee takes what the entitlement allows the scheduler to guarantee.
 func (s *share) guarantee(bps uint64) {
+	floor := min(s.admittedBPS, bps)
+	if s.guaranteedBPS <= bps && s.guaranteedBPS >= max(floor, bps-2*(bps/guaranteeSteps)) {
+		return
+	}
 	step := uint64(1)
 	for step*2*guaranteeSteps <= bps {
 		step *= 2
 	}
-	s.guaranteedBPS = max(bps/step*step, min(s.admittedBPS, bps))
+	s.guaranteedBPS = max(bps/step*step, floor)
 }
 
 func (s *share) class() sched.Class {
@@ -167,7 +172,7 @@ func (s *share) view() v1.Share {
 		RateBPS:        s.rate.bps(),
 		BacklogBytes:   s.counters.BacklogBytes,
 		SentBytes:      s.counters.SentBytes,
-		DroppedPackets: s.counters.DroppedPackets,
+		DroppedPackets: s.uplink.drops[s.number],
 		DelayP50MS:     milliseconds(p50),
 		DelayP99MS:     milliseconds(p99),
 	}

@@ -43,6 +43,9 @@ type uplink struct {
 	participants []*share
 	allocator    alloc.Allocator
 
+	// drops are the packets dropped so far, by number, as last asked.
+	drops map[uint16]uint64
+
 	lastLook    time.Time
 	lastTraffic time.Time
 	lastChange  time.Time

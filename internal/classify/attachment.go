@@ -118,7 +118,7 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 		return a, false, nil
 	}
 	switch l.PeerNetNSID {
-	case sameNetNS:
+	case kernel.SameNetNS:
 		// On top of another of its devices, which is looked at as well.
 		return a, false, nil
 	case c.hereID:
@@ -129,15 +129,11 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 	return a, true, nil
 }
 
-// sameNetNS is kernel.Link.PeerNetNSID of a device whose other end is in the
-// same namespace.
-const sameNetNS = -1
-
 func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, bool, error) {
 	switch {
 	case l.PeerIndex == 0: // being deleted, and its other end is first
 		return a, false, lostOtherEnd(l)
-	case l.PeerNetNSID == sameNetNS:
+	case l.PeerNetNSID == kernel.SameNetNS:
 		return a, false, nil
 	case l.PeerNetNSID == c.hereID:
 		outside, err := kernel.LinkByIndex(l.PeerIndex)

@@ -135,6 +135,6 @@ func carriesPriority(ns *kernel.NetNS) (bool, error) {
 		return false, err
 	}
 	return slices.ContainsFunc(links, func(l kernel.Link) bool {
-		return (l.Kind == "vxlan" || l.Kind == "geneve") && l.PeerNetNSID == hereID && hereID != sameNetNS
+		return (l.Kind == "vxlan" || l.Kind == "geneve") && l.PeerNetNSID == hereID && hereID != kernel.SameNetNS
 	}), nil
 }

@@ -19,14 +19,18 @@ type Link struct {
 	// for hardware.
 	Kind string
 	// PeerIndex is the other end of a veth, or the device below a VLAN or
-	// macvlan; PeerNetNSID is the ID of the namespace that it is in, or -1
-	// if that is the same.
+	// macvlan; PeerNetNSID is the ID of the namespace that it is in, or
+	// SameNetNS.
 	PeerIndex   int
 	PeerNetNSID int
 	// GSOMaxBytes is the largest packet the device is handed at once.
 	GSOMaxBytes uint32
 	Up          bool
 }
+
+// SameNetNS stands for the ID of a namespace in itself, and of one that has
+// none: it never had to do with the other.
+const SameNetNS = -1
 
 // ErrNoLink is a device that does not exist.
 var ErrNoLink = errors.New("no such network device")

@@ -91,7 +91,7 @@ func (n *NetNS) LinkByIndex(index int) (Link, error) {
 }
 
 // IDOf is the ID that the namespace at path has in this one, as PeerNetNSID of
-// its devices counts; -1 if it has none. Errors: ErrNoNetNS.
+// its devices counts; SameNetNS if it has none. Errors: ErrNoNetNS.
 func (n *NetNS) IDOf(path string) (int, error) {
 	other, err := openNetNSFile(path)
 	if err != nil {
@@ -109,10 +109,27 @@ func (n *NetNS) IDOf(path string) (int, error) {
 }
 
 // IDHere is the namespace's ID in the current one, as IDOf counts.
-func (n *NetNS) IDHere() (int, error) {
-	id, err := netlink.GetNetNsIdByFd(int(n.ns))
+func (n *NetNS) IDHere() (int, error) { return netNSIDHere(n.ns) }
+
+// NetNSIDHere is the ID of the namespace at path in the current one, as
+// PeerNetNSID of its devices counts; SameNetNS if it has none. Errors:
+// ErrNoNetNS.
+func NetNSIDHere(path string) (int, error) {
+	ns, err := openNetNSFile(path)
 	if err != nil {
-		return -1, fmt.Errorf("ask for a namespace's id: %w", err)
+		return SameNetNS, err
+	}
+	defer ns.Close()
+	return netNSIDHere(ns)
+}
+
+func netNSIDHere(ns netns.NsHandle) (int, error) {
+	id, err := netlink.GetNetNsIdByFd(int(ns))
+	if errors.Is(err, unix.EINVAL) { // a file that is not (or no longer) a namespace
+		return SameNetNS, fmt.Errorf("ask for a namespace's id: %w", ErrNoNetNS)
+	}
+	if err != nil {
+		return SameNetNS, fmt.Errorf("ask for a namespace's id: %w", err)
 	}
 	return id, nil
 }

@@ -256,6 +256,18 @@ func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 	return qdiscs, err
 }
 
+// Drops tells how many packets each queueing discipline of a device has
+// dropped, those below it not included. A class does not know of what an AQM
+// such as fq_codel drops out of its queue.
+func (t *TC) Drops(ifindex int) (map[Handle]uint32, error) {
+	drops := map[Handle]uint32{}
+	err := t.dump(getQdisc, ifindex, func(handle, _ Handle, attrs []byte) error {
+		drops[handle] = parseDrops(attrs)
+		return nil
+	})
+	return drops, err
+}
+
 // Classes lists the classes of a device.
 func (t *TC) Classes(ifindex int) ([]Class, error) {
 	var classes []Class

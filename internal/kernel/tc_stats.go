@@ -15,7 +15,6 @@ type ClassStats struct {
 	Handle         Handle
 	SentBytes      uint64
 	SentPackets    uint32
-	DroppedPackets uint32
 	BacklogBytes   uint32
 	BacklogPackets uint32
 }
@@ -143,13 +142,14 @@ func attribute(b []byte, kind uint16) []byte {
 	return nil
 }
 
-// parseClassStats reads TCA_STATS2 (include/uapi/linux/gen_stats.h). What is
-// not there is zero.
+// What is in TCA_STATS2 (include/uapi/linux/gen_stats.h).
+const (
+	statsBasic = 1 // bytes u64, packets u32
+	statsQueue = 3 // qlen, backlog, drops, requeues, overlimits u32
+)
+
+// parseClassStats reads TCA_STATS2. What is not there is zero.
 func parseClassStats(attrs []byte) ClassStats {
-	const (
-		statsBasic = 1 // bytes u64, packets u32
-		statsQueue = 3 // qlen, backlog, drops, requeues, overlimits u32
-	)
 	var s ClassStats
 	stats := attribute(attrs, unix.TCA_STATS2)
 	if b := attribute(stats, statsBasic); len(b) >= 12 {
@@ -159,7 +159,14 @@ func parseClassStats(attrs []byte) ClassStats {
 	if b := attribute(stats, statsQueue); len(b) >= 12 {
 		s.BacklogPackets = binary.NativeEndian.Uint32(b)
 		s.BacklogBytes = binary.NativeEndian.Uint32(b[4:])
-		s.DroppedPackets = binary.NativeEndian.Uint32(b[8:])
 	}
 	return s
+}
+
+// parseDrops reads how many packets a qdisc has dropped.
+func parseDrops(attrs []byte) uint32 {
+	if b := attribute(attribute(attrs, unix.TCA_STATS2), statsQueue); len(b) >= 12 {
+		return binary.NativeEndian.Uint32(b[8:])
+	}
+	return 0
 }

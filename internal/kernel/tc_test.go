@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"testing"
 
@@ -114,6 +115,15 @@ func TestQdiscs(t *testing.T) {
 	got, err = recorded(t).Qdiscs(2)
 	if want := []Qdisc{{0, HandleRoot, Unknown{Name: "noqueue"}}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("the other device has %v (%v)", got, err)
+	}
+}
+
+func TestDrops(t *testing.T) {
+	tc := (&fakeSocket{dumps: map[uint16][][]byte{getQdisc: messages(t, "counters.hex", "qdisc")}}).tc()
+	got, err := tc.Drops(3)
+	want := map[Handle]uint32{NewHandle(0x7e11, 0): 9, NewHandle(0x10, 0): 9}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v (%v), want %v", got, err, want)
 	}
 }
 

@@ -43,15 +43,15 @@ type Tree struct {
 	ControlNumber uint16
 	// DefaultNumber is the class, one of Classes, of packets that name none.
 	DefaultNumber uint16
-	Classes       []Class
+	// Classes are in the order of their numbers.
+	Classes []Class
 }
 
 // Stats are the counters of one class since it was made.
 type Stats struct {
-	Number         uint16
-	SentBytes      uint64
-	DroppedPackets uint64
-	BacklogBytes   uint64
+	Number       uint16
+	SentBytes    uint64
+	BacklogBytes uint64
 }
 
 // Backend is a scheduler on one uplink.
@@ -66,6 +66,9 @@ type Backend interface {
 	// Stats appends the counters of the classes with these numbers to dst, in
 	// any order. Classes that are not there are left out.
 	Stats(numbers []uint16, dst []Stats) ([]Stats, error)
+	// Drops tells how many packets of each class, by its number, were dropped
+	// from its queue. It costs more than Stats and is for people to look at.
+	Drops() (map[uint16]uint64, error)
 	// Forget makes the next Apply compare with the kernel's own state instead
 	// of with what was last applied.
 	Forget()

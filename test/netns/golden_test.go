@@ -30,6 +30,9 @@ func TestKernelStateGolden(t *testing.T) {
 	b.StartAgent(harness.AgentOptions{})
 	var lines []string
 	for line := range strings.Lines(tcConfig(b)) {
+		if strings.HasPrefix(line, "qdisc clsact ") {
+			continue // where the programs hang on kernels without tcx
+		}
 		line = leafQueue.ReplaceAllString(strings.TrimSpace(line), "qdisc LEAF $1: parent $2")
 		lines = append(lines, references.ReplaceAllString(line, "refcnt N"))
 	}

@@ -3,10 +3,14 @@
 package netns
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/internal/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -174,5 +178,32 @@ func TestSeveralInterfaces(t *testing.T) {
 	m.BPS[otherSlot] = 0
 	if err := harness.CheckShares(100*mbit, m, []uint64{50 * mbit, 50 * mbit}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDropsAreShown: what was dropped from a container's queue, at its entrance
+// or out of its middle, is shown.
+func TestDropsAreShown(t *testing.T) {
+	b := newBed(t)
+	c := b.Add("loud", labels("max", "10mbit"))
+	quiet := b.Add("quiet", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	flood, ping := b.Send(c, harness.Flood), b.Send(quiet, harness.Load{Protocol: traffic.UDP, RateBPS: 1 * mbit})
+	time.Sleep(time.Second)
+	flood.Stop()
+	ping.Stop()
+	agent.AwaitContainer("loud", "with drops", 5*time.Second, func(c v1.Container) bool { return c.DroppedPackets > 0 })
+	leaf := fmt.Sprintf("%x:", classify.NumberFirst)
+	counted := regexp.MustCompile(`qdisc \w+ ` + leaf + ` parent [^(]*\(dropped (\d+),`).FindStringSubmatch(
+		strings.ReplaceAll(b.Run("tc", "-s", "qdisc", "show", "dev", b.Host.UplinkName), "\n", " "))
+	if counted == nil {
+		t.Fatalf("tc shows no queue %s", leaf)
+	}
+	containers := agent.Containers()
+	if got := fmt.Sprint(containers["loud"].DroppedPackets); got != counted[1] {
+		t.Errorf("%s packets were dropped, tc says %s", got, counted[1])
+	}
+	if got := containers["quiet"].DroppedPackets; got != 0 {
+		t.Errorf("%d packets were dropped of a container within its share", got)
 	}
 }

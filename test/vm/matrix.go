@@ -92,7 +92,7 @@ var (
 )
 
 const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +
-	"|TestShares/10_Mbit|TestContainerComesAndGoes|TestDown$"
+	"|TestShares/10_Mbit|TestDropsAreShown|TestContainerComesAndGoes|TestDown$"
 
 // withPackages are the suites of a machine that runs these tests of test/netns.
 func withPackages(netns string) []Suite {

@@ -68,10 +68,21 @@ func (d *device) ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.C
 		if slices.Contains(handles, c.Handle) {
 			n := uint32(c.Handle.Minor())
 			dst = append(dst, kernel.ClassStats{Handle: c.Handle,
-				SentBytes: uint64(n) * 1000, SentPackets: n, DroppedPackets: n + 1, BacklogBytes: n + 2, BacklogPackets: 1})
+				SentBytes: uint64(n) * 1000, SentPackets: n, BacklogBytes: n + 2, BacklogPackets: 1})
 		}
 	}
 	return dst, nil
+}
+
+func (d *device) Drops(ifindex int) (map[kernel.Handle]uint32, error) {
+	if ifindex != testIfindex {
+		return nil, unix.ENODEV
+	}
+	drops := map[kernel.Handle]uint32{}
+	for _, q := range d.qdiscs {
+		drops[q.Handle] = uint32(q.Handle.Major()) + 1
+	}
+	return drops, nil
 }
 
 func (d *device) Apply(ifindex int, ops []kernel.Op) error {

@@ -15,6 +15,7 @@ import (
 type TrafficControl interface {
 	Qdiscs(ifindex int) ([]kernel.Qdisc, error)
 	Classes(ifindex int) ([]kernel.Class, error)
+	Drops(ifindex int) (map[kernel.Handle]uint32, error)
 	ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error)
 	Apply(ifindex int, ops []kernel.Op) error
 }
@@ -26,10 +27,13 @@ type Backend struct {
 	leaf    leafKind
 	// controlQueue is a bfifo everywhere.
 	controlQueue kernel.Handle
-	// known is what the kernel has; nil when it has to be asked.
-	known *state
-	stats []kernel.ClassStats
-	asked []kernel.Handle
+	// applied is what the kernel has, if known says so; otherwise it has to be
+	// asked. Its Classes are kept in classes: the caller goes on using its own.
+	applied sched.Tree
+	classes []sched.Class
+	known   bool
+	stats   []kernel.ClassStats
+	asked   []kernel.Handle
 }
 
 var _ sched.Backend = (*Backend)(nil)
@@ -44,7 +48,7 @@ func New(tc TrafficControl, ifindex int) *Backend {
 func (b *Backend) Name() string { return "htb+" + b.leaf.String() }
 
 // Forget implements sched.Backend.
-func (b *Backend) Forget() { b.known = nil }
+func (b *Backend) Forget() { b.known = false }
 
 // Apply implements sched.Backend.
 func (b *Backend) Apply(want sched.Tree) error {
@@ -86,23 +90,32 @@ const retries = 2
 
 func (b *Backend) apply(tree sched.Tree) error {
 	b.controlQueue = leafQdisc(tree.ControlNumber)
-	if b.known == nil {
-		observed, err := b.observe()
-		if err != nil {
-			return err
+	ops, err := b.plan(tree)
+	if err != nil {
+		return err
+	}
+	if len(ops) > 0 {
+		if err := b.tc.Apply(b.ifindex, ops); err != nil {
+			return fmt.Errorf("schedule uplink: %w", err)
 		}
-		b.known = &observed
 	}
-	want := desired(tree, b.leaf)
-	ops := plan(want, *b.known)
-	if len(ops) == 0 {
-		return nil
-	}
-	if err := b.tc.Apply(b.ifindex, ops); err != nil {
-		return fmt.Errorf("schedule uplink: %w", err)
-	}
-	b.known = &want
+	b.classes = append(b.classes[:0], tree.Classes...)
+	b.applied, b.known = tree, true
+	b.applied.Classes = b.classes
 	return nil
+}
+
+// plan lists what turns what the kernel has into tree: by what was applied
+// last where that is known, which costs what changed rather than what is there.
+func (b *Backend) plan(tree sched.Tree) ([]kernel.Op, error) {
+	if b.known {
+		return plan(differences(tree, b.applied, b.leaf)), nil
+	}
+	observed, err := b.observe()
+	if err != nil {
+		return nil, err
+	}
+	return plan(desired(tree, b.leaf), observed), nil
 }
 
 // lacksQdisc says whether err holds the kernel's refusal of a kind of qdisc
@@ -192,13 +205,27 @@ func (b *Backend) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, err
 	}
 	for _, s := range stats {
 		dst = append(dst, sched.Stats{
-			Number:         s.Handle.Minor(),
-			SentBytes:      s.SentBytes,
-			DroppedPackets: uint64(s.DroppedPackets),
-			BacklogBytes:   uint64(s.BacklogBytes),
+			Number:       s.Handle.Minor(),
+			SentBytes:    s.SentBytes,
+			BacklogBytes: uint64(s.BacklogBytes),
 		})
 	}
 	return dst, nil
+}
+
+// Drops implements sched.Backend. A queue has its class's number.
+func (b *Backend) Drops() (map[uint16]uint64, error) {
+	drops, err := b.tc.Drops(b.ifindex)
+	if err != nil {
+		return nil, err
+	}
+	byNumber := make(map[uint16]uint64, len(drops))
+	for handle, packets := range drops {
+		if number := handle.Major(); number < shareBit {
+			byNumber[number] = uint64(packets)
+		}
+	}
+	return byNumber, nil
 }
 
 // Remove implements sched.Backend.

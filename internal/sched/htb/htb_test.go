@@ -3,6 +3,7 @@ package htb
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -222,13 +223,21 @@ func TestStats(t *testing.T) {
 		}
 		slices.SortFunc(got, func(a, b sched.Stats) int { return int(a.Number) - int(b.Number) })
 		want := []sched.Stats{
-			{Number: 1, SentBytes: 1000, DroppedPackets: 2, BacklogBytes: 3},
-			{Number: 16, SentBytes: 16000, DroppedPackets: 17, BacklogBytes: 18},
+			{Number: 1, SentBytes: 1000, BacklogBytes: 3},
+			{Number: 16, SentBytes: 16000, BacklogBytes: 18},
 			{Number: 99},
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
+	}
+}
+
+func TestDrops(t *testing.T) {
+	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
+	got, err := New(d, testIfindex).Drops()
+	if want := map[uint16]uint64{1: 2, 2: 3, 16: 17}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 }
 
@@ -300,5 +309,61 @@ func TestLacksQdisc(t *testing.T) {
 	}
 	if lacksQdisc(add, "bfifo") {
 		t.Error("took fq_codel for bfifo")
+	}
+}
+
+// What is remembered of the last tree is as good as a look at the kernel.
+func TestApplyRemembers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &device{}
+		b := New(d, testIfindex)
+		for step := range rapid.IntRange(2, 5).Draw(t, "steps") {
+			tree := trees().Draw(t, "tree")
+			looks := d.dumps
+			if err := b.Apply(tree); err != nil {
+				t.Fatalf("apply: %v", err)
+			}
+			if step > 0 && d.dumps > looks {
+				t.Fatal("looked at the kernel again")
+			}
+			if left := plan(desired(tree, b.leaf), d.have()); len(left) > 0 {
+				t.Fatalf("left undone:\n%s", lines(left))
+			}
+			// The tree is the caller's.
+			clear(tree.Classes)
+		}
+	})
+}
+
+// With a thousand containers, a change of one is compared as one.
+func TestDifferencesAreWhatChanged(t *testing.T) {
+	many := func() sched.Tree {
+		tree := treeOf(1e9)
+		for n := range uint16(1000) {
+			tree.Classes = append(tree.Classes, container(16+n, 100, 900e3))
+		}
+		return tree
+	}
+	for _, tc := range []struct {
+		name                 string
+		change               func(*sched.Tree)
+		classes, wereClasses int // besides the trunk's
+	}{
+		{"nothing", func(*sched.Tree) {}, 0, 0},
+		{"one changes", func(tree *sched.Tree) { tree.Classes[500].AllocatedBPS *= 2 }, 1, 1},
+		{"one goes", func(tree *sched.Tree) { tree.Classes = slices.Delete(tree.Classes, 500, 501) }, 0, 1},
+		{"the last goes", func(tree *sched.Tree) { tree.Classes = tree.Classes[:1000] }, 0, 1},
+		{"one comes", func(tree *sched.Tree) { tree.Classes = append(tree.Classes, container(2000, 100, 900e3)) }, 1, 0},
+		{"another rate", func(tree *sched.Tree) { tree.RateBPS *= 2 }, 1001, 1001},
+		{"a smaller weight", func(tree *sched.Tree) { tree.Classes[500].Weight = 1 }, 1001, 1001},
+		{"another priority", func(tree *sched.Tree) { tree.Classes[500].Priority = 1 }, 1001, 1001},
+	} {
+		tree := many()
+		tc.change(&tree)
+		want, have := differences(tree, many(), leafFqCodel)
+		const trunkClasses, perClass = 2, 2
+		if w, h := (len(want.classes)-trunkClasses)/perClass, (len(have.classes)-trunkClasses)/perClass; w != tc.classes || h != tc.wereClasses {
+			t.Errorf("%s: %d classes are compared with %d, want %d with %d", tc.name, w, h, tc.classes, tc.wereClasses)
+		}
 	}
 }

@@ -130,13 +130,90 @@ func burstBytes(bps uint64, milliseconds uint64, packetBytes uint32) uint64 {
 	return bps/8*milliseconds/1000 + uint64(packetBytes)
 }
 
+// terms are what decides, besides a class itself, how it looks in the kernel.
+// While they stay, a class that stays the same needs no change.
+type terms struct {
+	rateBPS       uint64
+	controlNumber uint16
+	defaultNumber uint16
+	leaf          leafKind
+	// weightUnit is the weight that gets one packet in a turn.
+	weightUnit uint32
+	// priorities are those of containers that have one of HTB's for themselves,
+	// highest first, and how many those are.
+	priorities    [ownPriorities]uint32
+	priorityCount int
+}
+
+func termsOf(tree sched.Tree, leaf leafKind) terms {
+	t := terms{rateBPS: tree.RateBPS, controlNumber: tree.ControlNumber, defaultNumber: tree.DefaultNumber, leaf: leaf}
+	t.weightUnit = weightUnit(tree.Classes)
+	t.priorityCount = copy(t.priorities[:], priorities(tree.Classes))
+	return t
+}
+
 // desired is the state that puts a tree into force. Parents come before their
 // children.
 func desired(tree sched.Tree, leaf leafKind) state {
-	packetBytes := sched.LinkPacketBytes(tree.RateBPS)
-	linkRate := bytesPerSec(tree.RateBPS)
-	linkBurst := burstBytes(tree.RateBPS, burstMilliseconds, packetBytes)
+	t := termsOf(tree, leaf)
+	s := t.trunk()
+	for _, c := range tree.Classes {
+		t.add(&s, c)
+	}
+	return s
+}
 
+// differences are the states that put two trees into force, without the
+// classes that are the same in both.
+func differences(want, have sched.Tree, leaf leafKind) (wanted, had state) {
+	t := termsOf(want, leaf)
+	if t != termsOf(have, leaf) {
+		return desired(want, leaf), desired(have, leaf)
+	}
+	wanted, had = t.trunk(), t.trunk()
+	wants, has := want.Classes, have.Classes
+	for len(wants) > 0 || len(has) > 0 {
+		switch {
+		case len(has) == 0 || len(wants) > 0 && wants[0].Number < has[0].Number:
+			t.add(&wanted, wants[0])
+			wants = wants[1:]
+		case len(wants) == 0 || wants[0].Number > has[0].Number:
+			t.add(&had, has[0])
+			has = has[1:]
+		default:
+			if wants[0] != has[0] {
+				t.add(&wanted, wants[0])
+				t.add(&had, has[0])
+			}
+			wants, has = wants[1:], has[1:]
+		}
+	}
+	return wanted, had
+}
+
+// class is a class as the kernel knows it.
+func class(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
+	rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
+	return kernel.Class{Handle: handle, Parent: parent, Options: kernel.HTBClass{
+		RateBytesPerSec: rate,
+		CeilBytesPerSec: ceil,
+		Burst:           kernel.BurstTicks(burst, rate),
+		CeilBurst:       kernel.BurstTicks(ceilBurst, ceil),
+		QuantumBytes:    quantum,
+		Prio:            prio,
+	}}
+}
+
+// Of classes that have others below them the kernel neither uses nor changes
+// quantum and prio (htb_change_class).
+const innerQuantum, innerPrio = sched.FrameBytes, 0
+
+// trunk is the link, HTB's root and control traffic: what does not depend on
+// who runs.
+func (t terms) trunk() state {
+	packetBytes := sched.LinkPacketBytes(t.rateBPS)
+	linkRate := bytesPerSec(t.rateBPS)
+	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
 	link := kernel.TBF{
 		RateBytesPerSec: linkRate,
 		Burst:           kernel.BurstTicks(2*linkBurst+65536, linkRate),
@@ -147,66 +224,52 @@ func desired(tree sched.Tree, leaf leafKind) state {
 		link.PeakBytesPerSec = peakBytesPerSec
 		link.MaxPacketBytes = packetBytes
 	}
-
-	s := state{
+	root := shared(t.rateBPS)
+	control, controlCeil := sched.ControlBPS(t.rateBPS), t.rateBPS/controlCeilDivisor
+	return state{
 		qdiscs: []kernel.Qdisc{
 			{Handle: linkHandle, Parent: kernel.HandleRoot, Options: link},
 			{Handle: htbHandle, Parent: htbParent, Options: kernel.HTB{
-				DefaultMinor: tree.DefaultNumber, DirectPackets: directPackets}},
+				DefaultMinor: t.defaultNumber, DirectPackets: directPackets}},
+			fifoOf(t.controlNumber, controlQueuePackets*uint64(packetBytes)),
+		},
+		classes: []kernel.Class{
+			class(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
+			class(leafClass(t.controlNumber), rootClass,
+				control, burstBytes(control, burstMilliseconds, packetBytes),
+				controlCeil, burstBytes(controlCeil, burstMilliseconds, packetBytes), packetBytes, controlPrio),
 		},
 	}
-
-	class := func(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) {
-		rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
-		s.classes = append(s.classes, kernel.Class{Handle: handle, Parent: parent,
-			Options: kernel.HTBClass{
-				RateBytesPerSec: rate,
-				CeilBytesPerSec: ceil,
-				Burst:           kernel.BurstTicks(burst, rate),
-				CeilBurst:       kernel.BurstTicks(ceilBurst, ceil),
-				QuantumBytes:    quantum,
-				Prio:            prio,
-			}})
-	}
-
-	// Of classes that have others below them the kernel neither uses nor
-	// changes quantum and prio (htb_change_class).
-	const innerQuantum, innerPrio = sched.FrameBytes, 0
-	burst := func(rateBPS uint64) uint64 { return burstBytes(rateBPS, burstMilliseconds, packetBytes) }
-	class(rootClass, kernel.HandleRoot, shared(tree.RateBPS), burst(shared(tree.RateBPS)), shared(tree.RateBPS), linkBurst, innerQuantum, innerPrio)
-	class(leafClass(tree.ControlNumber), rootClass,
-		sched.ControlBPS(tree.RateBPS), burst(sched.ControlBPS(tree.RateBPS)), tree.RateBPS/controlCeilDivisor,
-		burstBytes(tree.RateBPS/controlCeilDivisor, burstMilliseconds, packetBytes), packetBytes, controlPrio)
-	s.qdiscs = append(s.qdiscs, fifoOf(tree.ControlNumber, controlQueuePackets*uint64(packetBytes)))
-
-	quantum := quanta(tree.Classes, packetBytes)
-	prio := prios(tree.Classes)
-	for _, c := range tree.Classes {
-		ceilBPS := c.CeilingOr(tree.RateBPS)
-		ceilBurst := linkBurst
-		if ceilBPS < tree.RateBPS {
-			ceilBurst = burstBytes(ceilBPS, ceilBurstMilliseconds, 0)
-		}
-		// A class that sent a packet owes its tokens, as time at its rate, and
-		// a higher rate does not forgive the debt (htb_change_class): from next
-		// to nothing, up to a minute. A packet a second bounds it to a second.
-		share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), tree.RateBPS))
-		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), tree.RateBPS, linkBurst, innerQuantum, innerPrio)
-		guaranteed := min(c.GuaranteedBPS, ceilBPS)
-		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burst(guaranteed), ceilBPS, ceilBurst, quantum(c), prio(c))
-		q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, leaf)
-		if c.Latency > 0 {
-			q = latencyLeafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), c.Latency)
-		}
-		s.qdiscs = append(s.qdiscs, q)
-	}
-	return s
 }
 
-// quanta gives every class a turn in proportion to its weight, the smallest
-// one packet. The unit is a power of two below the smallest weight, so that
-// containers that come and go seldom change the quanta of others.
-func quanta(classes []sched.Class, packetBytes uint32) func(sched.Class) uint32 {
+// add adds a class of the tree: its share, its leaf and its queue.
+func (t terms) add(s *state, c sched.Class) {
+	packetBytes := sched.LinkPacketBytes(t.rateBPS)
+	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
+	ceilBPS := c.CeilingOr(t.rateBPS)
+	ceilBurst := linkBurst
+	if ceilBPS < t.rateBPS {
+		ceilBurst = burstBytes(ceilBPS, ceilBurstMilliseconds, 0)
+	}
+	// A class that sent a packet owes its tokens, as time at its rate, and
+	// a higher rate does not forgive the debt (htb_change_class): from next
+	// to nothing, up to a minute. A packet a second bounds it to a second.
+	share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), t.rateBPS))
+	guaranteed := min(c.GuaranteedBPS, ceilBPS)
+	s.classes = append(s.classes,
+		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio),
+		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c, packetBytes), t.prio(c)))
+	q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, t.leaf)
+	if c.Latency > 0 {
+		q = latencyLeafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), c.Latency)
+	}
+	s.qdiscs = append(s.qdiscs, q)
+}
+
+// weightUnit is the weight of which one gets one packet in a turn: a power of
+// two, at most the smallest weight, so that containers that come and go seldom
+// change the quanta of others.
+func weightUnit(classes []sched.Class) uint32 {
 	smallest := uint32(1 << 31)
 	for _, c := range classes {
 		smallest = min(smallest, max(c.Weight, 1))
@@ -215,10 +278,13 @@ func quanta(classes []sched.Class, packetBytes uint32) func(sched.Class) uint32 
 	for unit*2 <= smallest {
 		unit *= 2
 	}
-	return func(c sched.Class) uint32 {
-		turn := uint64(packetBytes) * uint64(max(c.Weight, 1)) / uint64(unit)
-		return uint32(min(turn, maxQuantumPackets*uint64(packetBytes)))
-	}
+	return unit
+}
+
+// quantum gives every class a turn in proportion to its weight.
+func (t terms) quantum(c sched.Class, packetBytes uint32) uint32 {
+	turn := uint64(packetBytes) * uint64(max(c.Weight, 1)) / uint64(t.weightUnit)
+	return uint32(min(turn, maxQuantumPackets*uint64(packetBytes)))
 }
 
 // HTB's priorities, lower first. Within one level the lowest goes first, among
@@ -231,12 +297,12 @@ const (
 	lowestPrio = 7
 )
 
-// prios maps the priorities in use, in their order, onto those of HTB that are
-// left, and classes with a bound on delay before all of them: whoever is within
-// its guarantee then waits for no other's. HTB's few priorities only decide on
-// what is idle between two turns of the control loop; the allocations know them
-// all.
-func prios(classes []sched.Class) func(sched.Class) uint32 {
+// ownPriorities is how many priorities of containers can have one of HTB's for
+// themselves; those below share the last.
+const ownPriorities = lowestPrio - firstPrio
+
+// priorities are the highest priorities in use, highest first.
+func priorities(classes []sched.Class) []uint32 {
 	used := make([]uint32, 0, 8)
 	for _, c := range classes {
 		if !slices.Contains(used, c.Priority) {
@@ -245,12 +311,23 @@ func prios(classes []sched.Class) func(sched.Class) uint32 {
 	}
 	slices.Sort(used)
 	slices.Reverse(used)
-	return func(c sched.Class) uint32 {
-		if c.Latency > 0 {
-			return latencyPrio
-		}
-		return uint32(min(firstPrio+slices.Index(used, c.Priority), lowestPrio))
+	return used[:min(len(used), ownPriorities)]
+}
+
+// prio maps the priorities in use, in their order, onto those of HTB that are
+// left, and classes with a bound on delay before all of them: whoever is within
+// its guarantee then waits for no other's. HTB's few priorities only decide on
+// what is idle between two turns of the control loop; the allocations know them
+// all.
+func (t terms) prio(c sched.Class) uint32 {
+	if c.Latency > 0 {
+		return latencyPrio
 	}
+	i := slices.Index(t.priorities[:t.priorityCount], c.Priority)
+	if i < 0 {
+		return lowestPrio
+	}
+	return uint32(firstPrio + i)
 }
 
 // leafKind is the queue of a container within its class.
@@ -364,7 +441,7 @@ func plan(want, have state) []kernel.Op {
 	}
 
 	// The link and HTB, then classes, then their queues.
-	for _, q := range want.qdiscs[:min(trunk, len(want.qdiscs))] {
+	for _, q := range want.qdiscs[:min(inner, len(want.qdiscs))] {
 		qdisc(q)
 	}
 	wanted := make(map[kernel.Handle]bool, len(want.classes))
@@ -378,7 +455,7 @@ func plan(want, have state) []kernel.Op {
 			ops = append(ops, kernel.Op{Verb: kernel.Change, Class: &c})
 		}
 	}
-	for _, q := range want.qdiscs[min(trunk, len(want.qdiscs)):] {
+	for _, q := range want.qdiscs[min(inner, len(want.qdiscs)):] {
 		qdisc(q)
 	}
 
@@ -394,9 +471,9 @@ func plan(want, have state) []kernel.Op {
 	return ops
 }
 
-// trunk is how many qdiscs of a state hold classes: the link and HTB, which
+// inner is how many qdiscs of a state hold others: the link and HTB, which
 // come first.
-const trunk = 2
+const inner = 2
 
 // root is the index of the device's root qdisc, or -1.
 func (s state) root() int {
@@ -411,7 +488,7 @@ func misplaced(want, have state) bool {
 	if have.root() < 0 {
 		return false
 	}
-	for _, q := range want.qdiscs[:min(trunk, len(want.qdiscs))] {
+	for _, q := range want.qdiscs[:min(inner, len(want.qdiscs))] {
 		for _, old := range have.qdiscs {
 			_, isHTB := q.Options.(kernel.HTB)
 			if old.Handle == q.Handle && (old.Parent != q.Parent || old.Options.Kind() != q.Options.Kind() || isHTB && old.Options != q.Options) ||

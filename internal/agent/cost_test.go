@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/sched/htb"
+)
+
+// What the agent's two steps cost with a thousand containers, without what the
+// kernel does then.
+
+// thousand is an agent with that many containers and the real scheduler.
+func thousand(b *testing.B) (*bench, *noKernel) {
+	b.Helper()
+	bed := newBench(b, 1e9)
+	tc := &noKernel{}
+	bed.uplink.backend = htb.New(tc, bed.ifindex)
+	for n := range 1000 {
+		c := bed.start(time.Duration(n).String())
+		c.labelPolicy.Weight = uint32(1 + n*7%100)
+	}
+	bed.reconcile()
+	tc.ops = nil
+	b.ReportAllocs()
+	return bed, tc
+}
+
+// BenchmarkReconcile: a container comes and goes.
+func BenchmarkReconcile(b *testing.B) {
+	bed, tc := thousand(b)
+	c := bed.start("one").container
+	for n := 0; b.Loop(); n++ {
+		if n%2 == 0 {
+			bed.registry.release(c)
+		} else {
+			bed.registry.assign(c, 0)
+		}
+		bed.reconcile()
+	}
+	b.ReportMetric(float64(len(tc.ops))/float64(b.N), "changes/op")
+}
+
+// BenchmarkControl: one of the containers sends, a little more or less each
+// time.
+func BenchmarkControl(b *testing.B) {
+	bed, tc := thousand(b)
+	c := bed.controlled[0]
+	now := time.Now()
+	for n := 0; b.Loop(); n++ {
+		bed.classifier.offered[c.number] += uint64(100e3 * (1 + n/3%2))
+		now = now.Add(changingInterval)
+		bed.control(now)
+	}
+	b.ReportMetric(float64(len(tc.ops))/float64(b.N), "changes/op")
+}
