@@ -68,7 +68,7 @@ const (
 	checkInterval = 5 * time.Second
 	// checkedContainers is how many containers are looked at again then, in
 	// turn: what happens to the devices inside them nobody tells.
-	checkedContainers = 16
+	checkedContainers = 8
 	// saveInterval is how often the state file is written at most, after
 	// saveBurst times in a row, other than for what only it holds.
 	saveInterval = 250 * time.Millisecond

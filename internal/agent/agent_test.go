@@ -22,7 +22,8 @@ type fakeScheduler struct {
 	drops   map[uint16]uint64
 	err     error
 	forgot  int
-	asked   int // classes whose counters were asked for
+	looks   int // how often counters were asked for
+	asked   int // of how many classes, all together
 }
 
 func (s *fakeScheduler) Drops() (map[uint16]uint64, error) { return s.drops, s.err }
@@ -38,6 +39,7 @@ func (s *fakeScheduler) Apply(want sched.Tree) error {
 }
 
 func (s *fakeScheduler) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, error) {
+	s.looks++
 	s.asked += len(numbers)
 	for _, stats := range s.stats {
 		if slices.Contains(numbers, stats.Number) {

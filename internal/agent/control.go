@@ -9,12 +9,12 @@ import (
 	"github.com/weir-project/weir/internal/classify"
 )
 
-// The control loop's period: while who wants how much is changing, while that
-// stands, and while nothing is sent at all. To wake up costs more than what is
-// done then.
+// The control loop's period: while who may send how much is changing or in
+// doubt, while that stands, and while nothing is sent at all. To wake up costs
+// more than what is done then.
 const (
 	changingInterval = 10 * time.Millisecond
-	settledInterval  = 25 * time.Millisecond
+	settledInterval  = 30 * time.Millisecond
 	idleInterval     = 40 * time.Millisecond
 	// settledAfter is how long nothing has to change for that.
 	settledAfter = 200 * time.Millisecond
@@ -44,6 +44,7 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 	}
 	// A new guarantee matters also where the allocation stays.
 	if (hostChanged || changed) && u.allocate(hostChanged) {
+		u.lastChange = now
 		if err := u.apply(); err != nil {
 			return settledInterval, err
 		}
@@ -51,10 +52,10 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 	switch {
 	case now.Sub(u.lastTraffic) > idleAfter:
 		return idleInterval, nil
-	case now.Sub(u.lastChange) > settledAfter:
-		return settledInterval, nil
-	default:
+	case u.inDoubt || now.Sub(u.lastChange) <= settledAfter:
 		return changingInterval, nil
+	default:
+		return settledInterval, nil
 	}
 }
 
@@ -62,14 +63,15 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 // estimate changed.
 //
 // What was offered is counted in shared memory and costs nothing to read. What
-// is queued has to be asked of the scheduler, class by class; that is done for
-// those only whose offer leaves in doubt whether anything is.
+// is queued has to be asked of the scheduler, which tells of all classes or
+// none; that is done only where what is offered leaves in doubt whether anything
+// is.
 func (u *uplink) measure(now time.Time) (changed bool, err error) {
 	if err := u.readOffered(); err != nil {
 		return false, err
 	}
 	sample := now.Sub(u.lastStats) >= max(statsInterval, time.Duration(len(u.participants))*statsIntervalPerShare)
-	u.asked = u.asked[:0]
+	offeredBytes, woke := uint64(0), false
 	for _, s := range u.participants {
 		d, offered := &s.demand, u.offered[s.number]
 		if !s.active {
@@ -82,15 +84,15 @@ func (u *uplink) measure(now time.Time) (changed bool, err error) {
 			}
 			s.wake(u.lastLook)
 			d.changedAt = now
+			woke = true // who knows when
 		}
 		if offered != d.lastOffered() {
 			u.lastTraffic = now
+			offeredBytes += offered - d.lastOffered()
 		}
 		d.offer(now, demandWindow(s.entitledBPS), offered)
-		if sample || d.doubtful(now, s.allocatedBPS) {
-			u.asked = append(u.asked, s.number)
-		}
 	}
+	u.ask(now, sample, woke || u.full(offeredBytes, now.Sub(u.lastLook)))
 	u.lastLook = now
 	if err := u.readCounters(now, sample); err != nil {
 		return false, err
@@ -105,13 +107,51 @@ func (u *uplink) measure(now time.Time) (changed bool, err error) {
 		if s.demand.decide(now) {
 			changed = true
 		}
-		if !s.demand.settled(now) {
-			u.lastChange = s.demand.changedAt
-		} else if s.demand.demandBPS == 0 && s.rate.bps() == 0 {
+		if s.demand.settled(now) && s.demand.demandBPS == 0 && s.rate.bps() == 0 {
 			s.active = false
 		}
 	}
 	return changed, nil
+}
+
+// fullPercent: where less than that part of the uplink is offered nothing is
+// queued, or not for long, but at a maximum.
+const fullPercent = 90
+
+// full says whether so much was offered in a time that the uplink may be full.
+func (u *uplink) full(offeredBytes uint64, elapsed time.Duration) bool {
+	return float64(offeredBytes)*8 >= float64(u.rateBPS)*elapsed.Seconds()*fullPercent/100
+}
+
+// lackDivisor: while those that wanted more leave less than that part of the
+// uplink all together, the next look at all counters is soon enough to see
+// whether they still do. What they leave is lent to others until then.
+const lackDivisor = 20
+
+// ask chooses whose counters to ask the scheduler for: with sample, those of all
+// that are active, otherwise of those that leave doubt that matters.
+func (u *uplink) ask(now time.Time, sample, full bool) {
+	u.asked, u.lacking = u.asked[:0], u.lacking[:0]
+	lackingBPS := uint64(0)
+	for _, s := range u.participants {
+		d := &s.demand
+		switch {
+		case !s.active:
+		case sample:
+			u.asked = append(u.asked, s.number)
+		case d.wantsMore:
+			if lackBPS := d.lackBPS(now, s.allocatedBPS); lackBPS > 0 {
+				u.lacking = append(u.lacking, s.number)
+				lackingBPS += lackBPS
+			}
+		case (full || d.rateBPS > ceilingBPS(s.policy())/100*fullPercent) && d.mayWantMore(now, s.allocatedBPS):
+			u.asked = append(u.asked, s.number)
+		}
+	}
+	if lackingBPS > u.rateBPS/lackDivisor {
+		u.asked = append(u.asked, u.lacking...)
+	}
+	u.inDoubt = !sample && len(u.asked) > 0
 }
 
 // readOffered reads what everybody has offered so far.

@@ -542,6 +542,7 @@ func TestMeasureMissesClasses(t *testing.T) {
 	if _, err := b.measure(epoch.Add(changingInterval)); !errors.Is(err, errClassesGone) {
 		t.Errorf("error %v", err)
 	}
+	b.classifier.offered[a.number] = 1 << 20 // more than the uplink takes
 	b.scheduler.stats = []sched.Stats{{Number: a.number, SentBytes: 5}, {Number: 99}}
 	if _, err := b.measure(epoch.Add(2 * changingInterval)); err != nil || a.counters.SentBytes != 5 {
 		t.Errorf("error %v, counters %+v", err, a.counters)
@@ -578,6 +579,49 @@ func TestMeasureAsksLittle(t *testing.T) {
 	// Three of them for people to look at, every 250 ms.
 	if most := 3 * int(time.Second/statsInterval+1) * 2; b.scheduler.asked > most {
 		t.Errorf("asked for %d classes in a second, want at most %d", b.scheduler.asked, most)
+	}
+}
+
+// The scheduler is asked for more only where the answer can change what somebody
+// may send.
+func TestMeasureAsksWhereItMatters(t *testing.T) {
+	pace := func(i int, bps float64) func(*link) {
+		return func(l *link) { l.paceBPS[l.controlled[i]] = bps }
+	}
+	greedy := func(count int, want bool) func(*link) {
+		return func(l *link) {
+			for _, s := range l.controlled[:count] {
+				l.greedy[s] = want
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name        string
+		first, then func(*link)
+		asks        bool
+	}{
+		{"a rate changes on an uplink that is not full", pace(0, 40e6), pace(0, 60e6), false},
+		{"a rate rises until the uplink is full", pace(0, 40e6), pace(0, 110e6), true},
+		{"a rate rises to the maximum", pace(49, 10e6), pace(49, 20e6), true},
+		{"one wakes up", pace(0, 40e6), pace(1, 1e6), true},
+		{"one of fifty that want more stops", greedy(50, true), greedy(1, false), false},
+		{"ten of fifty that want more stop", greedy(50, true), greedy(10, false), true},
+	} {
+		b := newBench(t, 100e6)
+		for range 49 {
+			b.start("c")
+		}
+		b.start("limited", "max=20mbit")
+		l := newLink(b)
+		tc.first(l)
+		l.run(2 * time.Second)
+		b.scheduler.looks = 0
+		tc.then(l)
+		l.run(statsInterval - changingInterval)
+		// One look may be for people.
+		if asks := b.scheduler.looks > 1; asks != tc.asks {
+			t.Errorf("%s: %d looks at the counters", tc.name, b.scheduler.looks)
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 // sender is queued for a moment, too), so it takes two in a row to change
 // one's mind. And a glance is only needed where the offer leaves room for
 // doubt: who wanted more and goes on offering all that it may send, still
-// does; who got all it wanted and offers less than it may send, still does.
+// does; who got all it wanted and offers less than it may send, or may send more
+// than it does, as the uplink is not full, still does.
 
 const (
 	// minWindow is how far back a rate is measured: short, since everybody
@@ -83,17 +84,20 @@ func (m *demandMeter) offer(now time.Time, window time.Duration, offeredBytes ui
 	m.rateBPS = m.rate(now, window, offeredBytes)
 }
 
-// doubtful says whether the rate alone does not tell whether something is
-// queued, where allocatedBPS is what the class may send.
-func (m *demandMeter) doubtful(now time.Time, allocatedBPS uint64) bool {
-	switch {
-	case !m.settled(now):
-		return true
-	case m.wantsMore:
-		return m.rateBPS < allocatedBPS/100*enoughPercent
-	default:
-		return m.rateBPS > allocatedBPS/100*wantMorePercent
+// lackBPS is how much less than allocatedBPS, which is what it may send, a class
+// offers that wanted more, if that leaves doubt whether it still does; 0 where
+// there is none.
+func (m *demandMeter) lackBPS(now time.Time, allocatedBPS uint64) uint64 {
+	if m.settled(now) && m.rateBPS >= allocatedBPS/100*enoughPercent {
+		return 0
 	}
+	return allocatedBPS - min(m.rateBPS, allocatedBPS)
+}
+
+// mayWantMore says whether the rate leaves doubt whether a class that got all it
+// wanted still does, on an uplink that is full.
+func (m *demandMeter) mayWantMore(now time.Time, allocatedBPS uint64) bool {
+	return !m.settled(now) || m.rateBPS > allocatedBPS/100*wantMorePercent
 }
 
 // queued is the second part of a look, where there was doubt: what is queued

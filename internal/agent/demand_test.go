@@ -257,35 +257,41 @@ func TestRateMeter(t *testing.T) {
 }
 
 // A queue is only asked for where the rate leaves room for doubt.
-func TestDemandDoubtful(t *testing.T) {
+func TestDemandDoubts(t *testing.T) {
 	const allocated = 40_000_000 // bit/s; 50000 bytes in 10 ms
 	for _, tc := range []struct {
-		name      string
-		wantsMore bool
-		perLook   uint64 // bytes in 10 ms
-		want      bool
+		name    string
+		perLook uint64 // bytes in 10 ms
+		lackBPS uint64 // of one that wanted more
+		lately  uint64 // the same, shortly after a change
+		more    bool   // of one that had all it wants
 	}{
-		{"wants more and offers all it may send", true, 50_000, false},
-		{"wants more and offers far more, which is dropped", true, 150_000, false},
-		{"wanted more and wavers", true, 40_000, false},
-		{"wanted more and slows down", true, 34_000, true},
-		{"wanted more and stops", true, 0, true},
-		{"has all it wants", false, 47_500, false},
-		{"sends nothing", false, 0, false},
-		{"had all it wants, and reaches what it may send", false, 49_500, true},
+		{"offers all it may send", 50_000, 0, 0, true},
+		{"offers far more, which is dropped", 150_000, 0, 0, true},
+		{"nearly all", 49_500, 0, 400_000, true},
+		{"all but the headroom", 47_500, 0, 2_000_000, false},
+		{"wavers", 40_000, 0, 8_000_000, false},
+		{"slows down", 34_000, 12_800_000, 12_800_000, false},
+		{"sends nothing", 0, 40_000_000, 40_000_000, false},
 	} {
-		m := demandMeter{wantsMore: tc.wantsMore}
+		var m demandMeter
 		at := epoch
 		for i := range uint64(6) {
 			at = at.Add(10 * time.Millisecond)
 			m.offer(at, minWindow, i*tc.perLook)
 		}
-		if got := m.doubtful(at, allocated); got != tc.want {
-			t.Errorf("%s: %t", tc.name, got)
+		if got := m.lackBPS(at, allocated); got != tc.lackBPS {
+			t.Errorf("%s: lacks %d", tc.name, got)
+		}
+		if got := m.mayWantMore(at, allocated); got != tc.more {
+			t.Errorf("%s: may want more: %t", tc.name, got)
 		}
 		// Shortly after a change, everything is in doubt.
 		m.changedAt = at.Add(-settledAfter)
-		if !m.doubtful(at, allocated) {
+		if got := m.lackBPS(at, allocated); got != tc.lately {
+			t.Errorf("%s, after a change: lacks %d", tc.name, got)
+		}
+		if !m.mayWantMore(at, allocated) {
 			t.Errorf("%s, after a change: no doubt", tc.name)
 		}
 	}

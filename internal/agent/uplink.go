@@ -56,7 +56,10 @@ type uplink struct {
 	classes   []sched.Class
 	offered   []uint64
 	asked     []uint16
-	stats     []sched.Stats
+	lacking   []uint16
+	// inDoubt: counters were asked for, as the rates left doubt who wants more.
+	inDoubt bool
+	stats   []sched.Stats
 }
 
 // classifier tells the packets of containers apart; *classify.Uplink is it.
