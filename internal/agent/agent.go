@@ -493,7 +493,7 @@ func (a *Agent) explain() int {
 }
 
 // rescanDelay lets the events of one container's start come together.
-const rescanDelay = 20 * time.Millisecond
+const rescanDelay = 5 * time.Millisecond
 
 func (a *Agent) rescanSoon() {
 	if a.rescanning {
