@@ -83,3 +83,24 @@ func TestIdeal(t *testing.T) {
 		t.Error("a label that cannot be parsed was taken")
 	}
 }
+
+// Only when all have sent too little may the machine have stood still.
+func TestStoodStill(t *testing.T) {
+	ideal := []uint64{10e6, 20e6}
+	for _, tc := range []struct {
+		one, two float64
+		want     bool
+	}{
+		{10e6, 20e6, false},
+		{9.7e6, 19.4e6, true},
+		{9.7e6, 20.3e6, false}, // one has what the other lacks
+		{9.7e6, 20e6, false},   // the link was not full, for one only
+		{0, 0, true},
+	} {
+		m := Measurement{Duration: time.Second}
+		m.BPS[0], m.BPS[1] = tc.one, tc.two
+		if got := m.stoodStill(ideal); got != tc.want {
+			t.Errorf("%.1f and %.1f Mbit/s: %t", tc.one/1e6, tc.two/1e6, got)
+		}
+	}
+}

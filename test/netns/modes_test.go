@@ -98,11 +98,7 @@ func checkMembers(t *testing.T, b *harness.Bed, containers []*harness.Container)
 				t.Cleanup(b.Send(c, run.load(i)).Stop)
 			}
 			time.Sleep(time.Second)
-			m := b.MeasureFor(3 * time.Second)
-			t.Logf("%.2f Mbit/s of all; CPU: %s", m.SumBPS()/mbit, m.CPU)
-			if err := harness.CheckSharesWithin(run.tolerance, slowBPS, m, ideal); err != nil {
-				t.Error(err)
-			}
+			b.CheckIdeal(run.tolerance, slowBPS, ideal, 3*time.Second)
 		})
 	}
 }
