@@ -241,6 +241,11 @@ func (s *sequence) send() {
 	}
 }
 
+// lateAfter: a packet is late if one has overtaken it that was sent so many
+// milliseconds after it. Each processor has its own queue of what comes in
+// through a veth, so neighbours may change places whoever schedules them.
+const lateAfter = 10
+
 func (s *sequence) receive() {
 	counts, late, highest := map[uint64]int{}, 0, uint64(0)
 	packet := make([]byte, 2000)
@@ -256,7 +261,7 @@ func (s *sequence) receive() {
 			number |= uint64(packet[i]) << (8 * i)
 		}
 		counts[number]++
-		if number < highest {
+		if number+lateAfter < highest {
 			late++
 		}
 		highest = max(highest, number)
@@ -273,8 +278,7 @@ func (s *sequence) stop(t *testing.T) {
 }
 
 // stopInAnyOrder ends the sequence, fails the test if it was not received
-// whole, and says how many packets were overtaken by others. On a busy machine
-// some are: each processor has its own queue of what comes in through a veth.
+// whole, and says how many packets came late, as some do on a busy machine.
 func (s *sequence) stopInAnyOrder(t *testing.T) (late int) {
 	t.Helper()
 	close(s.quit)
