@@ -465,7 +465,7 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	// Perhaps the veth of a container that we could not find one of, or another
 	// one of a container that no engine tells us about.
 	unknown := !event.Deleted && !a.registry.hasVeth(event.Link.Index)
-	if unknown {
+	if unknown && !slices.Contains(a.unexplained, event.Link.Index) {
 		a.unexplained = append(a.unexplained, event.Link.Index)
 	}
 	if unknown || a.registry.anyUnattached() {

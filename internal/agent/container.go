@@ -24,7 +24,7 @@ type container struct {
 	number      uint16 // 0: not controlled
 	mode        v1.Mode
 	netns       kernel.NetNSID
-	netnsID     int // the same, as devices in the agent's namespace name it
+	netnsID     int // of a static one: the same, as devices in the agent's namespace name it
 	attachments []attachment
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
@@ -195,14 +195,7 @@ func (r *registry) unattached() []*container {
 	return list
 }
 
-func (r *registry) anyUnattached() bool {
-	for _, c := range r.byKey {
-		if c.unattached {
-			return true
-		}
-	}
-	return false
-}
+func (r *registry) anyUnattached() bool { return len(r.unattached()) > 0 }
 
 // hasVeth says whether the device with that index is the host end of a
 // container's veth.

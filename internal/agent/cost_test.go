@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func thousand(b *testing.B) (*bench, *noKernel) {
 	tc := &noKernel{}
 	bed.uplink.backend = htb.New(tc, bed.ifindex)
 	for n := range 1000 {
-		c := bed.start(time.Duration(n).String())
+		c := bed.start(fmt.Sprint(n))
 		c.labelPolicy.Weight = uint32(1 + n*7%100)
 	}
 	bed.reconcile()

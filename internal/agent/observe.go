@@ -169,9 +169,11 @@ func (a *Agent) inspect(c *container) {
 		return
 	}
 	c.netns = netns
-	if c.netnsID, err = kernel.NetNSIDHere(c.NetNSPath); err != nil {
-		a.lostDevices(c, err)
-		return
+	if c.Runtime == static.Runtime { // for inspectStatic
+		if c.netnsID, err = kernel.NetNSIDHere(c.NetNSPath); err != nil {
+			a.lostDevices(c, err)
+			return
+		}
 	}
 	if owner := a.registry.sharesNetNS(c); owner != nil {
 		c.mode = owner.mode
@@ -269,12 +271,11 @@ func (a *Agent) lostDevices(c *container, err error) {
 // inspectMissing looks again at containers without devices, and returns how
 // many those are.
 func (a *Agent) inspectMissing() int {
-	inspected := 0
-	for _, c := range a.registry.unattached() {
+	missing := a.registry.unattached()
+	for _, c := range missing {
 		a.inspect(c)
-		inspected++
 	}
-	return inspected
+	return len(missing)
 }
 
 // inspectStatic looks again at containers from the config file, of which nobody

@@ -98,18 +98,13 @@ func (n *NetNS) IDOf(path string) (int, error) {
 		return -1, err
 	}
 	defer other.Close()
-	id, err := n.handle.GetNetNsIdByFd(int(other))
-	if errors.Is(err, unix.EINVAL) { // a file that is not (or no longer) a namespace
-		return -1, fmt.Errorf("%s is not a network namespace: %w", path, ErrNoNetNS)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("ask for the id of %s: %w", path, err)
-	}
-	return id, nil
+	return netNSID(n.handle.GetNetNsIdByFd, other, path)
 }
 
 // IDHere is the namespace's ID in the current one, as IDOf counts.
-func (n *NetNS) IDHere() (int, error) { return netNSIDHere(n.ns) }
+func (n *NetNS) IDHere() (int, error) {
+	return netNSID(netlink.GetNetNsIdByFd, n.ns, "a namespace")
+}
 
 // NetNSIDHere is the ID of the namespace at path in the current one, as
 // PeerNetNSID of its devices counts; SameNetNS if it has none. Errors:
@@ -120,16 +115,18 @@ func NetNSIDHere(path string) (int, error) {
 		return SameNetNS, err
 	}
 	defer ns.Close()
-	return netNSIDHere(ns)
+	return netNSID(netlink.GetNetNsIdByFd, ns, path)
 }
 
-func netNSIDHere(ns netns.NsHandle) (int, error) {
-	id, err := netlink.GetNetNsIdByFd(int(ns))
+// netNSID asks for the ID of a namespace, which errors call name. Errors:
+// ErrNoNetNS.
+func netNSID(ask func(fd int) (int, error), ns netns.NsHandle, name string) (int, error) {
+	id, err := ask(int(ns))
 	if errors.Is(err, unix.EINVAL) { // a file that is not (or no longer) a namespace
-		return SameNetNS, fmt.Errorf("ask for a namespace's id: %w", ErrNoNetNS)
+		return SameNetNS, fmt.Errorf("%s is not a network namespace: %w", name, ErrNoNetNS)
 	}
 	if err != nil {
-		return SameNetNS, fmt.Errorf("ask for a namespace's id: %w", err)
+		return SameNetNS, fmt.Errorf("ask for the id of %s: %w", name, err)
 	}
 	return id, nil
 }
