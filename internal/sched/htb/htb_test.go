@@ -319,6 +319,12 @@ func TestApplyRemembers(t *testing.T) {
 		b := New(d, testIfindex)
 		for step := range rapid.IntRange(2, 5).Draw(t, "steps") {
 			tree := trees().Draw(t, "tree")
+			if rapid.Bool().Draw(t, "on the same terms") {
+				tree.RateBPS = 1e9
+				for i := range tree.Classes {
+					tree.Classes[i].Weight, tree.Classes[i].Priority = 100, 0
+				}
+			}
 			looks := d.dumps
 			if err := b.Apply(tree); err != nil {
 				t.Fatalf("apply: %v", err)
