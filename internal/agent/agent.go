@@ -353,7 +353,7 @@ func (a *Agent) installUplink(u *uplink) error {
 	}
 	for range adoptionLooks {
 		// Classes that are missing are made by the next reconciliation.
-		if _, err := u.measure(time.Now()); err != nil {
+		if _, _, err := u.measure(time.Now()); err != nil {
 			break
 		}
 		time.Sleep(changingInterval)

@@ -34,7 +34,7 @@ var errClassesGone = errors.New("classes are missing: somebody changed the uplin
 // means that the scheduler or the classifier is not as it should be.
 func (u *uplink) control(now time.Time) (time.Duration, error) {
 	hostCompeted := u.hostCompetes()
-	changed, err := u.measure(now)
+	changed, sudden, err := u.measure(now)
 	if err != nil {
 		return settledInterval, err
 	}
@@ -44,7 +44,9 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 	}
 	// A new guarantee matters also where the allocation stays.
 	if (hostChanged || changed) && u.allocate(hostChanged) {
-		u.lastChange = now
+		if hostChanged || sudden {
+			u.lastChange = now
+		}
 		if err := u.apply(); err != nil {
 			return settledInterval, err
 		}
@@ -60,15 +62,15 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 }
 
 // measure takes one look at what everybody wants and reports whether any
-// estimate changed.
+// estimate changed, and whether one did so suddenly, and may do so again.
 //
 // What was offered is counted in shared memory and costs nothing to read. What
 // is queued has to be asked of the scheduler, which tells of all classes or
 // none; that is done only where what is offered leaves in doubt whether anything
 // is.
-func (u *uplink) measure(now time.Time) (changed bool, err error) {
+func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 	if err := u.readOffered(); err != nil {
-		return false, err
+		return false, false, err
 	}
 	sample := now.Sub(u.lastStats) >= max(statsInterval, time.Duration(len(u.participants))*statsIntervalPerShare)
 	offeredBytes, woke := uint64(0), false
@@ -95,7 +97,7 @@ func (u *uplink) measure(now time.Time) (changed bool, err error) {
 	u.ask(now, sample, woke || u.full(offeredBytes, now.Sub(u.lastLook)))
 	u.lastLook = now
 	if err := u.readCounters(now, sample); err != nil {
-		return false, err
+		return false, false, err
 	}
 	for _, s := range u.participants {
 		if !s.active {
@@ -106,12 +108,13 @@ func (u *uplink) measure(now time.Time) (changed bool, err error) {
 		}
 		if s.demand.decide(now) {
 			changed = true
+			sudden = sudden || !s.demand.settled(now)
 		}
 		if s.demand.settled(now) && s.demand.demandBPS == 0 && s.rate.bps() == 0 {
 			s.active = false
 		}
 	}
-	return changed, nil
+	return changed, sudden, nil
 }
 
 // fullPercent: where less than that part of the uplink is offered nothing is

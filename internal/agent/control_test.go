@@ -535,16 +535,16 @@ func TestMeasureMissesClasses(t *testing.T) {
 	b := newBench(t, 100e6)
 	a := b.start("a")
 	b.reconcile()
-	if _, err := b.measure(epoch); err != nil {
+	if _, _, err := b.measure(epoch); err != nil {
 		t.Errorf("error %v", err)
 	}
 	b.classifier.offered[a.number] = 1
-	if _, err := b.measure(epoch.Add(changingInterval)); !errors.Is(err, errClassesGone) {
+	if _, _, err := b.measure(epoch.Add(changingInterval)); !errors.Is(err, errClassesGone) {
 		t.Errorf("error %v", err)
 	}
 	b.classifier.offered[a.number] = 1 << 20 // more than the uplink takes
 	b.scheduler.stats = []sched.Stats{{Number: a.number, SentBytes: 5}, {Number: 99}}
-	if _, err := b.measure(epoch.Add(2 * changingInterval)); err != nil || a.counters.SentBytes != 5 {
+	if _, _, err := b.measure(epoch.Add(2 * changingInterval)); err != nil || a.counters.SentBytes != 5 {
 		t.Errorf("error %v, counters %+v", err, a.counters)
 	}
 }
@@ -557,7 +557,7 @@ func TestMeasureOfAReusedNumber(t *testing.T) {
 	b.scheduler.stats = []sched.Stats{{Number: a.number}}
 	b.reconcile()
 	for i := range time.Duration(10) {
-		if _, err := b.measure(epoch.Add(i * changingInterval)); err != nil || a.active || a.demand.demandBPS > 0 {
+		if _, _, err := b.measure(epoch.Add(i * changingInterval)); err != nil || a.active || a.demand.demandBPS > 0 {
 			t.Fatalf("error %v, active %t, demand %d", err, a.active, a.demand.demandBPS)
 		}
 	}

@@ -18,16 +18,29 @@ import (
 // doubt: who wanted more and goes on offering all that it may send, still
 // does; who got all it wanted and offers less than it may send, or may send more
 // than it does, as the uplink is not full, still does.
+//
+// A rate has to be known soon, since everybody else waits for what a sender that
+// stopped has left, and exactly, since what a sender is thought to leave is added
+// to what others may send. No window does both: in 60 ms a sender of 0.8 Mbit/s
+// offers three frames or five. So there are two. What the short one sees is
+// believed at once where it differs by more than chance; otherwise the long one
+// decides, now and then.
 
 const (
-	// minWindow is how far back a rate is measured: short, since everybody
-	// else waits for what a sender that stopped has left.
+	// minWindow is how far back the short window reaches.
 	minWindow = 30 * time.Millisecond
 	// windowFrames stretches the window of a slow class, for which a few
 	// frames are no rate yet.
 	windowFrames = 10
 	// maxWindow bounds that.
 	maxWindow = time.Second
+	// chanceFrames is by how many frames in the short window a rate may differ
+	// from the estimate by chance: one that the window just holds or not, now
+	// and when the estimate was made.
+	chanceFrames = 2
+	// longWindow is how far back the long window reaches, first that far and
+	// then twice, and how often the estimate follows it.
+	longWindow = 500 * time.Millisecond
 	// glances is how many equal glances at the queue make a fact.
 	glances = 2
 	// headroom is how much more than it sends at present a sender that gets
@@ -35,7 +48,7 @@ const (
 	// while the rate wavers.
 	headroomPercent = 5
 	// hold is how far below its estimate a rate may fall before the estimate
-	// follows, in percent.
+	// follows at once, in percent, besides what chance explains.
 	holdPercent = 15
 	// Below the one part of its allocation, in percent, a sender that wanted
 	// more surely does not any more; above the other, which is more than the
@@ -47,12 +60,14 @@ const (
 
 // demandMeter estimates what one class wants to send.
 type demandMeter struct {
-	samples   []offered // oldest first, one window of them
+	samples   []offered // oldest first, one short window of them
+	older     offered   // where the long window begins
+	newer     offered   // where the next one does
 	glanced   bool      // queued was called since the last decision
 	backlogs  int       // glances in a row that saw a backlog
 	empties   int       // and that saw none
 	wantsMore bool
-	rateBPS   uint64 // at the last look
+	rateBPS   uint64 // in the short window, at the last look
 	demandBPS uint64
 	changedAt time.Time
 }
@@ -76,11 +91,16 @@ func (m *demandMeter) known() bool { return len(m.samples) > 0 }
 func (m *demandMeter) resume(at time.Time) {
 	if m.known() {
 		m.samples = append(m.samples[:0], offered{at: at, bytes: m.lastOffered()})
+		m.older, m.newer = m.samples[0], m.samples[0]
 	}
 }
 
 // offer is the first part of a look: what was offered since ever.
 func (m *demandMeter) offer(now time.Time, window time.Duration, offeredBytes uint64) {
+	if !m.known() {
+		m.older = offered{at: now, bytes: offeredBytes}
+		m.newer = m.older
+	}
 	m.rateBPS = m.rate(now, window, offeredBytes)
 }
 
@@ -111,7 +131,8 @@ func (m *demandMeter) queued(backlogBytes uint64) {
 	}
 }
 
-// decide ends a look and reports whether the estimate changed.
+// decide ends a look and reports whether the estimate changed. It is in doubt
+// for a while then (settled), unless the long window decided.
 func (m *demandMeter) decide(now time.Time) bool {
 	before, wantedMore := m.demandBPS, m.wantsMore
 	if m.glanced {
@@ -127,18 +148,61 @@ func (m *demandMeter) decide(now time.Time) bool {
 		}
 		m.glanced = false
 	}
-	rate := m.rateBPS
 	switch {
 	case m.wantsMore:
 		m.demandBPS = alloc.Unlimited
-	case wantedMore || rate > m.demandBPS || rate < m.demandBPS-m.demandBPS*holdPercent/100:
-		m.demandBPS = rate + rate*headroomPercent/100
+	case wantedMore || m.surprising():
+		m.demandBPS = withHeadroom(m.rateBPS)
+		m.older = m.samples[len(m.samples)-1]
+		m.newer = m.older
+	default:
+		return m.follow()
 	}
 	if m.demandBPS == before {
 		return false
 	}
 	m.changedAt = now
 	return true
+}
+
+// surprising says whether the rate in the short window differs from the estimate
+// by more than chance.
+func (m *demandMeter) surprising() bool {
+	elapsed := m.samples[len(m.samples)-1].at.Sub(m.samples[0].at)
+	if elapsed <= 0 {
+		return false
+	}
+	chanceBPS := uint64(chanceFrames * sched.FrameBytes * 8 * time.Second / elapsed)
+	if m.rateBPS == 0 {
+		// What only the short window saw is gone when it does not any more.
+		return m.demandBPS >= chanceBPS || m.demandBPS > 0 && m.older == m.newer
+	}
+	return m.rateBPS > m.demandBPS+chanceBPS ||
+		m.rateBPS+chanceBPS < m.demandBPS-m.demandBPS*holdPercent/100
+}
+
+// follow lets the estimate follow the long window, when it is full, and reports
+// whether it changed.
+func (m *demandMeter) follow() bool {
+	now := m.samples[len(m.samples)-1]
+	if now.at.Sub(m.newer.at) < longWindow {
+		return false
+	}
+	before := m.demandBPS
+	m.demandBPS = withHeadroom(rateBPS(m.older, now))
+	m.older, m.newer = m.newer, now
+	return m.demandBPS != before
+}
+
+func withHeadroom(bps uint64) uint64 { return bps + bps*headroomPercent/100 }
+
+// rateBPS is the mean rate between two looks; 0 if the counter began anew.
+func rateBPS(from, to offered) uint64 {
+	elapsed := to.at.Sub(from.at)
+	if elapsed <= 0 || to.bytes < from.bytes {
+		return 0
+	}
+	return uint64(float64(to.bytes-from.bytes) * 8 / elapsed.Seconds())
 }
 
 // steadyBPS is the demand without the headroom: what it leaves is others' to
@@ -171,10 +235,5 @@ func (m *demandMeter) rate(now time.Time, window time.Duration, bytes uint64) ui
 		first++
 	}
 	m.samples = append(m.samples[:0], m.samples[first:]...)
-	oldest := m.samples[0]
-	elapsed := now.Sub(oldest.at)
-	if elapsed <= 0 || bytes < oldest.bytes {
-		return 0
-	}
-	return uint64(float64(bytes-oldest.bytes) * 8 / elapsed.Seconds())
+	return rateBPS(m.samples[0], m.samples[len(m.samples)-1])
 }
