@@ -25,6 +25,7 @@ func environment(ctx context.Context, b *bed) Environment {
 		Weir:       weirVersion(),
 		Containers: "network namespaces",
 		TC:         unknown,
+		TCP:        unknown,
 	}
 	var uname unix.Utsname
 	if unix.Uname(&uname) == nil {
@@ -32,6 +33,9 @@ func environment(ctx context.Context, b *bed) Environment {
 	}
 	if out, err := exec.CommandContext(ctx, "tc", "-V").Output(); err == nil {
 		e.TC = strings.TrimSpace(string(out))
+	}
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil {
+		e.TCP = strings.TrimSpace(string(text))
 	}
 	if b.engine != nil {
 		e.Containers = "docker " + unknown

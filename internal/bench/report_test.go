@@ -112,7 +112,7 @@ func sampleReport() Report {
 	}
 	return Report{
 		Suite: "qcon", Note: "Numbers are <scaled>.", Command: "weir bench qcon", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), TookSeconds: 61,
-		Environment: Environment{Kernel: "6.18", CPUs: 2, CPUModel: "Test", Arch: "amd64", Go: "go1.26", Weir: "dev", Containers: "network namespaces", TC: "tc"},
+		Environment: Environment{Kernel: "6.18", CPUs: 2, CPUModel: "Test", Arch: "amd64", Go: "go1.26", Weir: "dev", Containers: "network namespaces", TC: "tc", TCP: "cubic"},
 		DurationS:   10, WarmupS: 1, Repeat: 2,
 		Results: results, Verdicts: verdicts(results),
 		Skipped: map[string]string{PeerCNI: "no Go"},

@@ -31,6 +31,8 @@ type Environment struct {
 	Weir       string `json:"weir"`
 	Containers string `json:"containers"` // "docker VERSION" or "network namespaces"
 	TC         string `json:"tc"`
+	// TCP is the congestion control of the senders: the machine's default.
+	TCP string `json:"tcp"`
 }
 
 // CaseResult is what one peer made of one case.

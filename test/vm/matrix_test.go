@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,33 +25,30 @@ const (
 )
 
 // TestMachines runs the tests in every machine, as many at a time as there
-// are processors, and reports them as its own, by the kernel's name.
+// are processors, and reports them as its own, by the kernel's name. What is
+// fetched and compiled is so one after the other, for a machine while others run.
 func TestMachines(t *testing.T) {
 	if err := os.Chdir("../.."); err != nil { // to the module's root
 		t.Fatal(err)
 	}
-	packages, unlock := openCache(t)
-	disks := map[string]*Disk{}
+	preparation := preparation{packages: openCache(t), disks: map[string]*Disk{}}
 	for _, m := range Machines {
 		t.Run(m.Name(), func(t *testing.T) {
-			// One after the other: what is fetched and compiled. A machine that
-			// cannot be had here is skipped.
-			p, err := preparation{packages, disks}.prepare(t.Context(), t.TempDir(), m)
-			if errors.Is(err, errUnavailable) {
+			t.Parallel()
+			p, err := preparation.prepare(t.Context(), t.TempDir(), m)
+			if errors.Is(err, errUnavailable) { // it cannot be had here
 				t.Skip(strings.Join(strings.Fields(err.Error()), " "))
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Parallel()
 			p.run(t)
 		})
 	}
-	unlock()
 }
 
-// openCache opens the packages that are kept. Only one run at a time fetches.
-func openCache(t *testing.T) (*Packages, func()) {
+// openCache opens the packages that are kept. Only one run at a time uses them.
+func openCache(t *testing.T) *Packages {
 	t.Helper()
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -64,6 +62,7 @@ func openCache(t *testing.T) (*Packages, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { lock.Close() })
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +73,12 @@ func openCache(t *testing.T) (*Packages, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return packages, func() { lock.Close() }
+	return packages
 }
 
-// preparation is what preparing a machine may use.
+// preparation is what preparing a machine may use, one at a time.
 type preparation struct {
+	sync.Mutex
 	packages *Packages
 	// disks are the common ones, by architecture.
 	disks map[string]*Disk
@@ -92,7 +92,9 @@ type prepared struct {
 	emulator string
 }
 
-func (p preparation) prepare(ctx context.Context, dir string, m Machine) (prepared, error) {
+func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepared, error) {
+	p.Lock()
+	defer p.Unlock()
 	ready := prepared{Machine: m, boot: Boot{
 		Arch: m.Arch, Timeout: machineTimeout,
 		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
