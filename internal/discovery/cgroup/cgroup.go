@@ -110,6 +110,20 @@ func (m Mount) OfContainer(cgroups, id string) string {
 	return ""
 }
 
+// OfProcess is the directory of a process's cgroup, found from the text of its
+// /proc/PID/cgroup. It is empty if it is not seen below the mount.
+func (m Mount) OfProcess(cgroups string) string {
+	if m.Point == "" {
+		return ""
+	}
+	for line := range strings.Lines(cgroups) {
+		if cgroup, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return m.directory(cgroup)
+		}
+	}
+	return ""
+}
+
 // directory is where a cgroup is seen below the mount, or empty.
 func (m Mount) directory(cgroup string) string {
 	below, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(m.root, "/")+"/")

@@ -98,6 +98,29 @@ func TestOfContainer(t *testing.T) {
 	}
 }
 
+func TestOfProcess(t *testing.T) {
+	whole, part := Mount{"/sys/fs/cgroup", "/"}, Mount{"/mnt", "/system.slice"}
+	for _, test := range []struct {
+		name    string
+		mount   Mount
+		cgroups string
+		want    string
+	}{
+		{"unified", whole, "0::/a/b\n", "/sys/fs/cgroup/a/b"},
+		{"hybrid", whole, "4:memory:/x\n1:name=systemd:/y\n0::/a\n", "/sys/fs/cgroup/a"},
+		{"below the part that is mounted", part, "0::/system.slice/a\n", "/mnt/a"},
+		{"beside it", part, "0::/user.slice/a\n", ""},
+		{"outside of a namespace", whole, "0::/../a\n", ""},
+		{"the root", whole, "0::/\n", ""},
+		{"version 1 only", whole, "4:memory:/x\n", ""},
+		{"no mount", Mount{}, "0::/a\n", ""},
+	} {
+		if got := test.mount.OfProcess(test.cgroups); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
 func TestResolveRefusesWhatIsNoCgroup(t *testing.T) {
 	mount, err := FindMount("/proc")
 	if err != nil {
