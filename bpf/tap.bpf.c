@@ -27,7 +27,8 @@
  *
  * Whatever a container put into these fields before is overwritten: a container
  * behind a veth cannot pass for another, with any capability. In macvlan and
- * ipvlan mode the tap is in the container's reach: see uplink.bpf.c.
+ * ipvlan mode the tap is in the container's reach, so it is believed only where
+ * nothing better is known: see uplink.bpf.c and origin.bpf.c.
  *
  * The number is a constant of the program, one program for each tap: no map,
  * no look-up, and nothing to clean up when the device goes.

@@ -6,10 +6,18 @@
  *  1. Whose packet is it? In this order:
  *     a. the container whose cgroup, or one above it, its socket belongs to:
  *        host, macvlan and ipvlan mode;
- *     b. the tag in queue_mapping, or of a fragment in tc_index (tap.bpf.c):
+ *     b. the container whose network namespace it comes from (origin.bpf.c):
+ *        macvlan and ipvlan;
+ *     c. the tag in queue_mapping, or of a fragment in tc_index (tap.bpf.c):
  *        bridge mode;
- *     c. the tag in priority (tap.bpf.c): overlay, macvlan, ipvlan;
- *     d. the host.
+ *     d. the tag in priority (tap.bpf.c): overlay; macvlan and ipvlan where
+ *        origins are not watched;
+ *     e. the host.
+ *    A tag is only looked at in packets of the host's own namespace and of
+ *    those that the agent says share it, such as an overlay's. A namespace of
+ *    which it has said nothing yet is a stranger. Its packets are the host's,
+ *    but a narrow limit holds for all strangers together, and what is above it
+ *    is dropped: it may be a container's way around its share.
  *  2. Is it control traffic? Then it goes to a class of its own, which is
  *     served first and cannot be starved. A container's is limited in size and
  *     number, so that it cannot be a way around its share.
@@ -28,7 +36,8 @@
  * helper finds through the request; not so while SYN cookies are sent. Answers
  * from TIME_WAIT, resets and ICMP errors are the kernel's own: they have a
  * socket of the namespace, in no container's cgroup. In macvlan and ipvlan
- * mode these carry a tag all the same (c); in host mode they are the host's.
+ * mode these come from its namespace all the same (b, d); in host mode they are
+ * the host's.
  *
  * Who can pass for another?
  *  - Bridge, overlay: nobody, with any capability, also from namespaces made
@@ -41,12 +50,15 @@
  *    the host, this program included; nothing can be held against that.
  *  - macvlan, ipvlan without CAP_NET_ADMIN: nobody; the tap overwrites.
  *  - macvlan, ipvlan with it: the container can take its tap away, or tag
- *    behind it (skbedit, a qdisc's filters). Packets of its sockets, raw and
- *    packet sockets included, still go by their cgroup. A tag in queue_mapping
- *    is believed only from packets that came in through some device, which its
- *    own did not. What remains are packets that it forwards from another
- *    device inside: these can end in the host's class, or in another
- *    container's. The engines do not give CAP_NET_ADMIN unless asked to.
+ *    behind it (skbedit, a qdisc's filters), forward from another device
+ *    inside, or make one more device on the uplink, here or in a namespace
+ *    within. Packets of its sockets, raw and packet sockets included, go by
+ *    their cgroup, all others by the namespace they come from, and it can
+ *    change neither. From a namespace that nobody can be found to hold it can
+ *    have what strangers have. While the agent does not run nobody watches
+ *    origins: then what it forwards goes by its tag, and can end in the host's
+ *    class or in another container's, as on a kernel that cannot watch. The
+ *    engines do not give CAP_NET_ADMIN unless asked to.
  *
  * Where delays are measured, some packets are stamped with the time (delay.h).
  *
@@ -59,6 +71,7 @@
 #include "control.h"
 #include "delay.h"
 #include "intf.h"
+#include "origin.h"
 
 /* The major of the HTB qdisc, in the upper half of every classid. */
 const volatile __u32 htb_major = 0;
@@ -71,6 +84,12 @@ __u64 cgroup_levels = 0;
 
 /* Not 0: stamp packets, somebody reads it. Written by the agent. */
 __u32 stamping = 0;
+
+/*
+ * Not 0: origins are watched, and the rate of strangers is one byte in so many
+ * nanoseconds. Written by the agent.
+ */
+__u64 stranger_byte_ns = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
@@ -92,6 +111,38 @@ struct {
 	__type(key, __u64);
 	__type(value, struct weir_cgroup);
 } cgroups SEC(".maps");
+
+/*
+ * Whose the packets of a network namespace are, by its inode; or
+ * WEIR_NUMBER_NONE: judge them as those of the host's own. One map for all
+ * uplinks, written by the agent only.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} namespaces SEC(".maps");
+
+/*
+ * The network namespaces that are not in there and were seen. Entries are made
+ * here, and taken out by the agent.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} strangers SEC(".maps");
+
+/* When the next packet of strangers is due, as in control_due. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} stranger_due SEC(".maps");
 
 /*
  * When each container's next control packet is due, in nanoseconds of
@@ -141,17 +192,57 @@ static __always_inline int is_tag(__u32 value)
 	return (value & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE;
 }
 
-/* Whose packet it is; clears the tag in queue_mapping. */
+/* The namespace that the packet comes from; 0 for the host's own. */
+static __always_inline __u32 netns_of(void)
+{
+	struct weir_origin *origin;
+
+	if (!stranger_byte_ns)
+		return 0;
+	origin = weir_origin();
+	if (!origin || !origin->device ||
+	    bpf_jiffies64() - origin->since_ticks > WEIR_ORIGIN_TICKS)
+		return 0;
+	return origin->netns;
+}
+
+/* The number of a namespace; notes down one that is not known. */
+static __always_inline __u32 *number_of_netns(__u32 netns)
+{
+	__u32 *number = bpf_map_lookup_elem(&namespaces, &netns);
+
+	if (!number && !bpf_map_lookup_elem(&strangers, &netns))
+		/* Where there is no room now, there is after the next look. */
+		bpf_map_update_elem(&strangers, &netns, &netns, BPF_NOEXIST);
+	return number;
+}
+
+/*
+ * Whose packet it is, WEIR_NUMBER_NONE for a stranger's; clears the tag in
+ * queue_mapping.
+ */
 static __always_inline __u32 number_of(struct __sk_buff *skb)
 {
 	__u32 number = number_of_cgroup(skb);
 	__u32 tag = skb->queue_mapping;
+	__u32 netns;
 
 	if (is_tag(tag))
 		skb->queue_mapping = 0;
 	else
 		tag = skb->tc_index; /* of a fragment */
-	if (!number && is_tag(tag) && skb->ingress_ifindex)
+	if (number)
+		return number;
+	netns = netns_of();
+	if (netns) {
+		__u32 *known = number_of_netns(netns);
+
+		if (!known)
+			return WEIR_NUMBER_NONE;
+		if (*known)
+			return *known;
+	}
+	if (is_tag(tag) && skb->ingress_ifindex)
 		number = tag & WEIR_TAG_MASK;
 	tag = skb->priority;
 	if (!number && tag >> WEIR_PRIORITY_MAGIC_SHIFT == WEIR_PRIORITY_MAGIC)
@@ -185,24 +276,54 @@ static __always_inline int control_allowed(struct __sk_buff *skb, __u32 number)
 	return 1;
 }
 
+/* Counts what was offered under a number. */
+static __always_inline struct weir_activity *offer(struct __sk_buff *skb,
+						   __u32 number)
+{
+	struct weir_activity *activity = bpf_map_lookup_elem(&activities, &number);
+
+	if (activity)
+		__sync_fetch_and_add(&activity->offered_bytes, skb->wire_len);
+	return activity;
+}
+
+/* stranger_allowed says whether a stranger's packet is within their rate. */
+static __always_inline int stranger_allowed(struct __sk_buff *skb)
+{
+	const __u64 burst_ns = 100000000;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 zero = 0;
+	__u64 *due = bpf_map_lookup_elem(&stranger_due, &zero);
+
+	/* Races let one packet more through, no worse. */
+	if (!due || *due > now + burst_ns)
+		return 0;
+	*due = (*due > now ? *due : now) + skb->wire_len * stranger_byte_ns;
+	return 1;
+}
+
 SEC("tc")
 int weir_uplink(struct __sk_buff *skb)
 {
 	__u32 number = number_of(skb);
 	struct weir_activity *activity;
 
+	if (number == WEIR_NUMBER_NONE)
+		offer(skb, WEIR_NUMBER_NONE); /* so that the agent sees it */
 	if (weir_is_control(skb, number != WEIR_NUMBER_HOST) &&
-	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number)))
+	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number))) {
 		number = WEIR_NUMBER_CONTROL;
+	} else if (number == WEIR_NUMBER_NONE) {
+		if (!stranger_allowed(skb))
+			return TC_ACT_SHOT;
+		number = WEIR_NUMBER_HOST;
+	}
 
 	skb->priority = htb_major << 16 | number;
 
-	activity = bpf_map_lookup_elem(&activities, &number);
-	if (activity) {
-		__sync_fetch_and_add(&activity->offered_bytes, skb->wire_len);
-		if (stamping)
-			weir_stamp(skb, activity);
-	}
+	activity = offer(skb, number);
+	if (activity && stamping)
+		weir_stamp(skb, activity);
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

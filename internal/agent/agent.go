@@ -85,6 +85,7 @@ type Agent struct {
 	uplinks   []*uplink
 	inspector *classify.Inspector
 	taps      *classify.Taps
+	origins   *origins
 	registry  *registry
 	host      *container
 	sources   map[string]v1.Source
@@ -133,6 +134,10 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this kernel cannot run Weir (weir doctor tells more): %w", err)
 	}
+	watcher, err := classify.NewOrigins()
+	if err != nil {
+		return nil, err
+	}
 	a := &Agent{
 		config:    config,
 		log:       config.Logger,
@@ -140,6 +145,7 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 		store:     store,
 		inspector: classify.NewInspector(),
 		taps:      taps,
+		origins:   newOrigins(watcher),
 		registry:  newRegistry(),
 		host:      newHost(config.Host),
 		sources:   map[string]v1.Source{},
@@ -149,7 +155,7 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 	for _, s := range config.Sources {
 		a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
 	}
-	if err := a.openUplinks(); err != nil {
+	if err := a.openUplinks(watcher); err != nil {
 		a.closeUplinks()
 		return nil, err
 	}
@@ -171,13 +177,14 @@ func lockNetNS() (net.Listener, error) {
 
 // openUplinks claims the uplinks. One of several may be missing: it is shared
 // out when it comes.
-func (a *Agent) openUplinks() error {
+func (a *Agent) openUplinks(watcher *classify.Origins) error {
 	var missing []error
 	for i, config := range a.config.Uplinks {
 		u, err := newUplink(i, config, a.config.ReserveBasisPoints, a.store)
 		if err != nil {
 			return err
 		}
+		u.watcher = watcher
 		a.uplinks = append(a.uplinks, u)
 		err = u.open()
 		if err != nil && !errors.Is(err, kernel.ErrNoLink) {
@@ -201,6 +208,7 @@ func (a *Agent) closeUplinks() {
 	for _, u := range a.uplinks {
 		u.close()
 	}
+	a.origins.watcher.Close()
 }
 
 // Run works until ctx ends or Down was asked for. What it put into the kernel
@@ -265,6 +273,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			if inspected := a.inspectMissing() + a.explain(); inspected > 0 {
 				a.reconcile()
 			}
+		case s := <-a.origins.found:
+			a.takeHolders(s)
 		case request := <-a.requests:
 			request()
 		case <-check.C:
@@ -427,7 +437,11 @@ func (a *Agent) control(now time.Time) time.Duration {
 			a.check()
 		}
 		next = min(next, interval)
+		if u.strangersSent() {
+			a.origins.pending = true
+		}
 	}
+	a.meetStrangers(now)
 	a.saveSoon(now)
 	return next
 }
@@ -445,6 +459,7 @@ func (a *Agent) check() {
 	}
 	a.inspectMissing()
 	a.inspectSome()
+	a.checkOrigins()
 	a.reconcile()
 }
 

@@ -54,6 +54,8 @@ type fakeClassifier struct {
 	offered [classify.NumberLast + 1]uint64
 	cgroups map[uint16]string
 	err     error
+
+	strangersBPS uint64
 }
 
 func (c *fakeClassifier) TieCgroup(path string, number uint16) error {
@@ -63,6 +65,11 @@ func (c *fakeClassifier) TieCgroup(path string, number uint16) error {
 
 func (c *fakeClassifier) UntieCgroup(number uint16) error {
 	delete(c.cgroups, number)
+	return c.err
+}
+
+func (c *fakeClassifier) LimitStrangers(bps uint64) error {
+	c.strangersBPS = bps
 	return c.err
 }
 
@@ -101,6 +108,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		store:     store,
 		uplinks:   []*uplink{b.uplink},
 		inspector: classify.NewInspector(),
+		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
 		registry:  newRegistry(),
 		host:      newHost(policy.Default()),
 		sources:   map[string]v1.Source{"docker": {Name: "docker"}},

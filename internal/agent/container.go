@@ -64,8 +64,11 @@ func (c *container) attachment(found classify.Attachment) attachment {
 
 // bringsSockets says whether packets of the container reach an uplink with
 // the socket that they were sent through.
-func (c *container) bringsSockets() bool {
-	return c.mode == v1.ModeHost || slices.ContainsFunc(c.attachments, func(at attachment) bool {
+func (c *container) bringsSockets() bool { return c.mode == v1.ModeHost || c.direct() }
+
+// direct says whether the container has a device that is on one of the host's.
+func (c *container) direct() bool {
+	return slices.ContainsFunc(c.attachments, func(at attachment) bool {
 		return at.Mode == v1.ModeMacvlan || at.Mode == v1.ModeIPvlan
 	})
 }

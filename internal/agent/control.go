@@ -169,6 +169,17 @@ func (u *uplink) readOffered() error {
 	return u.classifier.OfferedBytes(u.offered[:last+1])
 }
 
+// strangersSent says whether strangers have offered anything since the last
+// call.
+func (u *uplink) strangersSent() bool {
+	if u.offered == nil {
+		return false
+	}
+	before := u.strangersBytes
+	u.strangersBytes = u.offered[classify.NumberNone]
+	return u.strangersBytes != before
+}
+
 // readCounters asks the scheduler for the counters of those that are asked
 // for, by their number.
 func (u *uplink) readCounters(now time.Time, sample bool) error {

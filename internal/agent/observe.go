@@ -338,6 +338,7 @@ func (a *Agent) tie() {
 	for _, u := range a.uplinks {
 		a.tieCgroups(u)
 	}
+	a.watchOrigins()
 }
 
 // tieCgroups makes the classifier of an uplink know those containers by their

@@ -31,6 +31,12 @@ type uplink struct {
 	tc         *kernel.TC
 	backend    sched.Backend
 	classifier classifier
+	// watcher knows where packets come from, for all uplinks.
+	watcher *classify.Origins
+	// strangersLimited: the classifier was told so; strangersBytes is what they
+	// offered so far.
+	strangersLimited bool
+	strangersBytes   uint64
 	// delays measures how long packets wait; nil where the kernel cannot.
 	delays delays
 	// statsTurns is how often counters were read for people to look at.
@@ -71,6 +77,9 @@ type classifier interface {
 	TieCgroup(path string, number uint16) error
 	// UntieCgroup forgets the cgroup of a number.
 	UntieCgroup(number uint16) error
+	// LimitStrangers has packets judged by the network namespace they come
+	// from, and limits those of unknown ones; 0 ends that.
+	LimitStrangers(bps uint64) error
 	Close() error
 }
 
@@ -85,7 +94,7 @@ type delays interface {
 
 // classifyPackets attaches the classifier, or finds the one that is there.
 func (u *uplink) classifyPackets() error {
-	classifier, err := classify.OpenUplink(u.ifindex, htb.Major)
+	classifier, err := classify.OpenUplink(u.ifindex, htb.Major, u.watcher)
 	if err != nil {
 		return err
 	}
@@ -113,6 +122,7 @@ func (u *uplink) closeClassifier() {
 		u.classifier.Close()
 		u.classifier = nil
 	}
+	u.strangersLimited = false
 }
 
 // newUplink prepares an uplink whose device may be missing yet.

@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -27,6 +28,10 @@ const (
 	NumberFirst   = uint16(uplinkWeirNumberWEIR_NUMBER_FIRST)
 	NumberLast    = uint16(uplinkWeirNumberWEIR_NUMBER_LAST)
 	numbers       = int(uplinkWeirNumberWEIR_NUMBERS)
+
+	// NumberNone is nobody's: what OfferedBytes tells of it is what strangers
+	// sent (Origins).
+	NumberNone = uint16(uplinkWeirNumberWEIR_NUMBER_NONE)
 )
 
 const activityBytes = 16 // sizeof(struct weir_activity)
@@ -75,12 +80,12 @@ func (u *Uplink) setStamping(on bool) error {
 }
 
 // OpenUplink attaches the classifier to the device with index ifindex, where
-// htbMajor is the major of the scheduler's classes. A classifier that is
-// there already is kept, with its counters; one of another version is
-// replaced without a packet passing unclassified.
-func OpenUplink(ifindex int, htbMajor uint16) (*Uplink, error) {
+// htbMajor is the major of the scheduler's classes. One that is there already
+// is replaced without a packet passing unclassified; its counters and the
+// cgroups that it knew are kept.
+func OpenUplink(ifindex int, htbMajor uint16, origins *Origins) (*Uplink, error) {
 	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, htbMajor: htbMajor}
-	if err := u.attach(htbMajor); err != nil {
+	if err := u.attach(htbMajor, origins); err != nil {
 		return nil, fmt.Errorf("classify at uplink: %w", err)
 	}
 	memory, err := u.activities.Memory()
@@ -92,12 +97,13 @@ func OpenUplink(ifindex int, htbMajor uint16) (*Uplink, error) {
 	return u, nil
 }
 
-func (u *Uplink) attach(htbMajor uint16) error {
+func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	old, err := u.hook.Find(uplinkProgWeirUplink)
 	if err != nil {
 		return err
 	}
-	adopted := map[string]*ebpf.Map{}
+	shared := origins.shared()
+	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
 		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups} {
@@ -127,7 +133,7 @@ func (u *Uplink) attach(htbMajor uint16) error {
 	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: adopted})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Maps of another version: start new ones.
-		err = spec.LoadAndAssign(&objects, nil)
+		err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: shared})
 	}
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
@@ -135,42 +141,20 @@ func (u *Uplink) attach(htbMajor uint16) error {
 	defer objects.Program.Close()
 	u.activities = objects.Activities
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
-		uplinkVarCgroupLevels: spec.Variables[uplinkVarCgroupLevels].Offset,
-		uplinkVarStamping:     spec.Variables[uplinkVarStamping].Offset,
+		uplinkVarCgroupLevels:   spec.Variables[uplinkVarCgroupLevels].Offset,
+		uplinkVarStamping:       spec.Variables[uplinkVarStamping].Offset,
+		uplinkVarStrangerByteNs: spec.Variables[uplinkVarStrangerByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
-	if err := u.install(old, objects.Program); err != nil {
-		u.close()
-		return err
-	}
-	return nil
-}
-
-// install attaches program in place of old, unless that is the same.
-func (u *Uplink) install(old, program *ebpf.Program) error {
-	if old != nil {
-		same, err := sameProgram(old, program)
-		if err != nil {
-			return err
-		}
-		if same {
-			values, err := mapOf(old, ".bss")
-			if err != nil {
-				return err
-			}
-			if values == nil {
-				return errors.New("the classifier that is there has no variables")
-			}
-			u.globals.values.Close()
-			u.globals.values = values
-			return u.cgroups.read()
-		}
-	}
 	// Before it runs: it must know the cgroups from the first packet on.
-	if err := u.cgroups.read(); err != nil {
-		return err
+	err = u.cgroups.read()
+	if err == nil {
+		err = u.hook.Attach(objects.Program, old)
 	}
-	return u.hook.Attach(program, old)
+	if err != nil {
+		u.close()
+	}
+	return err
 }
 
 // OfferedBytes fills dst, indexed by number, with the bytes that each
@@ -240,34 +224,4 @@ func mapOf(program *ebpf.Program, suffix string) (*ebpf.Map, error) {
 		m.Close()
 	}
 	return nil, nil
-}
-
-// sameProgram says whether two programs have the same code and constants.
-func sameProgram(a, b *ebpf.Program) (bool, error) {
-	ai, err := a.Info()
-	if err != nil {
-		return false, fmt.Errorf("compare programs: %w", err)
-	}
-	bi, err := b.Info()
-	if err != nil {
-		return false, fmt.Errorf("compare programs: %w", err)
-	}
-	if ai.Tag != bi.Tag {
-		return false, nil
-	}
-	var constants [2]string
-	for i, p := range []*ebpf.Program{a, b} {
-		m, err := mapOf(p, ".rodata")
-		if err != nil || m == nil {
-			return false, err
-		}
-		var value []byte
-		err = m.Lookup(uint32(0), &value)
-		m.Close()
-		if err != nil {
-			return false, fmt.Errorf("compare programs: %w", err)
-		}
-		constants[i] = string(value)
-	}
-	return constants[0] == constants[1], nil
 }

@@ -126,9 +126,10 @@ func frameBytes(target netip.AddrPort) uint64 {
 
 // bed is a test host with a classifier at its uplink.
 type bed struct {
-	t      testing.TB
-	host   *testbed.Host
-	uplink *Uplink
+	t       testing.TB
+	host    *testbed.Host
+	origins *Origins
+	uplink  *Uplink
 	// ifindex is the uplink's.
 	ifindex int
 }
@@ -139,8 +140,15 @@ func newBed(t testing.TB) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, host: host}
+	origins, err := NewOrigins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, host: host, origins: origins}
 	t.Cleanup(func() {
+		if err := b.origins.Close(); err != nil {
+			t.Error(err)
+		}
 		if b.uplink != nil {
 			b.uplink.Close()
 		}
@@ -198,7 +206,7 @@ func (b *bed) open() {
 		b.uplink.Close()
 	}
 	b.inHost(func() (err error) {
-		b.uplink, err = OpenUplink(b.ifindex, htbMajor)
+		b.uplink, err = OpenUplink(b.ifindex, htbMajor, b.origins)
 		return err
 	})
 }
@@ -404,8 +412,15 @@ func (b *bed) bridgeContainer(name string) string {
 
 func (b *bed) macvlanContainer(suffix string, index byte) string {
 	b.t.Helper()
+	return b.directContainer(suffix, index, "macvlan", "bridge")
+}
+
+// directContainer makes a container with a device of a kind and mode on the
+// uplink.
+func (b *bed) directContainer(suffix string, index byte, kind, mode string) string {
+	b.t.Helper()
 	ns := b.netNS(suffix)
-	b.run("ip", "-n", b.hostNS(), "link", "add", "mv0", "link", b.host.UplinkName, "type", "macvlan", "mode", "bridge")
+	b.run("ip", "-n", b.hostNS(), "link", "add", "mv0", "link", b.host.UplinkName, "type", kind, "mode", mode)
 	b.run("ip", "-n", b.hostNS(), "link", "set", "mv0", "netns", ns, "name", "eth0")
 	addr4, addr6 := b.host.PeerAddr.As4(), b.host.PeerAddr6.As16()
 	addr4[3], addr6[15] = index, index
@@ -576,7 +591,7 @@ func TestCgroupPackets(t *testing.T) {
 	// A classifier with other constants takes over what the last one knew.
 	b.uplink.Close()
 	b.inHost(func() (err error) {
-		b.uplink, err = OpenUplink(b.ifindex, htbMajor+1)
+		b.uplink, err = OpenUplink(b.ifindex, htbMajor+1, b.origins)
 		return err
 	})
 	b.expect("after an update", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })

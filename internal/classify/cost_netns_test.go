@@ -3,6 +3,7 @@
 package classify
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -62,6 +63,50 @@ func BenchmarkDelays(bench *testing.B) {
 	bench.ReportMetric(100*(on-off)/off, "%more-on")
 	bench.ReportMetric(100*(paused-off)/off, "%more-paused")
 	bench.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkOrigins tells what watching origins costs: the CPU time of a small
+// packet through the uplink's queues with and without, in short turns that
+// alternate, from the host and from a macvlan container, which pass the
+// tracepoints of one device and of two, and from a bridge container, which
+// passes those of its veth, too. It reports medians.
+//
+//	go test -tags netns -run - -bench Origins -benchtime 100x ./internal/classify
+func BenchmarkOrigins(bench *testing.B) {
+	b := newBed(bench)
+	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
+	b.tie(bridged, v1.ModeBridge, NumberFirst)
+	b.tie(direct, v1.ModeMacvlan, NumberFirst+1)
+	b.set(direct, NumberFirst+1)
+	b.tree("10gbit", 1<<20, NumberHost, NumberControl, NumberFirst, NumberFirst+1)
+	b.listen(b.targets()[0].Port())
+	for name, ns := range map[string]string{"host": b.hostNS(), "bridge": bridged, "macvlan": direct} {
+		bench.Run(name, func(bench *testing.B) {
+			var times [2][]float64
+			for bench.Loop() {
+				for i := range times {
+					if i > 0 {
+						b.watch(1e9)
+					}
+					err := testbed.InNetNS(path(ns), func() error {
+						ns, err := packetCPUTime(b.targets()[0], 100*time.Millisecond)
+						times[i] = append(times[i], ns)
+						return err
+					})
+					if err := errors.Join(err, b.uplink.LimitStrangers(0), b.origins.Unwatch()); err != nil {
+						bench.Fatal(err)
+					}
+				}
+			}
+			for i := range times {
+				slices.Sort(times[i])
+			}
+			off, on := times[0][len(times[0])/2], times[1][len(times[1])/2]
+			bench.ReportMetric(off, "ns/packet")
+			bench.ReportMetric(on-off, "ns-more")
+			bench.ReportMetric(0, "ns/op")
+		})
+	}
 }
 
 // BenchmarkInspect tells how long it takes to find out how a container is

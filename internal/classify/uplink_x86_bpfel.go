@@ -44,6 +44,14 @@ const (
 	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 16383
 )
 
+type uplinkWeirOrigin struct {
+	_          structs.HostLayout
+	Device     uint64
+	SinceTicks uint64
+	Netns      uint32
+	Unused     uint32
+}
+
 type uplinkWeirPriority uint32
 
 const (
@@ -66,10 +74,15 @@ const (
 	uplinkMapActivities      = "activities"
 	uplinkMapCgroups         = "cgroups"
 	uplinkMapControlDue      = "control_due"
+	uplinkMapNamespaces      = "namespaces"
+	uplinkMapOrigins         = "origins"
+	uplinkMapStrangerDue     = "stranger_due"
+	uplinkMapStrangers       = "strangers"
 	uplinkProgWeirUplink     = "weir_uplink"
 	uplinkVarCgroupLevels    = "cgroup_levels"
 	uplinkVarHtbMajor        = "htb_major"
 	uplinkVarStamping        = "stamping"
+	uplinkVarStrangerByteNs  = "stranger_byte_ns"
 	uplinkVarWeirLevelBtf    = "weir_level_btf"
 	uplinkVarWeirNumberBtf   = "weir_number_btf"
 	uplinkVarWeirPriorityBtf = "weir_priority_btf"
@@ -125,9 +138,13 @@ type uplinkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
-	Activities *ebpf.MapSpec `ebpf:"activities"`
-	Cgroups    *ebpf.MapSpec `ebpf:"cgroups"`
-	ControlDue *ebpf.MapSpec `ebpf:"control_due"`
+	Activities  *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
+	ControlDue  *ebpf.MapSpec `ebpf:"control_due"`
+	Namespaces  *ebpf.MapSpec `ebpf:"namespaces"`
+	Origins     *ebpf.MapSpec `ebpf:"origins"`
+	StrangerDue *ebpf.MapSpec `ebpf:"stranger_due"`
+	Strangers   *ebpf.MapSpec `ebpf:"strangers"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -137,6 +154,7 @@ type uplinkVariableSpecs struct {
 	CgroupLevels    *ebpf.VariableSpec `ebpf:"cgroup_levels"`
 	HtbMajor        *ebpf.VariableSpec `ebpf:"htb_major"`
 	Stamping        *ebpf.VariableSpec `ebpf:"stamping"`
+	StrangerByteNs  *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
 	WeirLevelBtf    *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirNumberBtf   *ebpf.VariableSpec `ebpf:"weir_number_btf"`
 	WeirPriorityBtf *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
@@ -163,9 +181,13 @@ func (o *uplinkObjects) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
-	Activities *ebpf.Map `ebpf:"activities"`
-	Cgroups    *ebpf.Map `ebpf:"cgroups"`
-	ControlDue *ebpf.Map `ebpf:"control_due"`
+	Activities  *ebpf.Map `ebpf:"activities"`
+	Cgroups     *ebpf.Map `ebpf:"cgroups"`
+	ControlDue  *ebpf.Map `ebpf:"control_due"`
+	Namespaces  *ebpf.Map `ebpf:"namespaces"`
+	Origins     *ebpf.Map `ebpf:"origins"`
+	StrangerDue *ebpf.Map `ebpf:"stranger_due"`
+	Strangers   *ebpf.Map `ebpf:"strangers"`
 }
 
 func (m *uplinkMaps) Close() error {
@@ -173,6 +195,10 @@ func (m *uplinkMaps) Close() error {
 		m.Activities,
 		m.Cgroups,
 		m.ControlDue,
+		m.Namespaces,
+		m.Origins,
+		m.StrangerDue,
+		m.Strangers,
 	)
 }
 
@@ -183,6 +209,7 @@ type uplinkVariables struct {
 	CgroupLevels    *ebpf.Variable `ebpf:"cgroup_levels"`
 	HtbMajor        *ebpf.Variable `ebpf:"htb_major"`
 	Stamping        *ebpf.Variable `ebpf:"stamping"`
+	StrangerByteNs  *ebpf.Variable `ebpf:"stranger_byte_ns"`
 	WeirLevelBtf    *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirNumberBtf   *ebpf.Variable `ebpf:"weir_number_btf"`
 	WeirPriorityBtf *ebpf.Variable `ebpf:"weir_priority_btf"`

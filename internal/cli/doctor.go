@@ -105,6 +105,8 @@ func examine(ctx context.Context, socket string) []finding {
 	}
 	add("overlay", kernel.ProbeLink("vxlan"), resultLess,
 		"containers of VXLAN overlays are controlled", "no overlay containers (CONFIG_VXLAN; modprobe vxlan)")
+	add("origin", classify.ProbeOrigins(), resultLess,
+		"what macvlan and ipvlan containers forward is theirs", "macvlan and ipvlan containers with CAP_NET_ADMIN can forward as the host, or as others (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("delay", classify.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	for _, engine := range []struct{ name, socket string }{

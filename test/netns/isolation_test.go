@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,14 @@ type arena struct {
 	forged []forgery
 }
 
+func newArena(b *harness.Bed, mode testbed.Mode) *arena {
+	const firstNumber = 16
+	return &arena{
+		bed: b, attacker: b.AddMode("attacker", mode, nil), victim: b.AddMode("victim", mode, nil),
+		forged: forgeries(firstNumber + 1),
+	}
+}
+
 // forgery is what a packet would have to carry to be taken for another's.
 type forgery struct {
 	queueMapping, priority, mark uint32
@@ -91,14 +100,20 @@ func forgeries(victim uint32) []forgery {
 // attack is a way to send that might get more than the sender's share.
 type attack struct {
 	name string
-	// modes are those it makes sense in; nil means all.
+	// modes are those it makes sense in; nil means all but ipvlan, where it
+	// would be another macvlan.
 	modes []testbed.Mode
 	// start sends until the test ends.
 	start func(*testing.T, *arena)
 	// byHost: the attack makes the host send. That is the host's traffic, by
 	// the host's policy, whatever moved it to send; so there are three shares.
 	byHost bool
+	// reserve: the attack can have what is kept for the host, besides.
+	reserve bool
 }
+
+// direct are the modes in which a container's device is on the uplink.
+var direct = []testbed.Mode{testbed.ModeMacvlan, testbed.ModeIPvlanL2}
 
 var attacks = []attack{
 	{name: "none", start: func(t *testing.T, a *arena) { a.plain(t) }},
@@ -111,6 +126,19 @@ var attacks = []attack{
 	{name: "frames past the own qdisc", start: func(t *testing.T, a *arena) { attackByFrames(t, a, true) }},
 	{name: "routed from a namespace within", start: attackFromWithin},
 	{name: "device in a namespace within", modes: []testbed.Mode{testbed.ModeMacvlan}, start: attackByDevice},
+	{name: "forwarded as the host", modes: direct, start: func(t *testing.T, a *arena) {
+		attackByForwarding(t, a, forgery{})
+	}},
+	{name: "forwarded as the victim", modes: direct, start: func(t *testing.T, a *arena) {
+		attackByForwarding(t, a, a.forged[0])
+	}},
+	{name: "forwarded past the tap", modes: direct, start: attackPastTap},
+	{name: "forwarded by a namespace within", modes: direct, start: func(t *testing.T, a *arena) {
+		attackByForwarder(t, a, false)
+	}},
+	{name: "forwarded by a namespace of nobody", modes: direct, reserve: true, start: func(t *testing.T, a *arena) {
+		attackByForwarder(t, a, true)
+	}},
 	{name: "fragments", start: attackByFragments},
 	{name: "fragmented by the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackFragmentedByHost},
 	{name: "answers of the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackByReflection, byHost: true},
@@ -122,47 +150,47 @@ var attacks = []attack{
 	}},
 }
 
+// in says whether an attack makes sense in a mode.
+func (a attack) in(mode testbed.Mode) bool {
+	if a.modes == nil {
+		return mode != testbed.ModeIPvlanL2
+	}
+	return slices.Contains(a.modes, mode)
+}
+
 // TestIsolation: none of it gets the attacker more than it is entitled to.
 func TestIsolation(t *testing.T) {
-	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeOverlay} {
+	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeOverlay} {
 		t.Run(string(mode), func(t *testing.T) {
 			b := newBed(t)
-			a := &arena{bed: b, attacker: b.AddMode("attacker", mode, nil), victim: b.AddMode("victim", mode, nil)}
+			a := newArena(b, mode)
 			agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
 			for _, name := range []string{"attacker", "victim"} {
 				if got := agent.Container(name); got.State != v1.StateOK || got.EntitledBPS == 0 {
 					t.Fatalf("not controlled: %+v", got)
 				}
 			}
-			const firstNumber = 16
-			a.forged = forgeries(firstNumber + 1)
 			b.Send(a.victim, harness.Load{Protocol: traffic.UDP, RateBPS: victimBPS, PayloadBytes: 1200})
 			for _, attack := range attacks {
-				if attack.modes != nil && !contains(attack.modes, mode) {
+				if !attack.in(mode) {
 					continue
 				}
 				t.Run(attack.name, func(t *testing.T) {
 					attack.start(t, a)
 					time.Sleep(500 * time.Millisecond)
-					shares := 2.0
+					shares, available := 2.0, float64(slowBPS)
 					if attack.byHost {
 						shares = 3
 					}
-					a.check(t, slowBPS/shares)
+					if attack.reserve {
+						available *= 0.99
+					}
+					a.check(t, available/shares)
 				})
 				time.Sleep(200 * time.Millisecond) // until its queues are empty
 			}
 		})
 	}
-}
-
-func contains(modes []testbed.Mode, mode testbed.Mode) bool {
-	for _, m := range modes {
-		if m == mode {
-			return true
-		}
-	}
-	return false
 }
 
 // check fails when the victim gets less than its share, in bits per second, or
@@ -297,7 +325,7 @@ func attackBySocketOptions(t *testing.T, a *arena) {
 // device, for most packets, and keeps programs after its own from running.
 func attackByBPF(t *testing.T, a *arena, anchor link.Anchor) {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "forge", Type: ebpf.SchedCLS, License: "GPL", Instructions: forge(a.forged),
+		Name: "forge", Type: ebpf.SchedCLS, License: "GPL", Instructions: forge(a.forged, false),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -324,14 +352,20 @@ func attackByBPF(t *testing.T, a *arena, anchor link.Anchor) {
 	a.flood(t, a.attacker, a.sockets(t, a.attacker, 1, nil))
 }
 
-// forge gives each packet one of the forgeries, or none, at random.
-func forge(forged []forgery) asm.Instructions {
+// forge gives each packet one of the forgeries, or none, at random. In a queue
+// every packet gets one, but for queue_mapping, which the kernel has chosen by
+// then and takes for an index.
+func forge(forged []forgery, queued bool) asm.Instructions {
 	// struct __sk_buff in linux/bpf.h
 	const markOffset, queueMappingOffset, priorityOffset, tcIndexOffset = 8, 12, 32, 44
+	choices := len(forged)
+	if !queued {
+		choices++
+	}
 	code := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.FnGetPrandomU32.Call(),
-		asm.Mod.Imm32(asm.R0, int32(len(forged)+1)),
+		asm.Mod.Imm32(asm.R0, int32(choices)),
 	}
 	// A label is the number of a forgery; the last one is the end.
 	for i, f := range forged {
@@ -340,6 +374,9 @@ func forge(forged []forgery) asm.Instructions {
 			offset int16
 			value  uint32
 		}{{markOffset, f.mark}, {queueMappingOffset, f.queueMapping}, {priorityOffset, f.priority}, {tcIndexOffset, f.queueMapping}} {
+			if queued && field.offset == queueMappingOffset {
+				continue
+			}
 			code = append(code,
 				asm.Mov.Imm32(asm.R1, int32(field.value)),
 				asm.StoreMem(asm.R6, field.offset, asm.R1, asm.Word))
@@ -515,9 +552,10 @@ func (a *arena) headers(t *testing.T, from *harness.Container, optionBytes, payl
 func (a *arena) frame(t *testing.T, sender *harness.Container, protocol byte, from, to netip.Addr, optionBytes, payloadBytes int, id, fragment uint16) []byte {
 	t.Helper()
 	router := map[testbed.Mode][2]string{
-		testbed.ModeBridge:  {a.bed.Host.NetNSPath(), "containers"},
-		testbed.ModeMacvlan: {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
-		testbed.ModeOverlay: {a.bed.Host.PeerNetNSPath(), "vxlan0"},
+		testbed.ModeBridge:   {a.bed.Host.NetNSPath(), "containers"},
+		testbed.ModeMacvlan:  {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
+		testbed.ModeIPvlanL2: {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
+		testbed.ModeOverlay:  {a.bed.Host.PeerNetNSPath(), "vxlan0"},
 	}[a.attacker.Mode()]
 	var frame []byte
 	for _, interfaceOf := range [][2]string{router, {sender.NetNSPath(), sender.Interface()}} {

@@ -83,12 +83,13 @@ var (
 	// inModes: containers are told apart in every mode and get what they
 	// should, with fq_codel queues.
 	inModes = withPackages("TestModes/.*/UDP|" + onEveryKernel)
-	// everything: besides, TCP, how containers reach the uplink, mixtures, and
-	// what others do to the uplink.
+	// everything: besides, TCP, how containers reach the uplink, mixtures, what
+	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
 		"|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
-		"|TestForeign|TestVethReplaced|TestInterfaceAdded")
+		"|TestForeign|TestVethReplaced|TestInterfaceAdded" +
+		"|TestIsolation/ipvlan-l2/forwarded_as_the_host")
 )
 
 const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// fakeOrigins is a kernel that was told of network namespaces.
+type fakeOrigins struct {
+	numbers   map[uint32]uint16
+	watching  bool
+	strangers []uint32
+	err       error
+}
+
+func (o *fakeOrigins) Watch() error {
+	o.watching = o.err == nil
+	return o.err
+}
+
+func (o *fakeOrigins) Unwatch() error {
+	o.watching = false
+	return nil
+}
+
+func (o *fakeOrigins) Set(netns uint32, number uint16) error {
+	o.numbers[netns] = number
+	return nil
+}
+
+func (o *fakeOrigins) Forget(netns uint32) error {
+	delete(o.numbers, netns)
+	return nil
+}
+
+func (o *fakeOrigins) Strangers() ([]uint32, error) {
+	list := o.strangers
+	o.strangers = nil
+	return list, nil
+}
+
+func (o *fakeOrigins) Close() error { return nil }
+
+// direct adds a container with a device on the uplink.
+func (b *bench) direct(name string, netns uint64) *container {
+	c := b.start(name).container
+	c.mode, c.netns = v1.ModeMacvlan, kernel.NetNSID{Dev: 4, Inode: netns}
+	c.attachments = []attachment{{Attachment: classify.Attachment{Mode: v1.ModeMacvlan}, tied: true}}
+	return c
+}
+
+// The kernel watches while a container has a device on an uplink, and knows the
+// namespaces of those that have, and no other.
+func TestWatchOrigins(t *testing.T) {
+	b := newBench(t, 1e9)
+	watcher := b.origins.watcher.(*fakeOrigins)
+	expect := func(what string, watching bool, strangersBPS uint64, want map[uint32]uint16) {
+		t.Helper()
+		if watcher.watching != watching || b.classifier.strangersBPS != strangersBPS || !maps.Equal(watcher.numbers, want) {
+			t.Errorf("%s: watching %v, strangers have %d bit/s, told %v; want %v", what,
+				watcher.watching, b.classifier.strangersBPS, watcher.numbers, want)
+		}
+	}
+	bridged := b.start("bridged").container
+	bridged.netns = kernel.NetNSID{Dev: 4, Inode: 100}
+	b.watchOrigins()
+	expect("a bridged container", false, 0, map[uint32]uint16{})
+	one, two := b.direct("one", 101), b.direct("two", 102)
+	b.watchOrigins()
+	expect("two", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
+
+	// A classifier that was made anew has to be told again.
+	b.classifier.strangersBPS, b.uplink.strangersLimited = 0, false
+	b.watchOrigins()
+	expect("a new classifier", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
+
+	// What was found to be a container's goes with it, what is the host's stays.
+	b.Agent.setOrigin(201, origin{one.number, "/proc/1/ns/net"})
+	b.Agent.setOrigin(202, origin{classify.NumberHost, "/proc/2/ns/net"})
+	b.Agent.forget(one)
+	b.watchOrigins()
+	expect("one is gone", true, 1e7, map[uint32]uint16{102: two.number, 202: classify.NumberHost})
+	// Its inode is given to another.
+	three := b.direct("three", 101)
+	b.watchOrigins()
+	expect("three", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number, 202: classify.NumberHost})
+
+	b.uplink.lose(errors.New("gone"))
+	b.classifier.strangersBPS = 0
+	b.Agent.forget(two)
+	b.Agent.forget(three)
+	b.watchOrigins()
+	expect("none left", false, 0, map[uint32]uint16{})
+}
+
+// A kernel that cannot is asked once, and uplinks go on by tags.
+func TestWatchOriginsRefused(t *testing.T) {
+	b := newBench(t, 1e9)
+	watcher := b.origins.watcher.(*fakeOrigins)
+	watcher.err = errors.New("no tracepoints")
+	b.direct("one", 101)
+	b.watchOrigins()
+	watcher.err = nil
+	b.watchOrigins()
+	if watcher.watching || b.classifier.strangersBPS != 0 {
+		t.Errorf("watching %v, strangers have %d bit/s", watcher.watching, b.classifier.strangersBPS)
+	}
+}
+
+// Whose a namespace is, by who holds it.
+func TestOriginHeld(t *testing.T) {
+	b := newBench(t, 1e9)
+	one, nested := b.start("one").container, b.start("nested").container
+	one.CgroupPath, nested.CgroupPath = "/sys/fs/cgroup/a/one", "/sys/fs/cgroup/a/one/nested"
+	named := b.start("named").container
+	named.ID = "0123456789abcdef"
+	uncontrolled := b.start("uncontrolled").container
+	uncontrolled.CgroupPath = "/sys/fs/cgroup/a/uncontrolled"
+	b.registry.release(uncontrolled)
+	joined := b.start("joined").container
+	joined.CgroupPath = "/sys/fs/cgroup/a/joined"
+	joined.netns, one.netns = kernel.NetNSID{Inode: 7}, kernel.NetNSID{Inode: 7}
+	b.registry.release(joined)
+
+	mount := cgroup.Mount{Point: "/sys/fs/cgroup"}
+	const netns = 100
+	process := func(cgroup string) kernel.NetNSHolder {
+		return kernel.NetNSHolder{Inode: netns, How: kernel.ByProcess, Path: "process", PID: 20, Cgroups: "0::" + cgroup + "\n"}
+	}
+	file := func(cgroup string) kernel.NetNSHolder {
+		return kernel.NetNSHolder{Inode: netns, How: kernel.ByFile, Path: "file", PID: 30, Cgroups: "0::" + cgroup + "\n"}
+	}
+	hostMount := kernel.NetNSHolder{Inode: netns, How: kernel.ByFile, Path: "mounts", PID: 1, Cgroups: "0::/\n"}
+	elsewhere := process("/a/one")
+	elsewhere.Inode++
+	version1 := process("")
+	version1.Cgroups = "4:memory:/docker/0123456789abcdef\n1:name=systemd:/docker/0123456789abcdef\n"
+	for _, test := range []struct {
+		name    string
+		holders []kernel.NetNSHolder
+		want    origin
+		found   bool
+	}{
+		{"nobody", nil, origin{}, false},
+		{"somebody of another namespace", []kernel.NetNSHolder{elsewhere}, origin{}, false},
+		{"a container's process", []kernel.NetNSHolder{process("/a/one/x")}, origin{one.number, "process"}, true},
+		{"the innermost container's", []kernel.NetNSHolder{process("/a/one/nested/x")}, origin{nested.number, "process"}, true},
+		{"no more than a name alike", []kernel.NetNSHolder{process("/a/one2")}, origin{classify.NumberHost, "process"}, true},
+		{"known by its name", []kernel.NetNSHolder{version1}, origin{named.number, "process"}, true},
+		{"a container and the host", []kernel.NetNSHolder{process("/system.slice"), process("/a/one")}, origin{one.number, "process"}, true},
+		{"a container without a number", []kernel.NetNSHolder{process("/a/uncontrolled")}, origin{classify.NumberHost, "process"}, true},
+		{"one that joined another's network", []kernel.NetNSHolder{process("/a/joined")}, origin{one.number, "process"}, true},
+		{"the host's process", []kernel.NetNSHolder{process("/system.slice"), file("/a/one")}, origin{classify.NumberHost, "process"}, true},
+		{"the host's mount", []kernel.NetNSHolder{file("/a/one"), hostMount}, origin{classify.NumberNone, "mounts"}, true},
+		{"a container's mount", []kernel.NetNSHolder{file("/system.slice"), file("/a/one")}, origin{one.number, "file"}, true},
+		{"a file of the host's", []kernel.NetNSHolder{file("/system.slice")}, origin{classify.NumberNone, "file"}, true},
+	} {
+		if got, found := b.registry.originHeld(netns, test.holders, mount); got != test.want || found != test.found {
+			t.Errorf("%s: got %+v, %v, want %+v, %v", test.name, got, found, test.want, test.found)
+		}
+	}
+}
+
+// Strangers that send are looked for, in moderation, and again when they are
+// not shown any more.
+func TestMeetStrangers(t *testing.T) {
+	b := newBench(t, 1e9)
+	watcher := b.origins.watcher.(*fakeOrigins)
+	b.direct("one", 101)
+	b.watchOrigins()
+	shown := t.TempDir() + "/net"
+	searched := 0
+	b.origins.holders = func(inodes []uint32) []kernel.NetNSHolder {
+		searched++
+		var holders []kernel.NetNSHolder
+		for _, inode := range inodes {
+			if inode == 300 {
+				holders = append(holders, kernel.NetNSHolder{Inode: inode, Path: shown, PID: 2})
+			}
+		}
+		return holders
+	}
+	now := time.Now()
+	look := func(strangers ...uint32) {
+		t.Helper()
+		if strangers != nil {
+			watcher.strangers = strangers
+			b.classifier.offered[classify.NumberNone]++
+		}
+		before := searched
+		b.control(now)
+		if b.origins.searching {
+			b.takeHolders(<-b.origins.found)
+		} else if searched != before {
+			t.Error("a search that nobody waits for")
+		}
+	}
+	if look(); searched != 0 {
+		t.Error("searched for nobody")
+	}
+	if err := os.Symlink("net:[300]", shown); err != nil {
+		t.Fatal(err)
+	}
+	if look(300); searched != 1 || watcher.numbers[300] != classify.NumberHost {
+		t.Errorf("%d searches, told %v", searched, watcher.numbers)
+	}
+	now = b.origins.searchFrom
+	if look(400); searched != 2 || len(watcher.numbers) != 2 {
+		t.Errorf("%d searches, told %v", searched, watcher.numbers)
+	}
+	if look(400); searched != 2 {
+		t.Error("searched for nobody's again at once")
+	}
+	now = now.Add(2 * retrySearch)
+	if look(); searched != 3 {
+		t.Error("nobody's was not searched for again")
+	}
+
+	b.checkOrigins()
+	if watcher.numbers[300] != classify.NumberHost || b.origins.searching {
+		t.Error("what is shown was forgotten, or searched for")
+	}
+	if err := os.Remove(shown); err != nil {
+		t.Fatal(err)
+	}
+	b.checkOrigins()
+	if _, known := watcher.numbers[300]; known || !b.origins.searching {
+		t.Error("what is not shown is known still, or not searched for")
+	}
+	b.takeHolders(<-b.origins.found)
+	if watcher.numbers[300] != classify.NumberHost {
+		t.Errorf("told %v after the next search", watcher.numbers)
+	}
+}
