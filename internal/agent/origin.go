@@ -14,9 +14,9 @@ import (
 // Whose are the network namespaces that packets come from?
 //
 // A macvlan or ipvlan container with CAP_NET_ADMIN can make packets of a
-// namespace within leave with any tag or none. So while there is a container in
-// these modes the kernel watches where packets come from (bpf/origin.bpf.c),
-// and has to be told whose the namespaces are:
+// namespace within leave with any tag or none. So while there is one the kernel
+// watches where packets come from (bpf/origin.bpf.c), and has to be told whose
+// the namespaces are:
 //
 //   - A container's own is its. That of an overlay network is shared: its
 //     packets have tags, put on where no container reaches.
@@ -166,7 +166,8 @@ func (a *Agent) forgetOrigin(netns uint32) {
 }
 
 // ownOrigins are the network namespaces that are known to be containers' or
-// overlays', while there is a container with a device on an uplink.
+// overlays', while one with a device on an uplink may have CAP_NET_ADMIN in it,
+// or another that has joined its network.
 func (a *Agent) ownOrigins() map[uint32]uint16 {
 	own := map[uint32]uint16{}
 	overlays := map[string]bool{}
@@ -180,7 +181,12 @@ func (a *Agent) ownOrigins() map[uint32]uint16 {
 			}
 		}
 	}
-	if len(own) == 0 {
+	watch := false
+	for _, c := range a.registry.byKey {
+		_, isOwn := own[uint32(c.netns.Inode)]
+		watch = watch || isOwn && !c.WithoutNetAdmin
+	}
+	if !watch {
 		return nil
 	}
 	for path := range overlays {

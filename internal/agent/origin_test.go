@@ -93,6 +93,15 @@ func TestWatchOrigins(t *testing.T) {
 	b.watchOrigins()
 	expect("three", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number, 202: classify.NumberHost})
 
+	// Without CAP_NET_ADMIN it need not be watched, unless another has it there.
+	two.WithoutNetAdmin, three.WithoutNetAdmin = true, true
+	b.watchOrigins()
+	expect("two and three without the capability", false, 0, map[uint32]uint16{})
+	joined := b.start("joined").container
+	joined.netns = three.netns
+	b.watchOrigins()
+	expect("one that joined three has it", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number})
+
 	b.uplink.lose(errors.New("gone"))
 	b.classifier.strangersBPS = 0
 	b.Agent.forget(two)

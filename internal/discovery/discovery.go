@@ -32,6 +32,9 @@ type Container struct {
 	HostNetwork bool
 	// NoNetwork: the container has no network of its own ("none").
 	NoNetwork bool
+	// WithoutNetAdmin: its processes cannot have CAP_NET_ADMIN in its network
+	// namespace. False where the source cannot tell.
+	WithoutNetAdmin bool
 	// SharesNetworkOf is the ID of the container whose network namespace
 	// this one joined, or empty.
 	SharesNetworkOf string

@@ -50,6 +50,7 @@ func TestAgentInEveryMode(t *testing.T) {
 	t.Run("shares", s.testSharesInEveryMode)
 	t.Run("networks of another mode come and go", s.testOtherMode)
 	t.Run("the agent restarts", s.testRestartInEveryMode)
+	t.Run("origins", s.testOriginsWatched)
 }
 
 // The link is slow, so that a busy machine, too, can offer more than it carries
@@ -254,6 +255,31 @@ func (s *site) testOtherMode(t *testing.T) {
 		}
 		wait()
 	}
+}
+
+// testOriginsWatched: the kernel watches where packets come from only while a
+// container of the macvlan network may have CAP_NET_ADMIN there.
+func (s *site) testOriginsWatched(t *testing.T) {
+	watched := func(want bool) {
+		t.Helper()
+		s.Await("tracepoints", 10*time.Second, func() (bool, string) {
+			return s.agent.Tracing() == want, fmt.Sprintf("held: %t", !want)
+		})
+	}
+	inMacvlan := modeContainer{mode: v1.ModeMacvlan}.controlled
+	watched(false)
+	s.run(t, testbed.RunOptions{Name: "plain", Network: "mac"})
+	s.await(t, "plain", "controlled", inMacvlan)
+	watched(false)
+	admin := s.run(t, testbed.RunOptions{Name: "admin", Network: "mac", Capabilities: []string{"NET_ADMIN"}})
+	s.await(t, "admin", "controlled", inMacvlan)
+	watched(true)
+	check(t, s.engine.Remove(t.Context(), admin.ID))
+	watched(false)
+	joined := s.run(t, testbed.RunOptions{Name: "joined", Network: "container:plain", Capabilities: []string{"NET_ADMIN"}})
+	watched(true)
+	check(t, s.engine.Remove(t.Context(), joined.ID))
+	watched(false)
 }
 
 // testRestartInEveryMode: a new agent takes over all of them.

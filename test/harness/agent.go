@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -160,6 +163,28 @@ func (b *Bed) RefusedAgent(options AgentOptions) Result {
 
 // Pid is the agent's process: nsenter has become it.
 func (a *Agent) Pid() int { return a.cmd.Process.Pid }
+
+// BPFObjects lists the BPF programs, maps and links that the agent keeps alive:
+// nothing of Weir's is pinned, so whatever is not held by a process or a device
+// is gone.
+func (a *Agent) BPFObjects() []string {
+	var ids []string
+	infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", a.Pid()))
+	for _, path := range infos {
+		if text, err := os.ReadFile(path); err == nil {
+			ids = append(ids, bpfID.FindAllString(string(text), -1)...)
+		}
+	}
+	return ids
+}
+
+var bpfID = regexp.MustCompile(`(?m)^(prog_id|map_id|link_id):\s+\d+`)
+
+// Tracing says whether the agent holds a BPF link, which only its tracepoints
+// are.
+func (a *Agent) Tracing() bool {
+	return slices.ContainsFunc(a.BPFObjects(), func(id string) bool { return strings.HasPrefix(id, "link_id") })
+}
 
 // Said is what the agent has logged.
 func (a *Agent) Said() string { return a.stderr.String() }

@@ -362,7 +362,7 @@ func (c *churn) footprint(t *testing.T) footprint {
 	t.Helper()
 	b := c.fleet.bed
 	f := footprint{
-		bpfObjects: len(bpfObjects(t, c.agent.Pid())),
+		bpfObjects: len(c.agent.BPFObjects()),
 		classes:    len(tcClasses(b)),
 		programs:   len(bpfPrograms(t, b)),
 		stateBytes: len(b.Run("cat", b.StatePath())),

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -172,7 +171,7 @@ func TestNothingLeaks(t *testing.T) {
 		cycle()
 	}
 	before, programs, classes := descriptors(t, agent.Pid()), bpfPrograms(t, b), tcClasses(b)
-	heldBefore := bpfObjects(t, agent.Pid())
+	heldBefore := agent.BPFObjects()
 	const cycles = 50
 	began := time.Now()
 	for range cycles {
@@ -184,7 +183,7 @@ func TestNothingLeaks(t *testing.T) {
 		after := descriptors(t, agent.Pid())
 		return len(after) <= len(before), fmt.Sprintf("before:\n%s\nafter:\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	})
-	if held := bpfObjects(t, agent.Pid()); !slices.Equal(held, heldBefore) {
+	if held := agent.BPFObjects(); !slices.Equal(held, heldBefore) {
 		t.Errorf("the agent held %v, holds %v", heldBefore, held)
 	}
 	if now := bpfPrograms(t, b); !slices.Equal(now, programs) {
@@ -216,21 +215,4 @@ func descriptors(t *testing.T, pid int) []string {
 	}
 	slices.Sort(open)
 	return open
-}
-
-var bpfID = regexp.MustCompile(`(?m)^(prog_id|map_id|link_id):\s+\d+`)
-
-// bpfObjects lists the BPF programs, maps and links that a process keeps
-// alive: nothing of Weir's is pinned, so whatever is not held by a process or
-// a device is gone.
-func bpfObjects(t *testing.T, pid int) []string {
-	t.Helper()
-	var ids []string
-	infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	for _, path := range infos {
-		if text, err := os.ReadFile(path); err == nil {
-			ids = append(ids, bpfID.FindAllString(string(text), -1)...)
-		}
-	}
-	return ids
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-project/weir/internal/discovery"
 )
 
@@ -36,7 +38,27 @@ func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, 
 	if err != nil {
 		return nil, err
 	}
-	return w.complete(ctx, info, cgroups)
+	c, err := w.complete(ctx, info, cgroups)
+	if err == nil {
+		c.WithoutNetAdmin = withoutNetAdmin(w.source.procDir, info.State.Pid)
+	}
+	return c, err
+}
+
+// withoutNetAdmin says whether neither a process nor what it starts can have
+// CAP_NET_ADMIN, by its bounding set (capabilities(7)).
+func withoutNetAdmin(procDir string, pid int) bool {
+	status, err := os.ReadFile(filepath.Join(procDir, strconv.Itoa(pid), "status"))
+	if err != nil {
+		return false
+	}
+	_, rest, found := strings.Cut(string(status), "\nCapBnd:")
+	if !found {
+		return false
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	bounding, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && bounding&(1<<unix.CAP_NET_ADMIN) == 0
 }
 
 // complete makes of an inspection what others need to know. cgroups is the text

@@ -755,3 +755,32 @@ func FuzzNegotiate(f *testing.F) {
 		}
 	})
 }
+
+func TestWithoutNetAdmin(t *testing.T) {
+	const pid = 7
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "7"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if withoutNetAdmin(dir, pid) {
+		t.Error("nothing is known of it")
+	}
+	for _, test := range []struct {
+		status string
+		want   bool
+	}{
+		{"Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\t00000000a80425fb\nCapAmb:\t0\n", true}, // Docker's default
+		{"Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\t00000000a80435fb\nCapAmb:\t0\n", false},
+		{"Name:\tx\nCapBnd:\t000001ffffffffff\n", false},
+		{"Name:\tx\nCapBnd:\t0000000000000000\n", true},
+		{"Name:\tx\nCapBnd:\tnone\n", false},
+		{"Name:\tx\n", false},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "7", "status"), []byte(test.status), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := withoutNetAdmin(dir, pid); got != test.want {
+			t.Errorf("%q: %t", test.status, got)
+		}
+	}
+}
