@@ -5,11 +5,14 @@ package vm
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +27,16 @@ const (
 	consolesVariable = "WEIR_VM_CONSOLES"
 )
 
+// TestMain lets all machines wait for their turn at once: the testing package
+// would choose any of them next.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(len(Machines))); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 // TestMachines runs the tests in every machine, as many at a time as there
 // are processors, and reports them as its own, by the kernel's name. What is
 // fetched and compiled is so one after the other, for a machine while others run.
@@ -32,9 +45,15 @@ func TestMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	preparation := preparation{packages: openCache(t), disks: map[string]*Disk{}}
+	var turns []chan struct{} // in the machines' order
+	running := make(chan struct{}, runtime.NumCPU())
 	for _, m := range Machines {
 		t.Run(m.Name(), func(t *testing.T) {
-			t.Parallel()
+			turn := make(chan struct{})
+			turns = append(turns, turn)
+			t.Parallel() // goes on when all are here
+			<-turn
+			defer func() { <-running }()
 			p, err := preparation.prepare(t.Context(), t.TempDir(), m)
 			if errors.Is(err, errUnavailable) { // it cannot be had here
 				t.Skip(strings.Join(strings.Fields(err.Error()), " "))
@@ -45,6 +64,12 @@ func TestMachines(t *testing.T) {
 			p.run(t)
 		})
 	}
+	go func() {
+		for _, turn := range turns {
+			running <- struct{}{}
+			close(turn)
+		}
+	}()
 }
 
 // openCache opens the packages that are kept. Only one run at a time uses them.
