@@ -22,6 +22,7 @@
 
 #include "delay.h"
 #include "intf.h"
+#include "netdev.h"
 
 /* The uplink: its index, and the inode of its network namespace. */
 const volatile __u32 uplink_ifindex = 0;
@@ -46,23 +47,6 @@ const enum weir_delay *weir_delay_btf __attribute__((unused));
 /* What is used of the kernel's types; offsets are corrected at load time. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), \
 			     apply_to = record)
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-};
-
 struct sk_buff {
 	__u32 priority;
 	char cb[48];
@@ -123,7 +107,7 @@ static __always_inline int count(const struct net_device *dev,
 
 	if ((stamp->magic_and_weight & ~WEIR_STAMP_WEIGHT_MASK) != WEIR_STAMP_MAGIC ||
 	    priority >> 16 != htb_major ||
-	    dev->nd_net.net->ns.inum != uplink_netns)
+	    weir_netns(dev) != uplink_netns)
 		return 0;
 	histogram = bpf_map_lookup_elem(&delays, &number);
 	if (!histogram)

@@ -37,38 +37,19 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "netdev.h"
 #include "origin.h"
 
 /* The inode of the network namespace of the uplinks. */
 const volatile __u32 uplink_netns = 0;
 
-/* What is used of the kernel's types; offsets are corrected at load time. */
-#pragma clang attribute push(__attribute__((preserve_access_index)), \
-			     apply_to = record)
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	possible_net_t nd_net;
-};
-
 struct sk_buff;
-#pragma clang attribute pop
 
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(weir_origin_start, const struct sk_buff *skb,
 	     const struct net_device *dev)
 {
-	__u32 netns = dev->nd_net.net->ns.inum;
+	__u32 netns = weir_netns(dev);
 	struct weir_origin *origin;
 
 	if (netns == uplink_netns)
@@ -89,7 +70,7 @@ int BPF_PROG(weir_origin_end, const struct sk_buff *skb, int rc,
 {
 	struct weir_origin *origin;
 
-	if (dev->nd_net.net->ns.inum == uplink_netns)
+	if (weir_netns(dev) == uplink_netns)
 		return 0;
 	origin = weir_origin();
 	if (origin && origin->device == (__u64)dev)

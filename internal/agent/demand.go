@@ -91,15 +91,14 @@ func (m *demandMeter) known() bool { return len(m.samples) > 0 }
 func (m *demandMeter) resume(at time.Time) {
 	if m.known() {
 		m.samples = append(m.samples[:0], offered{at: at, bytes: m.lastOffered()})
-		m.older, m.newer = m.samples[0], m.samples[0]
+		m.begin(m.last())
 	}
 }
 
 // offer is the first part of a look: what was offered since ever.
 func (m *demandMeter) offer(now time.Time, window time.Duration, offeredBytes uint64) {
 	if !m.known() {
-		m.older = offered{at: now, bytes: offeredBytes}
-		m.newer = m.older
+		m.begin(offered{at: now, bytes: offeredBytes})
 	}
 	m.rateBPS = m.rate(now, window, offeredBytes)
 }
@@ -153,8 +152,7 @@ func (m *demandMeter) decide(now time.Time) bool {
 		m.demandBPS = alloc.Unlimited
 	case wantedMore || m.surprising():
 		m.demandBPS = withHeadroom(m.rateBPS)
-		m.older = m.samples[len(m.samples)-1]
-		m.newer = m.older
+		m.begin(m.last())
 	default:
 		return m.follow()
 	}
@@ -168,7 +166,7 @@ func (m *demandMeter) decide(now time.Time) bool {
 // surprising says whether the rate in the short window differs from the estimate
 // by more than chance.
 func (m *demandMeter) surprising() bool {
-	elapsed := m.samples[len(m.samples)-1].at.Sub(m.samples[0].at)
+	elapsed := m.last().at.Sub(m.samples[0].at)
 	if elapsed <= 0 {
 		return false
 	}
@@ -184,7 +182,7 @@ func (m *demandMeter) surprising() bool {
 // follow lets the estimate follow the long window, when it is full, and reports
 // whether it changed.
 func (m *demandMeter) follow() bool {
-	now := m.samples[len(m.samples)-1]
+	now := m.last()
 	if now.at.Sub(m.newer.at) < longWindow {
 		return false
 	}
@@ -223,8 +221,14 @@ func (m *demandMeter) lastOffered() uint64 {
 	if len(m.samples) == 0 {
 		return 0
 	}
-	return m.samples[len(m.samples)-1].bytes
+	return m.last().bytes
 }
+
+// last is the last look; there must have been one.
+func (m *demandMeter) last() offered { return m.samples[len(m.samples)-1] }
+
+// begin lets the long window begin at a look.
+func (m *demandMeter) begin(at offered) { m.older, m.newer = at, at }
 
 // rate is the mean over the window, in bits per second.
 func (m *demandMeter) rate(now time.Time, window time.Duration, bytes uint64) uint64 {
@@ -235,5 +239,5 @@ func (m *demandMeter) rate(now time.Time, window time.Duration, bytes uint64) ui
 		first++
 	}
 	m.samples = append(m.samples[:0], m.samples[first:]...)
-	return rateBPS(m.samples[0], m.samples[len(m.samples)-1])
+	return rateBPS(m.samples[0], m.last())
 }

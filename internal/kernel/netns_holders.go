@@ -43,7 +43,7 @@ func NetNSHolders(procDir string, inodes []uint32) []NetNSHolder {
 	for _, inode := range inodes {
 		search.wanted[netNSLink(inode)] = inode
 	}
-	processes := search.processes()
+	processes := slices.DeleteFunc(processIDs(procDir), func(pid int) bool { return pid == os.Getpid() })
 	for _, pid := range processes {
 		search.link(pid, ByProcess, "ns/net")
 	}
@@ -111,18 +111,6 @@ type netNSSearch struct {
 
 func (s *netNSSearch) path(pid int, name string) string {
 	return filepath.Join(s.procDir, strconv.Itoa(pid), name)
-}
-
-// processes lists all but the calling one.
-func (s *netNSSearch) processes() []int {
-	var list []int
-	entries, _ := os.ReadDir(s.procDir)
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && pid != os.Getpid() {
-			list = append(list, pid)
-		}
-	}
-	return list
 }
 
 // list is what is in a directory of a process's; nothing if that has ended.

@@ -49,19 +49,12 @@ func NetNSPaths() iter.Seq[string] {
 		if !visitDirs("") {
 			return
 		}
-		processes, err := os.ReadDir("/proc")
-		if err != nil {
-			return
-		}
 		mounts := map[string]bool{}
 		if own, err := os.Readlink("/proc/self/ns/mnt"); err == nil {
 			mounts[own] = true
 		}
-		for _, process := range processes {
-			if _, err := strconv.Atoi(process.Name()); err != nil {
-				continue
-			}
-			dir := filepath.Join("/proc", process.Name())
+		for _, pid := range processIDs("/proc") {
+			dir := filepath.Join("/proc", strconv.Itoa(pid))
 			if !visit(dir + "/ns/net") {
 				return
 			}
@@ -75,4 +68,16 @@ func NetNSPaths() iter.Seq[string] {
 			}
 		}
 	}
+}
+
+// processIDs lists the processes that proc, mounted at procDir, shows.
+func processIDs(procDir string) []int {
+	var list []int
+	entries, _ := os.ReadDir(procDir)
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list
 }

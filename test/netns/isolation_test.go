@@ -637,10 +637,8 @@ func attackByDevice(t *testing.T, a *arena) {
 	b, path := a.bed, a.attacker.NetNSPath()
 	inner := within(t, a)
 	inside(b, path, "ip", "link", "add", "link", a.attacker.Interface(), "name", "second", "netns", inner, "type", "macvlan", "mode", "bridge")
-	raw := a.attacker.Addr.As4()
-	raw[2], raw[3] = raw[2]|1, 78 // where no container is
 	inside(b, inner, "ip", "link", "set", "second", "up")
-	inside(b, inner, "ip", "addr", "add", netip.AddrFrom4(raw).String()+"/22", "dev", "second")
+	inside(b, inner, "ip", "addr", "add", a.spare(78)+"/22", "dev", "second")
 	a.floodFrom(t, inner)
 	a.plain(t)
 }

@@ -95,16 +95,10 @@ func (m Mount) OfContainer(cgroups, id string) string {
 	if m.Point == "" || id == "" {
 		return ""
 	}
-	for line := range strings.Lines(cgroups) {
-		cgroup, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::/")
-		if !ok {
-			continue
-		}
-		names := strings.Split(cgroup, "/")
-		for i, name := range names {
-			if strings.Contains(name, id) {
-				return m.directory("/" + strings.Join(names[:i+1], "/"))
-			}
+	names := strings.Split(unified(cgroups), "/")
+	for i, name := range names {
+		if strings.Contains(name, id) {
+			return m.directory(strings.Join(names[:i+1], "/"))
 		}
 	}
 	return ""
@@ -116,9 +110,15 @@ func (m Mount) OfProcess(cgroups string) string {
 	if m.Point == "" {
 		return ""
 	}
+	return m.directory(unified(cgroups))
+}
+
+// unified is the cgroup of version 2 in the text of a /proc/PID/cgroup, such as
+// /system.slice/docker-1234.scope, or empty.
+func unified(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
 		if cgroup, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			return m.directory(cgroup)
+			return cgroup
 		}
 	}
 	return ""
