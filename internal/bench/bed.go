@@ -49,9 +49,11 @@ type bed struct {
 // placed is a container of a case on the bed.
 type placed struct {
 	Container
+	// Mode is how the container reaches the network.
+	Mode      testbed.Mode
 	NetNSPath string
-	// CgroupPath is the container's cgroup where that is what tells it from
-	// the host: in host mode. Otherwise it is empty.
+	// CgroupPath is the container's cgroup (version 2) where its packets come to
+	// the uplink with their sockets. Otherwise it is empty.
 	CgroupPath string
 	// Address is the container's, PeerAddress the neighbour's on the same
 	// network, MTUBytes how long an IP packet between them may be.
@@ -137,6 +139,7 @@ func (b *bed) place(ctx context.Context, c Case) (containers []placed, remove fu
 		}
 		containers = append(containers, placed{
 			Container:   one,
+			Mode:        testbed.ModeBridge,
 			NetNSPath:   started.NetNSPath(),
 			Address:     started.Addresses["bridge"],
 			PeerAddress: b.host.PeerAddr,
@@ -162,6 +165,7 @@ func (b *bed) placeNamespaces(ctx context.Context, c Case) ([]placed, error) {
 		made := b.namespaces[mode][i]
 		containers = append(containers, placed{
 			Container:   one,
+			Mode:        mode,
 			NetNSPath:   made.NetNSPath(),
 			CgroupPath:  made.CgroupPath(),
 			Address:     made.Addr,

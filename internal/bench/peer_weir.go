@@ -18,6 +18,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/testbed"
 )
 
 const (
@@ -110,9 +111,9 @@ func writeAgentConfig(path string, b *bed, containers []placed) error {
 	}
 	if b.engine == nil {
 		for _, one := range containers {
-			listed := entry{Name: one.Name, NetNS: one.NetNSPath, Labels: labels(one.Container)}
-			if one.CgroupPath != "" {
-				listed.NetNS, listed.Cgroup = "", one.CgroupPath
+			listed := entry{Name: one.Name, NetNS: one.NetNSPath, Cgroup: one.CgroupPath, Labels: labels(one.Container)}
+			if one.Mode == testbed.ModeHost {
+				listed.NetNS = ""
 			}
 			config.Containers = append(config.Containers, listed)
 		}
@@ -168,6 +169,9 @@ func (w *weir) missing(ctx context.Context, containers []placed) ([]string, erro
 			missing = append(missing, one.Name)
 		case row.State == v1.StateRejected || row.EntitledBPS == 0:
 			missing = append(missing, fmt.Sprintf("%s (%s: %s)", one.Name, row.State, row.Reason))
+		case string(row.Mode) != string(one.Mode):
+			// In another mode it would be controlled by other means.
+			missing = append(missing, fmt.Sprintf("%s (in mode %s, taken for %s)", one.Name, one.Mode, row.Mode))
 		}
 	}
 	return missing, nil
