@@ -312,9 +312,12 @@ func daemonEnv(extra ...string) []string {
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LC_ALL=C",
 	}
-	// scripts/leakcheck.sh knows by it what a test run started.
-	if run, ok := os.LookupEnv("WEIR_TEST_RUN"); ok {
-		env = append(env, "WEIR_TEST_RUN="+run)
+	// scripts/leakcheck.sh knows by the first what a test run started; the
+	// second tells dockerd that it is on an initial RAM disk.
+	for _, name := range []string{"WEIR_TEST_RUN", "DOCKER_RAMDISK"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
 	}
 	return append(env, extra...)
 }

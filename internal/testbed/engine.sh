@@ -61,7 +61,9 @@ cleanup() {
 		find "$group" -depth -type d -exec rmdir {} \; 2>/dev/null
 	done
 	umount -l "$dir/data" "$dir/covers" 2>/dev/null
-	rm -rf --one-file-system "$dir"
+	# As rm does with --one-file-system, which not every rm knows.
+	find "$dir" -xdev ! -type d -exec rm -f {} +
+	find "$dir" -xdev -depth -type d -exec rmdir {} +
 }
 trap cleanup EXIT
 trap 'exit 1' HUP INT TERM

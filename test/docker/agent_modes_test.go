@@ -5,6 +5,7 @@ package docker
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,22 +21,41 @@ import (
 )
 
 // TestAgentInEveryMode: containers of real engines in every network mode at
-// once, on one uplink. The neighbour has an engine too, the other node of a
-// swarm, so that what the overlay's containers send leaves through the uplink.
+// once, on one uplink.
 func TestAgentInEveryMode(t *testing.T) {
-	s := newSite(t, testbed.EngineOptions{})
+	s, far := newSwarm(t)
+	s.network(t, testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
+	s.network(t, s.Host.MacvlanNetwork("mac"))
+	s.overlayPeer = runSink(t, far, "over")
+
+	s.startSlow()
+	t.Run("shares", s.testSharesInEveryMode)
+	t.Run("networks of another mode come and go", s.testOtherMode)
+	t.Run("the agent restarts", s.testRestartInEveryMode)
+	t.Run("origins", s.testOriginsWatched)
+}
+
+// newSwarm makes a site whose neighbour has an engine too, the other node of a
+// swarm, so that what an overlay's containers send leaves through the uplink.
+// Its containers have weir at /bin/weir.
+func newSwarm(t *testing.T) (s *site, far *testbed.Engine) {
+	t.Helper()
+	s = newSite(t, testbed.EngineOptions{})
 	local, swarm := s.Host.EnginePools()
-	far := startEngine(t, testbed.EngineOptions{
+	far = startEngine(t, testbed.EngineOptions{
 		NetNSPath: s.Host.PeerNetNSPath(), BridgeCIDR: s.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
 	})
 	check(t, s.engine.InitSwarm(t.Context(), s.Host.UplinkAddr(), swarm))
 	check(t, far.JoinSwarm(t.Context(), s.engine, s.Host.PeerAddr))
-	s.network(t, testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
-	s.network(t, s.Host.MacvlanNetwork("mac"))
 	check(t, s.engine.ImportBinary(t.Context(), image, map[string]string{"/bin/weir": harness.Program(t)}))
+	return s, far
+}
 
-	// Who the overlay's containers send to.
-	receiver := mustRun(t, far, testbed.RunOptions{Network: "over"})
+// runSink runs a container on the far engine that takes what is sent to it, and
+// returns its address.
+func runSink(t *testing.T, far *testbed.Engine, network string) netip.Addr {
+	t.Helper()
+	receiver := mustRun(t, far, testbed.RunOptions{Network: network})
 	t.Cleanup(func() { check(t, far.Remove(context.Background(), receiver.ID)) })
 	check(t, testbed.InNetNS(receiver.NetNSPath(), func() error {
 		sink, err := traffic.NewSink(harness.BasePort, harness.Slots)
@@ -44,13 +64,7 @@ func TestAgentInEveryMode(t *testing.T) {
 		}
 		return err
 	}))
-	s.overlayPeer = receiver.Addresses["over"]
-
-	s.startSlow()
-	t.Run("shares", s.testSharesInEveryMode)
-	t.Run("networks of another mode come and go", s.testOtherMode)
-	t.Run("the agent restarts", s.testRestartInEveryMode)
-	t.Run("origins", s.testOriginsWatched)
+	return receiver.Addresses[network]
 }
 
 // The link is slow, so that a busy machine, too, can offer more than it carries
@@ -181,8 +195,8 @@ func (s *site) awaitTraffic(slot int, timeout time.Duration) {
 	})
 }
 
-// payloadBytes fits a frame of every network and leaves room for VXLAN.
-const payloadBytes = 1400
+// payloadBytes fits a frame of every network and leaves room for VXLAN and ESP.
+const payloadBytes = 1300
 
 // sendInside lets a process of a container's send more than its share. wait
 // waits for its end.
@@ -226,6 +240,40 @@ func (s *site) sendNested(t *testing.T, c *testbed.EngineContainer, to netip.Add
 		}
 		check(t, os.Remove(nested))
 	})
+}
+
+// TestEncryptedOverlay: IPsec wraps the outer packets of an overlay network
+// that Docker encrypts, and they still count for their container.
+func TestEncryptedOverlay(t *testing.T) {
+	harness.NeedESP(t)
+	s, far := newSwarm(t)
+	s.network(t, testbed.NetworkOptions{
+		Name: "secret", Driver: "overlay", Attachable: true, Options: map[string]string{"encrypted": ""},
+	})
+	to := runSink(t, far, "secret")
+	s.startSlow()
+	for slot, weight := range []uint64{100, 300} {
+		m := modeContainer{
+			name: fmt.Sprint("weight", weight), network: "secret", mode: v1.ModeOverlay, weight: weight,
+		}
+		c := s.runInMode(t, m)
+		s.sendInside(t, c, netip.AddrPortFrom(to, uint16(harness.BasePort+slot)), 10*time.Second)
+	}
+	// The neighbour's meter cannot look into the packets: the scheduler's own
+	// counters have to do.
+	s.Await("one part to three", 10*time.Second, func() (bool, string) {
+		rows := s.agent.Containers()
+		near := func(name string, bps float64) bool {
+			return math.Abs(float64(rows[name].RateBPS)-bps) <= modeTolerance*bps
+		}
+		return near("weight100", slowLinkBPS/4) && near("weight300", slowLinkBPS/4*3),
+			fmt.Sprintf("%d, %d, host %d bit/s", rows["weight100"].RateBPS, rows["weight300"].RateBPS, rows["host"].RateBPS)
+	})
+	rows := s.agent.Containers()
+	sent := rows["weight100"].SentBytes + rows["weight300"].SentBytes
+	if states := s.Run("ip", "-s", "xfrm", "state"); harness.EncryptedBytes(states) < sent/2 {
+		t.Errorf("of %d bytes too few were encrypted:\n%s", sent, states)
+	}
 }
 
 // testOtherMode: a container that gets networks of other modes while it runs

@@ -24,6 +24,10 @@ var tools = []string{"ip", "tc", "nsenter", "setpriv", "sysctl", "unshare"}
 // works on every kernel, the older one does not.
 var filters = []string{"iptables", "ip6tables"}
 
+// engine are the programs of a container engine, which tests tagged docker
+// start.
+var engine = []string{"dockerd", "docker-proxy", "containerd", "containerd-shim-runc-v2", "runc"}
+
 // commonDisk makes a disk with what the machines of an architecture share.
 // Programs are this machine's own where the architecture is; on others there
 // are only weir, the tests and a shell. The working directory is the module's
@@ -110,6 +114,15 @@ func addTools(ctx context.Context, d *Disk) error {
 	return nil
 }
 
+func addEngine(ctx context.Context, d *Disk) error {
+	for _, name := range engine {
+		if err := d.AddProgram(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // addPrograms compiles weir and the tests.
 func addPrograms(ctx context.Context, d *Disk, arch string, suites []Suite) error {
 	if err := compile(ctx, d, arch, "usr/bin/weir", "build", "./cmd/weir"); err != nil {
@@ -122,7 +135,7 @@ func addPrograms(ctx context.Context, d *Disk, arch string, suites []Suite) erro
 		}
 		done[s.Package] = true
 		dir := "suites/" + s.name()
-		if err := compile(ctx, d, arch, dir+"/test", "test", s.Package, "-c", "-tags=netns"); err != nil {
+		if err := compile(ctx, d, arch, dir+"/test", "test", s.Package, "-c", "-tags="+s.Tag); err != nil {
 			return err
 		}
 		err := filepath.WalkDir(filepath.Join(s.Package, "testdata"), func(file string, entry fs.DirEntry, err error) error {

@@ -16,14 +16,19 @@ type Boot struct {
 	Arch                string
 	ImagePath, DiskPath string
 	Timeout             time.Duration
+	MemoryMegabytes     int
 }
 
 // bootOptions keep the console for the tests, end a machine whose kernel has
 // failed, and spare it what is expensive to emulate and protects nobody here.
 const bootOptions = "quiet loglevel=1 panic=-1 oops=panic random.trust_cpu=on mitigations=off init_on_alloc=0"
 
-// memoryMegabytes holds the disk twice while it is unpacked.
-const memoryMegabytes = 1024
+// memoryMegabytes holds the disk twice while it is unpacked, and engineMegabytes
+// two engines and their programs besides.
+const (
+	memoryMegabytes = 1024
+	engineMegabytes = 768
+)
 
 // qemu is the emulator of an architecture, what it is told about the machine,
 // and the console's name in there.
@@ -42,7 +47,7 @@ func (b Boot) Run(ctx context.Context) ([]byte, error) {
 	program, args, console := qemu(b.Arch)
 	args = append(args,
 		"-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1",
-		"-m", fmt.Sprint(memoryMegabytes),
+		"-m", fmt.Sprint(b.MemoryMegabytes),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", b.ImagePath, "-initrd", b.DiskPath,
 		"-append", "console="+console+" "+bootOptions)

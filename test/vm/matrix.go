@@ -2,6 +2,7 @@ package vm
 
 import (
 	"path"
+	"slices"
 	"time"
 )
 
@@ -37,14 +38,36 @@ func (m Machine) Name() string {
 	return m.Series
 }
 
-// Suite is some of a package's tests tagged netns.
+// Suite is some of a package's tests of one build tag.
 type Suite struct {
 	Package string
+	// Tag is TagNetNS or TagDocker.
+	Tag string
 	// Run and Skip select tests, as the flags of go test. Neither has blanks.
 	Run, Skip string
 }
 
+// The tags of tests that a machine can run. Those with an engine need its
+// programs in the machine.
+const (
+	TagNetNS  = "netns"
+	TagDocker = "docker"
+)
+
 func (s Suite) name() string { return path.Base(s.Package) }
+
+// hasEngine says whether the machine runs container engines.
+func (m Machine) hasEngine() bool {
+	return slices.ContainsFunc(m.Suites, func(s Suite) bool { return s.Tag == TagDocker })
+}
+
+// modules are the modules that the machine loads.
+func (m Machine) modules() []string {
+	if m.hasEngine() {
+		return slices.Concat(netModules, engineModules)
+	}
+	return netModules
+}
 
 // suitesOf are the suites of all machines of an architecture.
 func suitesOf(arch string) []Suite {
@@ -64,15 +87,15 @@ var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "s
 var Machines = []Machine{
 	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything},
+	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: append(withEngine, inModes...)},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: inModes},
-	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: inModes},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
 
 // programs: every BPF program is accepted by the kernel's verifier.
 var programs = []Suite{
-	{Package: "./internal/classify", Run: "TestProgramsLoad"},
-	{Package: "./internal/meter", Run: "TestProgramsLoad"},
+	{Package: "./internal/classify", Tag: TagNetNS, Run: "TestProgramsLoad"},
+	{Package: "./internal/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
 
 // What a machine is asked for costs this machine's time: a hundred megabits
@@ -86,34 +109,43 @@ var (
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
-		"|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
+		"|TestDropsAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
 		"|TestForeign|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_as_the_host")
 )
 
 const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +
-	"|TestDropsAreShown|TestContainerComesAndGoes|TestDown$"
+	"|TestContainerComesAndGoes"
 
 // withPackages are the suites of a machine that runs these tests of test/netns.
 func withPackages(netns string) []Suite {
 	return []Suite{
 		// Delays are those of a faster processor.
-		{Package: "./internal/classify", Run: ".", Skip: "TestDelays$"},
-		{Package: "./internal/meter", Run: "."},
-		{Package: "./test/netns", Run: netns},
+		{Package: "./internal/classify", Tag: TagNetNS, Run: ".", Skip: "TestDelays$"},
+		{Package: "./internal/meter", Tag: TagNetNS, Run: "."},
+		{Package: "./test/netns", Tag: TagNetNS, Run: netns},
 	}
 }
 
-// modules are what the tests' networks and Weir need, besides what these
+// withEngine is what takes a container engine and a kernel with IPsec, which the
+// machine that the suite docker runs on may lack.
+var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEncryptedOverlay"}}
+
+// netModules are what the tests' networks and Weir need, besides what these
 // depend on; a kernel may have some built in. Nothing loads modules on demand
 // in a machine.
-var modules = []string{
+var netModules = []string{
 	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
 	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "ifb",
 	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
 	"xt_conntrack", "esp4", "xfrm_user", "seqiv", "gcm",
 }
+
+// engineModules are what Docker needs besides, for its networks and rules.
+var engineModules = []string{"overlay", "br_netfilter", "xt_addrtype", "xt_mark", "xt_policy",
+	// Older and newer ones tell overlay networks apart in another way.
+	"xt_u32", "xt_bpf"}
 
 // ciphers are modules of some kernels; others have what they do built in.
 var ciphers = []string{

@@ -121,7 +121,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	p.Lock()
 	defer p.Unlock()
 	ready := prepared{Machine: m, boot: Boot{
-		Arch: m.Arch, Timeout: machineTimeout,
+		Arch: m.Arch, Timeout: machineTimeout, MemoryMegabytes: memoryMegabytes,
 		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
 	}}
 	var err error
@@ -142,14 +142,21 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	if err != nil {
 		return ready, err
 	}
-	loaded, err := unpacked.ModulesInOrder(ctx, modules, ciphers)
+	loaded, err := unpacked.ModulesInOrder(ctx, m.modules(), ciphers)
 	if err != nil {
 		return ready, err
+	}
+	own := machineDisk(m, loaded)
+	if m.hasEngine() {
+		ready.boot.MemoryMegabytes += engineMegabytes
+		if err := addEngine(ctx, own); err != nil {
+			return ready, err
+		}
 	}
 	if err := os.WriteFile(ready.boot.ImagePath, unpacked.Image, 0o644); err != nil {
 		return ready, err
 	}
-	return ready, writeDisks(ready.boot.DiskPath, common, machineDisk(m, loaded))
+	return ready, writeDisks(ready.boot.DiskPath, common, own)
 }
 
 // writeDisks writes disks one behind the other, as the kernel reads them.

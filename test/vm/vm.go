@@ -1,10 +1,11 @@
 // Package vm runs Weir's own tests on other kernels, in virtual machines.
 //
 // A machine is QEMU with a kernel of Debian's and an initial RAM disk that
-// holds everything: the modules, a shell, the tools that the tests drive, weir
-// and the compiled tests. Inside, guest/init runs the tests and prints what
-// they say on the serial console, from which every one is reported as a test
-// of its own. Nothing needs root, a network or a disk image.
+// holds everything: the modules, a shell, the tools that the tests drive, a
+// container engine where they take one, weir and the compiled tests. Inside,
+// guest/init runs the tests and prints what they say on the serial console, from
+// which every one is reported as a test of its own. Nothing needs root, a network
+// or a disk image.
 //
 //   - matrix.go: which kernels, and which tests on each. Look there first.
 //   - packages.go: kernels from the mirror that this machine's apt uses.

@@ -169,6 +169,9 @@ func TestMachinesAreWhole(t *testing.T) {
 			if strings.ContainsAny(s.Run+s.Skip, " \t") || s.Run == "" {
 				t.Errorf("%s: guest/init cannot read %+v", m.Name(), s)
 			}
+			if s.Tag != TagNetNS && s.Tag != TagDocker {
+				t.Errorf("%s: no tag of tests: %+v", m.Name(), s)
+			}
 			if _, err := os.Stat(filepath.Join("../..", s.Package)); err != nil {
 				t.Error(err)
 			}
