@@ -107,7 +107,7 @@ func (a *Agent) watchOrigins() {
 		}
 	}
 	for netns, number := range own {
-		if o.known[netns] != (origin{number: number}) {
+		if known, isKnown := o.known[netns]; !isKnown || known != (origin{number: number}) {
 			a.setOrigin(netns, origin{number: number})
 		}
 	}

@@ -102,6 +102,23 @@ func TestWatchOrigins(t *testing.T) {
 	b.watchOrigins()
 	expect("one that joined three has it", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number})
 
+	// An overlay's namespace is known beforehand: what its containers send has
+	// tags.
+	const path = "/proc/self/ns/net"
+	hidden, err := kernel.NetNSIdentity(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlaid := b.start("overlaid").container
+	overlaid.attachments = []attachment{{
+		Attachment: classify.Attachment{Mode: v1.ModeOverlay, Tap: classify.Tap{NetNSPath: path}}, tied: true,
+	}}
+	b.watchOrigins()
+	expect("one in an overlay", true, 1e7, map[uint32]uint16{
+		101: three.number, 102: two.number, uint32(hidden.Inode): classify.NumberNone,
+	})
+	b.Agent.forget(overlaid)
+
 	b.uplink.lose(errors.New("gone"))
 	b.classifier.strangersBPS = 0
 	b.Agent.forget(two)

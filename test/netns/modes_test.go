@@ -143,6 +143,26 @@ func TestMixedModes(t *testing.T) {
 	}
 }
 
+// TestOverlayBesideMacvlan: while the kernel watches where packets come from, an
+// overlay's are those of its containers from the first on. Were they not, the
+// flood of one would cost the other its address resolution, and a second.
+func TestOverlayBesideMacvlan(t *testing.T) {
+	b := newBed(t)
+	_, containers := join(t, b, harness.AgentOptions{Rate: slowRate},
+		member{testbed.ModeMacvlan, nil}, member{testbed.ModeOverlay, nil}, member{testbed.ModeOverlay, nil})
+	flood, late := containers[1], containers[2]
+	arrived := func(c *harness.Container) {
+		t.Helper()
+		b.Await("traffic of "+c.Name, 500*time.Millisecond, func() (bool, string) {
+			return b.Snapshot().Slots[c.Slot].Bytes > 0, "nothing arrives"
+		})
+	}
+	b.Send(flood, harness.Load{Protocol: traffic.UDP, RateBPS: 2 * slowBPS})
+	arrived(flood)
+	b.Send(late, harness.Load{Protocol: traffic.UDP, RateBPS: mbit, V6: true})
+	arrived(late)
+}
+
 // TestNestedCgroup: processes of a container in the host's network that are in
 // cgroups of their own below it count as the container, and what is in no
 // container's cgroup as the host.
