@@ -99,6 +99,15 @@ const (
 	// unknown packets have a default class.
 	directPackets = 1000
 
+	// headersDivisor: a qdisc counts a packet of many frames with the headers of
+	// each (net/core/dev.c, qdisc_pkt_len_init), which the limit of a device
+	// does not. They are at most that part of it, for frames of 536 bytes in
+	// VXLAN over IPv6. A packet of a device that keeps its limit must not be cut
+	// up by the token bucket filter: that drops some of the frames when a queue
+	// is full and tells the sender that all is well (net/sched/sch_tbf.c,
+	// tbf_segment), and TCP may wait for a quarter of a second then.
+	headersDivisor = 3
+
 	// maxQuantumPackets bounds one container's turn when idle rate is lent.
 	maxQuantumPackets = 64
 
@@ -222,7 +231,7 @@ func (t terms) trunk() state {
 	}
 	if packetBytes < 65536 {
 		link.PeakBytesPerSec = peakBytesPerSec
-		link.MaxPacketBytes = packetBytes
+		link.MaxPacketBytes = packetBytes + packetBytes/headersDivisor
 	}
 	root := shared(t.rateBPS)
 	control, controlCeil := sched.ControlBPS(t.rateBPS), t.rateBPS/controlCeilDivisor
@@ -270,7 +279,7 @@ func (t terms) add(s *state, c sched.Class) {
 // two, at most the smallest weight, so that containers that come and go seldom
 // change the quanta of others.
 func weightUnit(classes []sched.Class) uint32 {
-	smallest := uint32(1 << 31)
+	smallest := uint32(1 << 30) // twice that is a uint32, too
 	for _, c := range classes {
 		smallest = min(smallest, max(c.Weight, 1))
 	}

@@ -398,6 +398,33 @@ func TestPlanKeepsQueues(t *testing.T) {
 	})
 }
 
+// What a device hands over within its limit is not cut up, with the headers of
+// all its frames, which the limit does not count.
+func TestLimitedPacketsAreNotCut(t *testing.T) {
+	for _, frame := range []struct {
+		name                      string
+		headerBytes, payloadBytes uint32
+	}{
+		{"TCP", 66, 1448},
+		{"TCP over IPv6", 86, 1428},
+		{"TCP in VXLAN", 116, 1398},
+		{"TCP over IPv6 in VXLAN over IPv6", 156, 1358},
+		{"small frames", 66, 536},
+		{"small frames over IPv6 in VXLAN over IPv6", 156, 536},
+	} {
+		for rate := uint64(60e6); rate < 2e9; rate += 7e6 {
+			limit := sched.LinkPacketBytes(rate)
+			frames := (limit - frame.headerBytes) / frame.payloadBytes
+			counted := frames * (frame.headerBytes + frame.payloadBytes)
+			link := desired(sched.Tree{RateBPS: rate}, leafBFIFO).qdiscs[0].Options.(kernel.TBF)
+			if counted > link.MaxPacketBytes {
+				t.Errorf("%s: at %d bit/s packets of %d frames count %d bytes and are cut above %d",
+					frame.name, rate, frames, counted, link.MaxPacketBytes)
+			}
+		}
+	}
+}
+
 // The rates of a tree make sense to HTB, which checks nothing.
 func TestRatesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
