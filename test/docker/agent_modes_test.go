@@ -5,7 +5,6 @@ package docker
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -259,21 +258,7 @@ func TestEncryptedOverlay(t *testing.T) {
 		c := s.runInMode(t, m)
 		s.sendInside(t, c, netip.AddrPortFrom(to, uint16(harness.BasePort+slot)), 10*time.Second)
 	}
-	// The neighbour's meter cannot look into the packets: the scheduler's own
-	// counters have to do.
-	s.Await("one part to three", 10*time.Second, func() (bool, string) {
-		rows := s.agent.Containers()
-		near := func(name string, bps float64) bool {
-			return math.Abs(float64(rows[name].RateBPS)-bps) <= modeTolerance*bps
-		}
-		return near("weight100", slowLinkBPS/4) && near("weight300", slowLinkBPS/4*3),
-			fmt.Sprintf("%d, %d, host %d bit/s", rows["weight100"].RateBPS, rows["weight300"].RateBPS, rows["host"].RateBPS)
-	})
-	rows := s.agent.Containers()
-	sent := rows["weight100"].SentBytes + rows["weight300"].SentBytes
-	if states := s.Run("ip", "-s", "xfrm", "state"); harness.EncryptedBytes(states) < sent/2 {
-		t.Errorf("of %d bytes too few were encrypted:\n%s", sent, states)
-	}
+	s.CheckEncrypted(s.agent, map[string]float64{"weight100": slowLinkBPS / 4, "weight300": slowLinkBPS / 4 * 3})
 }
 
 // testOtherMode: a container that gets networks of other modes while it runs

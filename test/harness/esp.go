@@ -1,10 +1,13 @@
 package harness
 
 import (
+	"fmt"
+	"math"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // espAlgorithm is how Docker encrypts overlay networks, and espKey a key for it.
@@ -33,9 +36,9 @@ func NeedESP(t testing.TB) {
 
 var espBytes = regexp.MustCompile(`(\d+)\(bytes\), \d+\(packets\)`)
 
-// EncryptedBytes is how much the states that `ip -s xfrm state` lists have
+// encryptedBytes is how much the states that `ip -s xfrm state` lists have
 // encrypted or decrypted.
-func EncryptedBytes(listed string) uint64 {
+func encryptedBytes(listed string) uint64 {
 	sum := uint64(0)
 	for _, m := range espBytes.FindAllStringSubmatch(listed, -1) {
 		n, err := strconv.ParseUint(m[1], 10, 64)
@@ -44,4 +47,30 @@ func EncryptedBytes(listed string) uint64 {
 		}
 	}
 	return sum
+}
+
+// CheckEncrypted waits until containers send at the rates of ideal, in bits per
+// second by their names, and fails if they do not, or if less than half of what
+// they have sent was encrypted. The neighbour's meter cannot look into such
+// packets: the scheduler's own counters have to do.
+func (b *Bed) CheckEncrypted(agent *Agent, ideal map[string]float64) {
+	b.tb.Helper()
+	const tolerance = 0.02
+	b.Await("the ideal rates", 10*time.Second, func() (bool, string) {
+		containers := agent.Containers()
+		reached, seen := true, fmt.Sprintf("host %d bit/s", containers["host"].RateBPS)
+		for name, bps := range ideal {
+			rate := containers[name].RateBPS
+			reached = reached && math.Abs(float64(rate)-bps) <= tolerance*bps
+			seen += fmt.Sprintf(", %s %d of %.0f", name, rate, bps)
+		}
+		return reached, seen
+	})
+	sent, containers := uint64(0), agent.Containers()
+	for name := range ideal {
+		sent += containers[name].SentBytes
+	}
+	if states := b.Run("ip", "-s", "xfrm", "state"); encryptedBytes(states) < sent/2 {
+		b.tb.Errorf("of %d bytes too few were encrypted:\n%s", sent, states)
+	}
 }

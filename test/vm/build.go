@@ -91,10 +91,8 @@ func addShell(ctx context.Context, d *Disk, packages *Packages, arch string) err
 }
 
 func addTools(ctx context.Context, d *Disk) error {
-	for _, name := range tools {
-		if err := d.AddProgram(ctx, name); err != nil {
-			return err
-		}
+	if err := d.AddPrograms(ctx, tools...); err != nil {
+		return err
 	}
 	for _, name := range filters {
 		if err := d.AddProgram(ctx, name+"-nft"); err != nil {
@@ -108,15 +106,6 @@ func addTools(ctx context.Context, d *Disk) error {
 	}
 	for _, file := range extensions {
 		if err := d.AddFile(file, file); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func addEngine(ctx context.Context, d *Disk) error {
-	for _, name := range engine {
-		if err := d.AddProgram(ctx, name); err != nil {
 			return err
 		}
 	}

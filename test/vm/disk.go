@@ -81,6 +81,16 @@ func (d *Disk) AddProgram(ctx context.Context, name string) error {
 	return d.addLibraries(ctx, file)
 }
 
+// AddPrograms is AddProgram for each of the names.
+func (d *Disk) AddPrograms(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if err := d.AddProgram(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *Disk) addLibraries(ctx context.Context, file string) error {
 	out, err := run(exec.CommandContext(ctx, "ldd", file))
 	if err != nil {

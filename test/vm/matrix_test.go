@@ -149,7 +149,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	own := machineDisk(m, loaded)
 	if m.hasEngine() {
 		ready.boot.MemoryMegabytes += engineMegabytes
-		if err := addEngine(ctx, own); err != nil {
+		if err := own.AddPrograms(ctx, engine...); err != nil {
 			return ready, err
 		}
 	}
