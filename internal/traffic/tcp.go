@@ -57,10 +57,10 @@ func setPacingRate(conn *net.TCPConn, bytesPerSecond uint64) error {
 	return nil
 }
 
-func (t *tcpStream) send(stopped *atomic.Bool, sent *atomic.Uint64) error {
+func (t *tcpStream) send(stopped *atomic.Bool, account *account) error {
 	for !stopped.Load() {
 		n, err := t.conn.Write(t.buffer)
-		sent.Add(uint64(n))
+		account.sentBytes.Add(uint64(n))
 		if err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (o SenderOptions) withDefaults() SenderOptions {
 // Sender sends from Start to Stop, once.
 type Sender struct {
 	streams []stream
-	sent    atomic.Uint64
+	account account
 	stopped atomic.Bool
 	wait    sync.WaitGroup
 
@@ -77,10 +77,26 @@ type Sender struct {
 	failure error
 }
 
+// account is what a sender's streams have done together.
+type account struct {
+	sentBytes atomic.Uint64 // payload given to the kernel
+	behindNS  atomic.Int64  // the longest that one was behind its pace
+}
+
+// behind notes how far a stream is behind its pace.
+func (a *account) behind(ns int64) {
+	for {
+		longest := a.behindNS.Load()
+		if ns <= longest || a.behindNS.CompareAndSwap(longest, ns) {
+			return
+		}
+	}
+}
+
 // stream is one socket of a sender.
 type stream interface {
-	// send sends until stopped, adding payload bytes to sent.
-	send(stopped *atomic.Bool, sent *atomic.Uint64) error
+	// send sends until stopped and keeps the account.
+	send(stopped *atomic.Bool, account *account) error
 	// interrupt makes send return soon and drops what the socket holds.
 	interrupt()
 	// release frees the socket after send has returned, or if it never ran.
@@ -122,7 +138,7 @@ func (s *Sender) Start(atNS int64) {
 	for _, one := range s.streams {
 		s.wait.Go(func() {
 			sleepUntil(atNS)
-			if err := one.send(&s.stopped, &s.sent); err != nil && !s.stopped.Load() {
+			if err := one.send(&s.stopped, &s.account); err != nil && !s.stopped.Load() {
 				s.mu.Lock()
 				s.failure = err
 				s.mu.Unlock()
@@ -148,7 +164,13 @@ func (s *Sender) Stop() {
 }
 
 // SentBytes is the payload given to the kernel so far.
-func (s *Sender) SentBytes() uint64 { return s.sent.Load() }
+func (s *Sender) SentBytes() uint64 { return s.account.sentBytes.Load() }
+
+// LongestBehind is how far a paced UDP sender was behind its pace at most since
+// the last call: it had no CPU, or its socket no room. Always zero for others.
+func (s *Sender) LongestBehind() time.Duration {
+	return time.Duration(s.account.behindNS.Swap(0))
+}
 
 // Err is why the sender stopped by itself, or nil.
 func (s *Sender) Err() error {

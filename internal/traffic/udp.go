@@ -85,7 +85,7 @@ func connectUDP(target netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-func (u *udpStream) send(stopped *atomic.Bool, sent *atomic.Uint64) error {
+func (u *udpStream) send(stopped *atomic.Bool, account *account) error {
 	// The thread is this sender's own: a blocked or sleeping system call
 	// should not cost the scheduler of the runtime a hand-over each time.
 	runtime.LockOSThread()
@@ -103,13 +103,15 @@ func (u *udpStream) send(stopped *atomic.Bool, sent *atomic.Uint64) error {
 		count := batchMessages
 		if u.intervalNS > 0 {
 			var wakeNS int64
-			if count, wakeNS = pace.due(MonotonicNS()); count == 0 {
+			now := MonotonicNS()
+			account.behind(pace.behindNS(now))
+			if count, wakeNS = pace.due(now); count == 0 {
 				sleepUntil(wakeNS)
 				continue
 			}
 		}
 		n, err := sendMessages(u.fd, u.messages[:count])
-		sent.Add(uint64(n) * uint64(len(u.payload)))
+		account.sentBytes.Add(uint64(n) * uint64(len(u.payload)))
 		if err != nil && !temporary(err) {
 			return os.NewSyscallError("sendmmsg", err)
 		}
@@ -145,6 +147,12 @@ type pacer struct {
 	intervalNS float64
 	startNS    int64
 	sent       int64 // messages since startNS
+}
+
+// behindNS is for how long the next message has been due; below zero when it is
+// not yet.
+func (p *pacer) behindNS(nowNS int64) int64 {
+	return nowNS - p.startNS - int64(float64(p.sent)*p.intervalNS)
 }
 
 // due returns how many messages to send now, and when to look again if none.

@@ -53,6 +53,16 @@ func TestPacerDropsOldDebt(t *testing.T) {
 	}
 }
 
+func TestPacerKnowsHowFarItIsBehind(t *testing.T) {
+	p := pacer{intervalNS: 1000, startNS: 5000}
+	p.due(7000) // three messages: at 5000, 6000 and 7000
+	for _, test := range []struct{ nowNS, want int64 }{{7500, -500}, {8000, 0}, {9250, 1250}} {
+		if got := p.behindNS(test.nowNS); got != test.want {
+			t.Errorf("at %d behind by %d ns, want %d", test.nowNS, got, test.want)
+		}
+	}
+}
+
 func TestWireBytesUDP(t *testing.T) {
 	for _, test := range []struct {
 		target string

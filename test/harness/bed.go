@@ -49,6 +49,7 @@ type Bed struct {
 	tb         testing.TB
 	program    string
 	containers []*Container
+	senders    []*traffic.Sender
 }
 
 // Container is a container of the agent's config file.
@@ -404,6 +405,7 @@ func (b *Bed) send(enter func(func() error) error, target netip.AddrPort, load L
 		b.tb.Fatal(err)
 	}
 	b.tb.Cleanup(sender.Stop)
+	b.senders = append(b.senders, sender)
 	sender.Start(0)
 	return sender
 }
