@@ -104,3 +104,13 @@ func TestStoodStill(t *testing.T) {
 		}
 	}
 }
+
+func TestMeasurementsAddUp(t *testing.T) {
+	var total Measurement
+	total.add(Measurement{Duration: time.Second, BPS: [Slots]float64{4e6, 1e6}, OtherBPS: 2e6, Behind: time.Millisecond})
+	total.add(Measurement{Duration: 3 * time.Second, BPS: [Slots]float64{8e6, 1e6}})
+	want := Measurement{Duration: 4 * time.Second, BPS: [Slots]float64{7e6, 1e6}, OtherBPS: 0.5e6, Behind: time.Millisecond}
+	if total != want {
+		t.Errorf("got %+v, want %+v", total, want)
+	}
+}
