@@ -47,11 +47,6 @@ const enum weir_delay *weir_delay_btf __attribute__((unused));
 /* What is used of the kernel's types; offsets are corrected at load time. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), \
 			     apply_to = record)
-struct sk_buff {
-	__u32 priority;
-	char cb[48];
-};
-
 struct qdisc_skb_cb {
 	unsigned char data[20];
 };

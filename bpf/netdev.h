@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What is used of the kernel's network devices; offsets are corrected at load
- * time.
+ * What is used of the kernel's network devices and packets; offsets are corrected
+ * at load time.
  */
 #ifndef WEIR_NETDEV_H
 #define WEIR_NETDEV_H
@@ -23,9 +23,20 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct rtnl_link_ops {
+	const char *kind;
+};
+
 struct net_device {
 	int ifindex;
 	possible_net_t nd_net;
+	const struct rtnl_link_ops *rtnl_link_ops;
+};
+
+struct sk_buff {
+	__u32 priority;
+	char cb[48];
+	unsigned char *data;
 };
 #pragma clang attribute pop
 

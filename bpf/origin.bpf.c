@@ -19,10 +19,11 @@
  *    socket, whose cgroup is looked at first (packet and AF_XDP sockets that
  *    ask for it), or needs more than CAP_NET_ADMIN: to redirect by generic XDP
  *    takes CAP_BPF, and pktgen a module that the host has to load.
- *    Two things are sent on later, and come without an origin: multicast of
- *    ipvlan in mode L2, by a kernel thread (ipvlan_multicast_enqueue), and
- *    what a qdisc between the two devices has queued, such as one that somebody
- *    gave to a VLAN.
+ *    Two things are sent on later, after the chain. Multicast of ipvlan in mode
+ *    L2 is, by a kernel thread and as the same packet (ipvlan_multicast_enqueue,
+ *    ipvlan_process_multicast): its address is noted with the namespace. What a
+ *    qdisc between the two devices has queued, such as one that somebody gave to
+ *    a VLAN, comes without an origin.
  * 4. End. With the process that attached them the programs are gone, perhaps in
  *    the middle of a chain. Its note is not believed any more a few ticks later
  *    (origin.h).
@@ -43,7 +44,18 @@
 /* The inode of the network namespace of the uplinks. */
 const volatile __u32 uplink_netns = 0;
 
-struct sk_buff;
+/* ipvlan passes on later what it sends to several. Its kinds are ipvlan, ipvtap. */
+static __always_inline int is_deferred(const struct sk_buff *skb,
+				       const struct net_device *dev)
+{
+	__u8 destination, kind[3];
+
+	if (bpf_probe_read_kernel(&destination, sizeof(destination), skb->data) ||
+	    !(destination & 1)) /* Ethernet's bit for groups */
+		return 0;
+	return !bpf_probe_read_kernel(kind, sizeof(kind), dev->rtnl_link_ops->kind) &&
+	       kind[0] == 'i' && kind[1] == 'p' && kind[2] == 'v';
+}
 
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(weir_origin_start, const struct sk_buff *skb,
@@ -60,6 +72,11 @@ int BPF_PROG(weir_origin_start, const struct sk_buff *skb,
 	origin->device = (__u64)dev;
 	origin->since_ticks = bpf_jiffies64();
 	origin->netns = netns;
+	if (is_deferred(skb, dev)) {
+		__u64 address = (__u64)skb;
+
+		bpf_map_update_elem(&deferred, &address, &netns, BPF_ANY);
+	}
 	return 0;
 }
 

@@ -32,6 +32,19 @@ struct {
 	__type(value, struct weir_origin);
 } origins SEC(".maps");
 
+/*
+ * The packets that a thread of ipvlan's will send on later, by their address, and
+ * the inodes of the namespaces they come from. ipvlan has at most 1000 waiting
+ * for each uplink (IPVLAN_QBACKLOG_LIMIT); what it drops stays in here until the
+ * place is needed. Entries are made by origin.bpf.c and taken by uplink.bpf.c.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u32);
+} deferred SEC(".maps");
+
 static __always_inline struct weir_origin *weir_origin(void)
 {
 	__u32 zero = 0;

@@ -65,6 +65,7 @@
  * queue_mapping is cleared, or it would choose the card's transmit queue.
  */
 #include <linux/bpf.h>
+#include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
@@ -192,8 +193,29 @@ static __always_inline int is_tag(__u32 value)
 	return (value & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE;
 }
 
+/*
+ * The namespace that a packet which is sent later than its device was asked to
+ * comes from. ipvlan says on such a packet that it is for several, and nothing
+ * else does that has not received it from a device.
+ */
+static __always_inline __u32 netns_of_deferred(struct __sk_buff *skb)
+{
+	__u64 address = (__u64)skb; /* of the packet itself, in the kernel */
+	__u32 *netns, inode;
+
+	if ((skb->pkt_type != PACKET_BROADCAST && skb->pkt_type != PACKET_MULTICAST) ||
+	    skb->ingress_ifindex)
+		return 0;
+	netns = bpf_map_lookup_elem(&deferred, &address);
+	if (!netns)
+		return 0;
+	inode = *netns;
+	bpf_map_delete_elem(&deferred, &address);
+	return inode;
+}
+
 /* The namespace that the packet comes from; 0 for the host's own. */
-static __always_inline __u32 netns_of(void)
+static __always_inline __u32 netns_of(struct __sk_buff *skb)
 {
 	struct weir_origin *origin;
 
@@ -202,7 +224,7 @@ static __always_inline __u32 netns_of(void)
 	origin = weir_origin();
 	if (!origin || !origin->device ||
 	    bpf_jiffies64() - origin->since_ticks > WEIR_ORIGIN_TICKS)
-		return 0;
+		return netns_of_deferred(skb);
 	return origin->netns;
 }
 
@@ -233,7 +255,7 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 		tag = skb->tc_index; /* of a fragment */
 	if (number)
 		return number;
-	netns = netns_of();
+	netns = netns_of(skb);
 	if (netns) {
 		__u32 *known = number_of_netns(netns);
 

@@ -20,9 +20,9 @@ import (
 //
 // All uplinks of an agent share one. It ends with Close or the process.
 type Origins struct {
-	origins, namespaces, strangers *ebpf.Map
-	programs                       []*ebpf.Program // none where the kernel cannot
-	tracing                        []link.Link     // none while nothing is watched
+	origins, deferred, namespaces, strangers *ebpf.Map
+	programs                                 []*ebpf.Program // none where the kernel cannot
+	tracing                                  []link.Link     // none while nothing is watched
 }
 
 // NewOrigins prepares to watch. Where the kernel cannot (it lacks
@@ -35,7 +35,8 @@ func NewOrigins() (*Origins, error) {
 	}
 	o := &Origins{}
 	for name, m := range map[string]**ebpf.Map{
-		uplinkMapOrigins: &o.origins, uplinkMapNamespaces: &o.namespaces, uplinkMapStrangers: &o.strangers,
+		uplinkMapOrigins: &o.origins, uplinkMapDeferred: &o.deferred,
+		uplinkMapNamespaces: &o.namespaces, uplinkMapStrangers: &o.strangers,
 	} {
 		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
 			return nil, errors.Join(fmt.Errorf("make map %s: %w", name, err), o.Close())
@@ -56,7 +57,8 @@ func ProbeOrigins() error {
 // shared are the maps that the classifiers at the uplinks use as well.
 func (o *Origins) shared() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		uplinkMapOrigins: o.origins, uplinkMapNamespaces: o.namespaces, uplinkMapStrangers: o.strangers,
+		uplinkMapOrigins: o.origins, uplinkMapDeferred: o.deferred,
+		uplinkMapNamespaces: o.namespaces, uplinkMapStrangers: o.strangers,
 	}
 }
 
@@ -98,7 +100,7 @@ func (o *Origins) load() error {
 		End   *ebpf.Program `ebpf:"weir_origin_end"`
 	}
 	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{originMapOrigins: o.origins},
+		MapReplacements: map[string]*ebpf.Map{originMapOrigins: o.origins, originMapDeferred: o.deferred},
 	})
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)

@@ -25,6 +25,7 @@ type originWeirOrigin struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	originMapDeferred         = "deferred"
 	originMapOrigins          = "origins"
 	originProgWeirOriginEnd   = "weir_origin_end"
 	originProgWeirOriginStart = "weir_origin_start"
@@ -81,7 +82,8 @@ type originProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type originMapSpecs struct {
-	Origins *ebpf.MapSpec `ebpf:"origins"`
+	Deferred *ebpf.MapSpec `ebpf:"deferred"`
+	Origins  *ebpf.MapSpec `ebpf:"origins"`
 }
 
 // originVariableSpecs contains global variables before they are loaded into the kernel.
@@ -111,11 +113,13 @@ func (o *originObjects) Close() error {
 //
 // It can be passed to loadOriginObjects or ebpf.CollectionSpec.LoadAndAssign.
 type originMaps struct {
-	Origins *ebpf.Map `ebpf:"origins"`
+	Deferred *ebpf.Map `ebpf:"deferred"`
+	Origins  *ebpf.Map `ebpf:"origins"`
 }
 
 func (m *originMaps) Close() error {
 	return _OriginClose(
+		m.Deferred,
 		m.Origins,
 	)
 }

@@ -128,6 +128,10 @@ func testOrigins(t *testing.T, kind, mode string) {
 		b.set(one, NumberNone)
 		b.expect("judged by tags", NumberHost, all, plain)
 		b.expect("judged by tags, forged", victim, all, forged)
+
+		if mode != "l3" { // which does without Ethernet's addresses
+			testOriginsToGroup(b, one, target)
+		}
 		if err := b.origins.Forget(b.inode(one)); err != nil {
 			t.Fatal(err)
 		}
@@ -170,6 +174,32 @@ func testOrigins(t *testing.T, kind, mode string) {
 	b.watch(plenty)
 	b.expectStranger("watched by a new agent", frameBytes(target), frameBytes(target), frameBytes(target)+slackBytes,
 		func() { b.sendIn(one, target, 0) })
+}
+
+// In frames for a group, which ipvlan leaves to a thread to send, it is the same.
+func testOriginsToGroup(b *bed, one string, target netip.AddrPort) {
+	all := frameBytes(target)
+	b.run("ip", "-n", one, "neigh", "replace", target.Addr().String(), "lladdr", "33:33:00:00:00:01", "dev", "eth0")
+	send := func(priority int) func() {
+		return func() {
+			b.sendIn(one, target, priority)
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	b.expect("to a group, judged by tags, forged", victim, all, send(forgedPriority))
+	b.set(one, NumberFirst)
+	b.expect("to a group, known", NumberFirst, all, send(0))
+	b.expect("to a group, known, forged", NumberFirst, all, send(forgedPriority))
+	if err := b.origins.Forget(b.inode(one)); err != nil {
+		b.t.Fatal(err)
+	}
+	const plenty = 1e9
+	if err := b.uplink.LimitStrangers(plenty); err != nil {
+		b.t.Fatal(err)
+	}
+	b.expectStranger("to a group, a stranger", all, all, all+slackBytes, send(forgedPriority))
+	b.run("ip", "-n", one, "neigh", "del", target.Addr().String(), "dev", "eth0")
+	b.meet(one)
 }
 
 // The namespace of an overlay is one that packets come from, too. What it sends

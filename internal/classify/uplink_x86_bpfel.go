@@ -74,6 +74,7 @@ const (
 	uplinkMapActivities      = "activities"
 	uplinkMapCgroups         = "cgroups"
 	uplinkMapControlDue      = "control_due"
+	uplinkMapDeferred        = "deferred"
 	uplinkMapNamespaces      = "namespaces"
 	uplinkMapOrigins         = "origins"
 	uplinkMapStrangerDue     = "stranger_due"
@@ -141,6 +142,7 @@ type uplinkMapSpecs struct {
 	Activities  *ebpf.MapSpec `ebpf:"activities"`
 	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
 	ControlDue  *ebpf.MapSpec `ebpf:"control_due"`
+	Deferred    *ebpf.MapSpec `ebpf:"deferred"`
 	Namespaces  *ebpf.MapSpec `ebpf:"namespaces"`
 	Origins     *ebpf.MapSpec `ebpf:"origins"`
 	StrangerDue *ebpf.MapSpec `ebpf:"stranger_due"`
@@ -184,6 +186,7 @@ type uplinkMaps struct {
 	Activities  *ebpf.Map `ebpf:"activities"`
 	Cgroups     *ebpf.Map `ebpf:"cgroups"`
 	ControlDue  *ebpf.Map `ebpf:"control_due"`
+	Deferred    *ebpf.Map `ebpf:"deferred"`
 	Namespaces  *ebpf.Map `ebpf:"namespaces"`
 	Origins     *ebpf.Map `ebpf:"origins"`
 	StrangerDue *ebpf.Map `ebpf:"stranger_due"`
@@ -195,6 +198,7 @@ func (m *uplinkMaps) Close() error {
 		m.Activities,
 		m.Cgroups,
 		m.ControlDue,
+		m.Deferred,
 		m.Namespaces,
 		m.Origins,
 		m.StrangerDue,

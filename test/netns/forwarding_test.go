@@ -92,6 +92,18 @@ func attackByForwarder(t *testing.T, a *arena, abandoned bool) {
 	a.plain(t)
 }
 
+// attackByGroup forwards in frames for a group: ipvlan sends these on later, by a
+// thread of the kernel.
+func attackByGroup(t *testing.T, a *arena) {
+	path := a.attacker.NetNSPath()
+	device := a.second(t, path)
+	forgeInQueue(t, a.bed, path, device, a.forged[0])
+	inner := a.feeder(t, path, device)
+	inside(a.bed, path, "ip", "neigh", "replace", a.attacker.PeerAddr.String(), "lladdr", "01:00:5e:01:02:03", "dev", device)
+	a.floodFrom(t, inner)
+	a.plain(t)
+}
+
 // socket keeps a namespace alive until the test ends.
 func (a *arena) socket(t *testing.T, netNSPath string) {
 	t.Helper()

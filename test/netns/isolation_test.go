@@ -139,6 +139,7 @@ var attacks = []attack{
 	{name: "forwarded by a namespace of nobody", modes: direct, reserve: true, start: func(t *testing.T, a *arena) {
 		attackByForwarder(t, a, true)
 	}},
+	{name: "forwarded to a group", modes: direct, start: attackByGroup},
 	{name: "fragments", start: attackByFragments},
 	{name: "fragmented by the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackFragmentedByHost},
 	{name: "answers of the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackByReflection, byHost: true},

@@ -112,7 +112,7 @@ var (
 		"|TestDropsAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
 		"|TestForeign|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
-		"|TestIsolation/ipvlan-l2/forwarded_as_the_host")
+		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
 
 const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +
