@@ -224,10 +224,12 @@ func (e *fakeEngine) set(name string, pid int, c fakeContainer) {
 			"NetworkSettings": {"Networks": {"bridge": {"NetworkID": "net1"}}}
 		}`, id(name), name, pid)
 	}
-	e.process(pid, "0::/docker/"+id(name)+"\n")
+	// What is told of it first: a watch must not find the process of the new one
+	// and hear of the old one.
 	e.mu.Lock()
 	e.containers[id(name)] = &c
 	e.mu.Unlock()
+	e.process(pid, "0::/docker/"+id(name)+"\n")
 }
 
 // process makes a process in the engine's own /proc.
