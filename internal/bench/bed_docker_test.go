@@ -4,10 +4,11 @@ package bench
 
 import (
 	"io"
-	"os"
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/harness"
 )
 
 // TestSuiteRunsInDocker runs a case of ceilings in Docker containers: HTB and
@@ -24,7 +25,7 @@ func TestSuiteRunsInDocker(t *testing.T) {
 		Docker:     true,
 		Overload:   1.5,
 		Containers: 1,
-		WeirBinary: os.Args[0], // anything: no container runs it here
+		WeirBinary: harness.Program(t),
 		CacheDir:   t.TempDir(),
 		Progress:   io.Discard,
 	})

@@ -5,7 +5,6 @@ package bench
 import (
 	"io"
 	"math"
-	"os"
 	"regexp"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 		Only:       regexp.MustCompile(`figure 7: weights 1:2:3|figure 10: max 10,10,15,25|table 1: idle`),
 		Overload:   1.5,
 		Containers: 1,
-		WeirBinary: os.Args[0],
+		WeirBinary: harness.Program(t),
 		CacheDir:   t.TempDir(),
 		Progress:   io.Discard,
 	})
@@ -36,6 +35,7 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 	if len(report.Results) != 6 {
 		t.Fatalf("%d results, want 3 cases of 2 peers", len(report.Results))
 	}
+	exceeded := false // a ceiling, where nobody keeps it
 	for _, result := range report.Results {
 		name := result.Group + ": " + result.Case + ", " + result.Peer
 		if result.Failure != "" {
@@ -50,9 +50,7 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 			if result.Peer == PeerHTB && share.MaxBPS > 0 && share.Measured.Median > 1.02*float64(share.MaxBPS) {
 				t.Errorf("%s: container %s exceeds its ceiling", name, share.Container)
 			}
-			if result.Peer == PeerNone && share.MaxBPS == 10e6 && share.Measured.Median < 1.5*float64(share.MaxBPS) {
-				t.Errorf("%s: container %s keeps a ceiling that nobody sets", name, share.Container)
-			}
+			exceeded = exceeded || result.Peer == PeerNone && share.MaxBPS > 0 && share.Measured.Median > 1.5*float64(share.MaxBPS)
 		}
 		if latency := result.Latency; latency != nil {
 			t.Logf("%s: %+v", name, *latency)
@@ -60,6 +58,9 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 				t.Errorf("%s: %+v on an idle link", name, *latency)
 			}
 		}
+	}
+	if !exceeded {
+		t.Error("without control everybody keeps the ceilings: nothing was measured")
 	}
 }
 

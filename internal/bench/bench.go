@@ -159,6 +159,10 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	}
 	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
 	r.peers, report.Skipped = makePeers(ctx, options, cases)
+	if r.pauses, err = watchPauses(ctx, options.WeirBinary); err != nil {
+		return report, err
+	}
+	defer func() { report.PausesUnknown = !r.pauses.close() }()
 	// Rounds are outermost: what disturbs the machine for a while disturbs
 	// one round of some cases, not all rounds of one.
 	for round := range options.Repeat {
@@ -169,6 +173,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 		}
 	}
 	report.Results = r.results(cases)
+	report.RepeatedRuns, report.PausedRuns = r.repeatedRuns, r.pausedRuns
 	report.TookSeconds = time.Since(started).Seconds()
 	report.Verdicts = verdicts(report.Results)
 	return report, nil
@@ -205,7 +210,10 @@ type runner struct {
 	bed      *bed
 	peers    []namedPeer
 	progress *progress
+	pauses   *pauses
 	observed map[runKey]*outcomes
+	// repeatedRuns were done again for a pause, pausedRuns count in spite of one.
+	repeatedRuns, pausedRuns int
 }
 
 // runKey is a case, by its place, with a peer.
@@ -232,7 +240,7 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 			continue
 		}
 		r.progress.run(c, one.name, round)
-		seen, err := r.runOnce(ctx, c, one.peer, containers)
+		seen, err := r.runUndisturbed(ctx, c, one.peer, containers)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -248,6 +256,25 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 		r.observed[key].seen = append(r.observed[key].seen, seen)
 	}
 	return nil
+}
+
+// runUndisturbed runs a case once, and again while the machine stood still.
+func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers []placed) (seen observation, err error) {
+	for attempt := 1; ; attempt++ {
+		if seen, err = r.runOnce(ctx, c, p, containers); err != nil {
+			return seen, err
+		}
+		seen.pause = r.pauses.longest(seen.fromNS, seen.untilNS)
+		switch {
+		case seen.pause == 0:
+			return seen, nil
+		case attempt == maxAttempts:
+			r.pausedRuns++
+			return seen, nil
+		}
+		r.repeatedRuns++
+		r.progress.paused(seen.pause)
+	}
 }
 
 // results summarises all that was observed.

@@ -15,6 +15,7 @@ var reportTemplate string
 // page is what the template shows.
 type page struct {
 	Report
+	Pauses      string // what the machine's mean for the report
 	Met, Missed int
 	Figures     []pageFigure
 	Tables      []pageTable
@@ -38,7 +39,7 @@ func (r Report) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parse the report's template: %w", err)
 	}
-	p := page{Report: r}
+	p := page{Report: r, Pauses: r.pauseNote()}
 	for _, verdict := range r.Verdicts {
 		if verdict.Met {
 			p.Met++

@@ -19,6 +19,12 @@ type Report struct {
 	Verdicts    []Verdict    `json:"verdicts"`
 	// Skipped are peers that could not take part, and why.
 	Skipped map[string]string `json:"skipped,omitempty"`
+	// RepeatedRuns were done again because a processor of the machine stood
+	// still; in PausedRuns, which count, one did so as well. PausesUnknown: they
+	// could not be watched.
+	RepeatedRuns  int  `json:"repeated_runs,omitempty"`
+	PausedRuns    int  `json:"paused_runs,omitempty"`
+	PausesUnknown bool `json:"pauses_unknown,omitempty"`
 }
 
 // Environment is where a suite ran.
@@ -49,6 +55,9 @@ type CaseResult struct {
 	// CPUBusy is the fraction of all CPUs that was busy, with the traffic or
 	// with anything else. A machine without idle time cannot keep rates.
 	CPUBusy Spread `json:"cpu_busy"`
+	// LongestPauseMS is the longest time for which a processor stood still in a
+	// run that counts, if that was long enough to spoil it.
+	LongestPauseMS float64 `json:"longest_pause_ms,omitempty"`
 
 	// Shares has one entry per container that sends, in a trace one per phase
 	// of it; empty where the case is not about shares.

@@ -35,6 +35,7 @@ func summarise(c Case, peer string, seen []observation) CaseResult {
 		return result
 	}
 	result.CPUBusy = each(seen, func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) })
+	result.LongestPauseMS = each(seen, func(o observation) float64 { return o.pause.Seconds() * 1000 }).Max
 	if !c.Measures.has(MeasureReaction | MeasureCost | MeasureAgent) {
 		result.Shares, result.LinkUse = shares(c, peer, seen)
 	}

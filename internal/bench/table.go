@@ -42,7 +42,27 @@ func (r Report) WriteTable(w io.Writer) error {
 			return err
 		}
 	}
+	if note := r.pauseNote(); note != "" {
+		fmt.Fprintf(w, "\n%s\n", note)
+	}
 	return nil
+}
+
+// pauseNote says what the machine's pauses mean for the report; empty if there
+// were none.
+func (r Report) pauseNote() string {
+	switch {
+	case r.PausesUnknown:
+		return "Whether processors stood still meanwhile is not known: to watch them takes CAP_SYS_NICE."
+	case r.RepeatedRuns == 0:
+		return ""
+	}
+	note := fmt.Sprintf("%d runs were done again because a processor stood still for %v or longer, which no scheduler can make up for",
+		r.RepeatedRuns, LeastPause)
+	if r.PausedRuns > 0 {
+		note += fmt.Sprintf("; in %d that count one did so as well", r.PausedRuns)
+	}
+	return note + "."
 }
 
 // tables are the tables of a report that have rows.

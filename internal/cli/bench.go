@@ -49,7 +49,9 @@ Suites:
 
 cntc and agent always use network namespaces as containers. A case that needs
 more than --duration to mean something takes it: shares of 100 containers are a
-few packets in 10 seconds.
+few packets in 10 seconds. A run in which a processor of the machine stood still
+for 10 ms or longer, as those of a guest do, is done again, at most twice; the
+report says how often.
 
 Peers: none (the link's own queue), fifo (a queue also where the link has no
 rate), htb (tc by hand), tc (tc as the CNTC paper uses it), cni-bandwidth (the

@@ -19,10 +19,11 @@ import (
 func newTrafficCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "traffic",
-		Short:  "Send, swallow and echo traffic",
+		Short:  "Send, swallow and echo traffic; watch what disturbs it",
 		Hidden: true,
 	}
-	cmd.AddCommand(newTrafficSendCommand(), newTrafficSinkCommand(), newTrafficEchoCommand(), newTrafficPingCommand())
+	cmd.AddCommand(newTrafficSendCommand(), newTrafficSinkCommand(), newTrafficEchoCommand(), newTrafficPingCommand(),
+		newTrafficPausesCommand())
 	return cmd
 }
 
@@ -161,6 +162,22 @@ func newTrafficPingCommand() *cobra.Command {
 	set.DurationVar(&options.Interval, "interval", 10*time.Millisecond, "time between datagrams")
 	set.DurationVar(&duration, "duration", 10*time.Second, "how long to ping")
 	_ = cmd.MarkFlagRequired("to") // fails only for a flag that does not exist
+	return cmd
+}
+
+func newTrafficPausesCommand() *cobra.Command {
+	var least time.Duration
+	cmd := &cobra.Command{
+		Use:   "pauses",
+		Short: "Tell when a processor stood still, until interrupted",
+		Args:  exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := json.NewEncoder(cmd.OutOrStdout())
+			// Nobody may be listening any more.
+			return traffic.WatchPauses(cmd.Context(), least, func(p traffic.Pause) { _ = out.Encode(p) })
+		},
+	}
+	cmd.Flags().DurationVar(&least, "least", 10*time.Millisecond, "shortest pause to tell")
 	return cmd
 }
 

@@ -1,0 +1,83 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pauseTick is how often each processor is looked at, and by how much a pause
+// may be longer than it is taken for.
+const pauseTick = 2 * time.Millisecond
+
+// Pause is a time for which a processor did not run what goes before everything
+// else: as when the machine is itself a guest, and its host did something else.
+// Such times are in none of the kernel's counters unless the host tells of them.
+type Pause struct {
+	CPU      int   `json:"cpu"`
+	UntilNS  int64 `json:"until_ns"` // of CLOCK_MONOTONIC
+	LengthNS int64 `json:"length_ns"`
+}
+
+// WatchPauses reports the pauses of every processor that are no shorter than
+// least, one at a time, until ctx ends. It takes CAP_SYS_NICE, and a process with
+// little else to do: what waits for Go's scheduler looks like a pause.
+func WatchPauses(ctx context.Context, least time.Duration, report func(Pause)) error {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return fmt.Errorf("find the processors: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	ended := make(chan error)
+	watches := 0
+	for cpu := 0; watches < allowed.Count(); cpu++ {
+		if !allowed.IsSet(cpu) {
+			continue
+		}
+		watches++
+		go func() {
+			err := watchProcessor(ctx, cpu, least, func(p Pause) {
+				mu.Lock()
+				defer mu.Unlock()
+				report(p)
+			})
+			cancel()
+			ended <- err
+		}()
+	}
+	var errs []error
+	for range watches {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}
+
+func watchProcessor(ctx context.Context, cpu int, least time.Duration, report func(Pause)) error {
+	// Never unlocked: the thread ends with the goroutine.
+	runtime.LockOSThread()
+	var one unix.CPUSet
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("run on processor %d: %w", cpu, err)
+	}
+	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 2}
+	if err := unix.SchedSetAttr(0, &attributes, 0); err != nil {
+		return fmt.Errorf("run before everything else: %w", err)
+	}
+	for ctx.Err() == nil {
+		wakeNS := MonotonicNS() + pauseTick.Nanoseconds()
+		sleepUntil(wakeNS)
+		now := MonotonicNS()
+		if late := now - wakeNS; late >= least.Nanoseconds() {
+			report(Pause{CPU: cpu, UntilNS: now, LengthNS: late})
+		}
+	}
+	return nil
+}
