@@ -7,7 +7,6 @@ import (
 	"io"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/weir-project/weir/internal/traffic"
@@ -26,8 +25,9 @@ const (
 // pauses knows when a processor of the machine stood still, from a process of
 // its own (`weir traffic pauses`).
 type pauses struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process tells nothing any more
+	cmd   *exec.Cmd
+	input io.Closer
+	done  chan struct{} // closed when the process tells nothing any more
 
 	mu   sync.Mutex
 	seen []traffic.Pause
@@ -36,7 +36,11 @@ type pauses struct {
 // watchPauses watches until close.
 func watchPauses(ctx context.Context, weirBinary string) (*pauses, error) {
 	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses", "--least", LeastPause.String())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// It ends with its input, and that with this process, whatever happens.
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -44,7 +48,7 @@ func watchPauses(ctx context.Context, weirBinary string) (*pauses, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("watch for pauses: %w", err)
 	}
-	p := &pauses{cmd: cmd, done: make(chan struct{})}
+	p := &pauses{cmd: cmd, input: input, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.read(out)
@@ -88,8 +92,7 @@ func (p *pauses) close() (complete bool) {
 	default:
 		complete = true
 	}
-	_ = p.cmd.Process.Kill()
+	_ = p.input.Close()
 	<-p.done
-	_ = p.cmd.Wait() // killed
-	return complete
+	return p.cmd.Wait() == nil && complete
 }

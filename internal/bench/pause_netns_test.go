@@ -15,8 +15,16 @@ import (
 
 // TestPauseIsSeen keeps a processor from everything else for a while.
 func TestPauseIsSeen(t *testing.T) {
-	p, err := watchPauses(t.Context(), harness.Program(t))
-	if err != nil {
+	// On a thread that ends, as those do that were in other namespaces.
+	var p *pauses
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		var err error
+		p, err = watchPauses(t.Context(), harness.Program(t))
+		started <- err
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond) // until it watches

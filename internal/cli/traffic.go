@@ -169,12 +169,18 @@ func newTrafficPausesCommand() *cobra.Command {
 	var least time.Duration
 	cmd := &cobra.Command{
 		Use:   "pauses",
-		Short: "Tell when a processor stood still, until interrupted",
+		Short: "Tell when a processor stood still, until the input ends",
 		Args:  exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			go func() {
+				_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // however it ends
+				cancel()
+			}()
 			out := json.NewEncoder(cmd.OutOrStdout())
 			// Nobody may be listening any more.
-			return traffic.WatchPauses(cmd.Context(), least, func(p traffic.Pause) { _ = out.Encode(p) })
+			return traffic.WatchPauses(ctx, least, func(p traffic.Pause) { _ = out.Encode(p) })
 		},
 	}
 	cmd.Flags().DurationVar(&least, "least", 10*time.Millisecond, "shortest pause to tell")
