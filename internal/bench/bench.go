@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-project/weir/internal/testbed"
 )
 
 // Options of a suite.
@@ -159,10 +161,10 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	}
 	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
 	r.peers, report.Skipped = makePeers(ctx, options, cases)
-	if r.pauses, err = watchPauses(ctx, options.WeirBinary); err != nil {
+	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary); err != nil {
 		return report, err
 	}
-	defer func() { report.PausesUnknown = !r.pauses.close() }()
+	defer func() { report.PausesUnknown = !r.pauses.Close() }()
 	// Rounds are outermost: what disturbs the machine for a while disturbs
 	// one round of some cases, not all rounds of one.
 	for round := range options.Repeat {
@@ -210,7 +212,7 @@ type runner struct {
 	bed      *bed
 	peers    []namedPeer
 	progress *progress
-	pauses   *pauses
+	pauses   *testbed.PauseWatch
 	observed map[runKey]*outcomes
 	// repeatedRuns were done again for a pause, pausedRuns count in spite of one.
 	repeatedRuns, pausedRuns int
@@ -258,13 +260,17 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 	return nil
 }
 
+// maxAttempts is how often a run is done at most until no processor stood still
+// in it. The last one counts whatever happened.
+const maxAttempts = 3
+
 // runUndisturbed runs a case once, and again while the machine stood still.
 func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers []placed) (seen observation, err error) {
 	for attempt := 1; ; attempt++ {
 		if seen, err = r.runOnce(ctx, c, p, containers); err != nil {
 			return seen, err
 		}
-		seen.pause = r.pauses.longest(seen.fromNS, seen.untilNS)
+		seen.pause = r.pauses.Longest(seen.fromNS, seen.untilNS)
 		switch {
 		case seen.pause == 0:
 			return seen, nil

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/internal/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -16,12 +17,12 @@ import (
 // TestPauseIsSeen keeps a processor from everything else for a while.
 func TestPauseIsSeen(t *testing.T) {
 	// On a thread that ends, as those do that were in other namespaces.
-	var p *pauses
+	var p *testbed.PauseWatch
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		var err error
-		p, err = watchPauses(t.Context(), harness.Program(t))
+		p, err = testbed.StartPauseWatch(t.Context(), harness.Program(t))
 		started <- err
 	}()
 	if err := <-started; err != nil {
@@ -38,10 +39,10 @@ func TestPauseIsSeen(t *testing.T) {
 	untilNS := traffic.MonotonicNS()
 	time.Sleep(100 * time.Millisecond)
 	// Go interrupts who runs for 10 ms, and the watch runs for a moment.
-	if got := p.longest(fromNS, untilNS); got < LeastPause {
-		t.Errorf("a pause of %v was seen, want one of %v or more", got, LeastPause)
+	if got := p.Longest(fromNS, untilNS); got < testbed.LeastPause {
+		t.Errorf("a pause of %v was seen, want one of %v or more", got, testbed.LeastPause)
 	}
-	if !p.close() {
+	if !p.Close() {
 		t.Error("the watch ended early")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/testbed"
 )
 
 // maxRowsPerCase is the number of containers up to which each has a row;
@@ -58,7 +59,7 @@ func (r Report) pauseNote() string {
 		return ""
 	}
 	note := fmt.Sprintf("%d runs were done again because a processor stood still for %v or longer, which no scheduler can make up for",
-		r.RepeatedRuns, LeastPause)
+		r.RepeatedRuns, testbed.LeastPause)
 	if r.PausedRuns > 0 {
 		note += fmt.Sprintf("; in %d that count one did so as well", r.PausedRuns)
 	}

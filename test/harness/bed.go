@@ -50,6 +50,7 @@ type Bed struct {
 	program    string
 	containers []*Container
 	senders    []*traffic.Sender
+	pauses     *testbed.PauseWatch // from the first measurement of shares on
 }
 
 // Container is a container of the agent's config file.

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/meter"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/testbed"
 )
 
 // Tolerances of the suites. The benchmark (`weir bench`) measures more exactly, on a
@@ -64,8 +66,9 @@ type Measurement struct {
 	BPS [Slots]float64
 	// OtherBPS is what went to no slot.
 	OtherBPS float64
-	// Behind is how far a paced sender was behind its pace at most.
-	Behind time.Duration
+	// Disturbed: a sender or the whole machine stood still for so long that who
+	// was held up may have left its share to others.
+	Disturbed bool
 	// CPU says how short of processor time the machine was meanwhile.
 	CPU string
 }
@@ -87,8 +90,9 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	after := b.Snapshot()
 	m := Measurement{
 		Duration: time.Duration(after.MonotonicNS - before.MonotonicNS),
-		Behind:   b.longestBehind(),
 		CPU:      cpu.String(),
+		Disturbed: b.longestBehind() > queueDuration || b.pauses != nil &&
+			b.pauses.Longest(before.MonotonicNS-recovery.Nanoseconds(), after.MonotonicNS) > 0,
 	}
 	rate := func(before, after meter.Counter) float64 {
 		return float64(after.Bytes-before.Bytes) * 8 / m.Duration.Seconds()
@@ -172,16 +176,16 @@ func (b *Bed) CheckShares(rateBPS uint64, claims []Claim) {
 }
 
 // A machine that is itself a guest may stand still, with some or all of its
-// processors, for a tenth of a second, and shows it nowhere.
+// processors, for a tenth of a second, and shows it nowhere. Who was held up by
+// that for longer than its queue lasts leaves its share to others, rightly. So
+// what is wrong is measured without the slices in which that happened, if they
+// are few.
 const (
-	// attempts is how often is measured what failed when all have sent too
-	// little. What fails again and again is no accident.
-	attempts = 3
-	// A paced sender that was behind for longer than queueDuration may have left
-	// its queue empty, and what it left was rightly lent to others. What is wrong
-	// is measured without the slices in which that happened, if they are few.
+	// queueDuration is what a sender may be behind its pace.
 	queueDuration = 5 * time.Millisecond
-	slice         = 500 * time.Millisecond
+	// recovery is how long TCP may take after a pause until all is as before.
+	recovery = 300 * time.Millisecond
+	slice    = 500 * time.Millisecond
 	// patience is how much longer than planned measuring may take for that.
 	patience = 4
 )
@@ -193,6 +197,7 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 	if err != nil {
 		b.tb.Fatal(err)
 	}
+	b.watchPauses()
 	time.Sleep(warmUp)
 	b.CheckIdeal(ShareTolerance, rateBPS, ideal, duration)
 }
@@ -201,32 +206,24 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 // to no more than the link.
 func (b *Bed) CheckIdeal(tolerance float64, rateBPS uint64, ideal []uint64, duration time.Duration) {
 	b.tb.Helper()
-	for attempt := 1; ; attempt++ {
-		m, err := b.measureShares(duration, func(m Measurement) error {
-			return CheckSharesWithin(tolerance, rateBPS, m, ideal)
-		})
-		switch {
-		case err == nil:
-		case attempt < attempts && m.stoodStill(ideal):
-			b.tb.Logf("measured again, as all have sent too little: %v", err)
-			continue
-		default:
-			b.tb.Error(err)
-		}
-		return
+	if err := b.measureShares(duration, func(m Measurement) error {
+		return CheckSharesWithin(tolerance, rateBPS, m, ideal)
+	}); err != nil {
+		b.tb.Error(err)
 	}
 }
 
 // measureShares measures from now on and checks. When that fails it goes on
-// until there is as much in which no sender was behind, and checks that.
-func (b *Bed) measureShares(duration time.Duration, check func(Measurement) error) (Measurement, error) {
+// until there is as much in which nobody was held up, and checks that.
+func (b *Bed) measureShares(duration time.Duration, check func(Measurement) error) error {
 	b.tb.Helper()
+	b.watchPauses()
 	cpu := watchCPU()
 	var all, undisturbed Measurement
 	next := func(duration time.Duration) {
 		m := b.MeasureFor(min(slice, duration))
 		all.add(m)
-		if m.Behind <= queueDuration {
+		if !m.Disturbed {
 			undisturbed.add(m)
 		}
 		all.CPU, undisturbed.CPU = cpu.String(), cpu.String()
@@ -235,16 +232,35 @@ func (b *Bed) measureShares(duration time.Duration, check func(Measurement) erro
 		next(duration - all.Duration)
 	}
 	err := check(all)
-	if err == nil {
-		return all, nil
+	if err == nil || !all.Disturbed {
+		return err
 	}
+	b.tb.Logf("measured without what stood still: %v", err)
 	for undisturbed.Duration < duration {
 		if all.Duration > patience*duration {
-			return all, fmt.Errorf("%w\n\t(a sender was behind by more than %v most of the time)", err, queueDuration)
+			return fmt.Errorf("%w\n\t(somebody was held up most of the time)", err)
 		}
 		next(duration - undisturbed.Duration)
 	}
-	return undisturbed, check(undisturbed)
+	return check(undisturbed)
+}
+
+// watchPauses watches for pauses of the machine from now on.
+func (b *Bed) watchPauses() {
+	b.tb.Helper()
+	if b.pauses != nil {
+		return
+	}
+	watch, err := testbed.StartPauseWatch(context.WithoutCancel(b.tb.Context()), b.program)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	b.pauses = watch
+	b.tb.Cleanup(func() {
+		if !watch.Close() {
+			b.tb.Error("the watch for pauses of the machine ended early")
+		}
+	})
 }
 
 // add takes in what was measured over another time.
@@ -255,18 +271,6 @@ func (m *Measurement) add(other Measurement) {
 		m.BPS[i] += part * (other.BPS[i] - m.BPS[i])
 	}
 	m.OtherBPS += part * (other.OtherBPS - m.OtherBPS)
-	m.Behind = max(m.Behind, other.Behind)
+	m.Disturbed = m.Disturbed || other.Disturbed
 	m.Duration = duration
-}
-
-// stoodStill says whether everybody has sent noticeably less than the ideal:
-// unlike a wrong share, from which others gain.
-func (m Measurement) stoodStill(idealBPS []uint64) bool {
-	const noticeable = 0.01
-	for i, ideal := range idealBPS {
-		if m.BPS[i] > float64(ideal)*(1-noticeable) {
-			return false
-		}
-	}
-	return true
 }

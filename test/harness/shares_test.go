@@ -84,32 +84,11 @@ func TestIdeal(t *testing.T) {
 	}
 }
 
-// Only when all have sent too little may the machine have stood still.
-func TestStoodStill(t *testing.T) {
-	ideal := []uint64{10e6, 20e6}
-	for _, tc := range []struct {
-		one, two float64
-		want     bool
-	}{
-		{10e6, 20e6, false},
-		{9.7e6, 19.4e6, true},
-		{9.7e6, 20.3e6, false}, // one has what the other lacks
-		{9.7e6, 20e6, false},   // the link was not full, for one only
-		{0, 0, true},
-	} {
-		m := Measurement{Duration: time.Second}
-		m.BPS[0], m.BPS[1] = tc.one, tc.two
-		if got := m.stoodStill(ideal); got != tc.want {
-			t.Errorf("%.1f and %.1f Mbit/s: %t", tc.one/1e6, tc.two/1e6, got)
-		}
-	}
-}
-
 func TestMeasurementsAddUp(t *testing.T) {
 	var total Measurement
-	total.add(Measurement{Duration: time.Second, BPS: [Slots]float64{4e6, 1e6}, OtherBPS: 2e6, Behind: time.Millisecond})
+	total.add(Measurement{Duration: time.Second, BPS: [Slots]float64{4e6, 1e6}, OtherBPS: 2e6, Disturbed: true})
 	total.add(Measurement{Duration: 3 * time.Second, BPS: [Slots]float64{8e6, 1e6}})
-	want := Measurement{Duration: 4 * time.Second, BPS: [Slots]float64{7e6, 1e6}, OtherBPS: 0.5e6, Behind: time.Millisecond}
+	want := Measurement{Duration: 4 * time.Second, BPS: [Slots]float64{7e6, 1e6}, OtherBPS: 0.5e6, Disturbed: true}
 	if total != want {
 		t.Errorf("got %+v, want %+v", total, want)
 	}

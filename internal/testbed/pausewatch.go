@@ -1,0 +1,94 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/weir-project/weir/internal/traffic"
+)
+
+// LeastPause is the shortest time for which a processor may stand still and
+// spoil a measurement of shares: longer than what queues hold for a sender that
+// is late, or for a receiver that answers late.
+const LeastPause = 10 * time.Millisecond
+
+// PauseWatch knows when a processor of the machine stood still for LeastPause or
+// longer, from a process of its own (`weir traffic pauses`).
+type PauseWatch struct {
+	cmd   *exec.Cmd
+	input io.Closer
+	done  chan struct{} // closed when the process tells nothing any more
+
+	mu   sync.Mutex
+	seen []traffic.Pause
+}
+
+// StartPauseWatch watches until Close or the end of ctx. weirBinary is the weir
+// program.
+func StartPauseWatch(ctx context.Context, weirBinary string) (*PauseWatch, error) {
+	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses", "--least", LeastPause.String())
+	// It ends with its input, and that with this process, whatever happens.
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("watch for pauses: %w", err)
+	}
+	w := &PauseWatch{cmd: cmd, input: input, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.read(out)
+	}()
+	return w, nil
+}
+
+// read takes in what the process tells, until it ends.
+func (w *PauseWatch) read(from io.Reader) {
+	dec := json.NewDecoder(from)
+	for {
+		var one traffic.Pause
+		if dec.Decode(&one) != nil {
+			return
+		}
+		w.mu.Lock()
+		w.seen = append(w.seen, one)
+		w.mu.Unlock()
+	}
+}
+
+// Longest is the longest pause that touches a time of CLOCK_MONOTONIC; 0 if
+// there was none.
+func (w *PauseWatch) Longest(fromNS, untilNS int64) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	longest := int64(0)
+	for _, one := range w.seen {
+		if one.UntilNS > fromNS && one.UntilNS-one.LengthNS < untilNS {
+			longest = max(longest, one.LengthNS)
+		}
+	}
+	return time.Duration(longest)
+}
+
+// Close ends the watch. It reports false when that had ended before, so that
+// pauses may be missing.
+func (w *PauseWatch) Close() (complete bool) {
+	select {
+	case <-w.done:
+	default:
+		complete = true
+	}
+	_ = w.input.Close()
+	<-w.done
+	return w.cmd.Wait() == nil && complete
+}
