@@ -35,7 +35,10 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 	if len(report.Results) != 6 {
 		t.Fatalf("%d results, want 3 cases of 2 peers", len(report.Results))
 	}
-	exceeded := false // a ceiling, where nobody keeps it
+	// What two containers with equal ceilings send where nobody keeps these. Of
+	// TCP without control one alone may be below its ceiling.
+	const ceiling = 10e6
+	var unkept []float64
 	for _, result := range report.Results {
 		name := result.Group + ": " + result.Case + ", " + result.Peer
 		if result.Failure != "" {
@@ -50,7 +53,9 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 			if result.Peer == PeerHTB && share.MaxBPS > 0 && share.Measured.Median > 1.02*float64(share.MaxBPS) {
 				t.Errorf("%s: container %s exceeds its ceiling", name, share.Container)
 			}
-			exceeded = exceeded || result.Peer == PeerNone && share.MaxBPS > 0 && share.Measured.Median > 1.5*float64(share.MaxBPS)
+			if result.Peer == PeerNone && share.MaxBPS == ceiling {
+				unkept = append(unkept, share.Measured.Median)
+			}
 		}
 		if latency := result.Latency; latency != nil {
 			t.Logf("%s: %+v", name, *latency)
@@ -59,8 +64,8 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 			}
 		}
 	}
-	if !exceeded {
-		t.Error("without control everybody keeps the ceilings: nothing was measured")
+	if len(unkept) != 2 || unkept[0]+unkept[1] < 1.5*2*ceiling {
+		t.Errorf("%.0f bit/s of those with ceilings of %.0f that nobody sets", unkept, float64(ceiling))
 	}
 }
 

@@ -175,7 +175,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 		}
 	}
 	report.Results = r.results(cases)
-	report.RepeatedRuns, report.PausedRuns = r.repeatedRuns, r.pausedRuns
+	report.RepeatedRuns, report.PausedRuns = r.repeatedRuns, r.pausedRuns()
 	report.TookSeconds = time.Since(started).Seconds()
 	report.Verdicts = verdicts(report.Results)
 	return report, nil
@@ -214,8 +214,8 @@ type runner struct {
 	progress *progress
 	pauses   *testbed.PauseWatch
 	observed map[runKey]*outcomes
-	// repeatedRuns were done again for a pause, pausedRuns count in spite of one.
-	repeatedRuns, pausedRuns int
+	// repeatedRuns were done again for a pause.
+	repeatedRuns int
 }
 
 // runKey is a case, by its place, with a peer.
@@ -270,17 +270,26 @@ func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers 
 		if seen, err = r.runOnce(ctx, c, p, containers); err != nil {
 			return seen, err
 		}
-		seen.pause = r.pauses.Longest(seen.fromNS, seen.untilNS)
-		switch {
-		case seen.pause == 0:
-			return seen, nil
-		case attempt == maxAttempts:
-			r.pausedRuns++
+		seen.pause = r.pauses.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
+		if seen.pause == 0 || attempt == maxAttempts {
 			return seen, nil
 		}
 		r.repeatedRuns++
 		r.progress.paused(seen.pause)
 	}
+}
+
+// pausedRuns counts the runs that count in spite of a pause.
+func (r *runner) pausedRuns() int {
+	count := 0
+	for _, found := range r.observed {
+		for _, seen := range found.seen {
+			if seen.pause > 0 {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // results summarises all that was observed.

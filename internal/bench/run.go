@@ -27,8 +27,8 @@ const (
 // observation is what was seen in one run of a case with one peer.
 type observation struct {
 	window time.Duration
-	// fromNS and untilNS are the window by CLOCK_MONOTONIC.
-	fromNS, untilNS int64
+	// fromNS is when the window began, by CLOCK_MONOTONIC.
+	fromNS int64
 	// pause is the longest in it for which a processor stood still; 0 if that
 	// was short.
 	pause time.Duration
@@ -166,8 +166,8 @@ func (c counters) read() (r reading, err error) {
 }
 
 func (o *observation) between(from, until reading) {
-	o.fromNS, o.untilNS = from.MonotonicNS, until.MonotonicNS
-	o.window = time.Duration(o.untilNS - o.fromNS)
+	o.fromNS = from.MonotonicNS
+	o.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
 	o.cpuBusy = until.cpuBusy - from.cpuBusy
 	o.agent = until.agent
 	o.agent.cpu -= from.agent.cpu

@@ -34,10 +34,7 @@ func NewOrigins() (*Origins, error) {
 		return nil, err
 	}
 	o := &Origins{}
-	for name, m := range map[string]**ebpf.Map{
-		uplinkMapOrigins: &o.origins, uplinkMapDeferred: &o.deferred,
-		uplinkMapNamespaces: &o.namespaces, uplinkMapStrangers: &o.strangers,
-	} {
+	for name, m := range o.places() {
 		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
 			return nil, errors.Join(fmt.Errorf("make map %s: %w", name, err), o.Close())
 		}
@@ -54,12 +51,21 @@ func ProbeOrigins() error {
 	return errors.Join(o.Watch(), o.Close())
 }
 
-// shared are the maps that the classifiers at the uplinks use as well.
-func (o *Origins) shared() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{
-		uplinkMapOrigins: o.origins, uplinkMapDeferred: o.deferred,
-		uplinkMapNamespaces: o.namespaces, uplinkMapStrangers: o.strangers,
+// places are where the maps are kept, by name.
+func (o *Origins) places() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{
+		uplinkMapOrigins: &o.origins, uplinkMapDeferred: &o.deferred,
+		uplinkMapNamespaces: &o.namespaces, uplinkMapStrangers: &o.strangers,
 	}
+}
+
+// shared are the maps, which the classifiers at the uplinks use as well.
+func (o *Origins) shared() map[string]*ebpf.Map {
+	maps := map[string]*ebpf.Map{}
+	for name, m := range o.places() {
+		maps[name] = *m
+	}
+	return maps
 }
 
 // Watch begins to watch, for uplinks in the calling thread's network namespace.

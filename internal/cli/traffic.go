@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/testbed"
 	"github.com/weir-project/weir/internal/traffic"
 )
 
@@ -183,7 +184,7 @@ func newTrafficPausesCommand() *cobra.Command {
 			return traffic.WatchPauses(ctx, least, func(p traffic.Pause) { _ = out.Encode(p) })
 		},
 	}
-	cmd.Flags().DurationVar(&least, "least", 10*time.Millisecond, "shortest pause to tell")
+	cmd.Flags().DurationVar(&least, "least", testbed.LeastPause, "shortest pause to tell")
 	return cmd
 }
 

@@ -31,7 +31,7 @@ type PauseWatch struct {
 // StartPauseWatch watches until Close or the end of ctx. weirBinary is the weir
 // program.
 func StartPauseWatch(ctx context.Context, weirBinary string) (*PauseWatch, error) {
-	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses", "--least", LeastPause.String())
+	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses")
 	// It ends with its input, and that with this process, whatever happens.
 	input, err := cmd.StdinPipe()
 	if err != nil {

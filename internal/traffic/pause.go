@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -60,16 +59,13 @@ func WatchPauses(ctx context.Context, least time.Duration, report func(Pause)) e
 }
 
 func watchProcessor(ctx context.Context, cpu int, least time.Duration, report func(Pause)) error {
-	// Never unlocked: the thread ends with the goroutine.
-	runtime.LockOSThread()
+	if err := urgentThread(pausePriority); err != nil {
+		return fmt.Errorf("run before everything else: %w", err)
+	}
 	var one unix.CPUSet
 	one.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		return fmt.Errorf("run on processor %d: %w", cpu, err)
-	}
-	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 2}
-	if err := unix.SchedSetAttr(0, &attributes, 0); err != nil {
-		return fmt.Errorf("run before everything else: %w", err)
 	}
 	for ctx.Err() == nil {
 		wakeNS := MonotonicNS() + pauseTick.Nanoseconds()

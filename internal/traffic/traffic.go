@@ -80,17 +80,37 @@ type Sender struct {
 // account is what a sender's streams have done together.
 type account struct {
 	sentBytes atomic.Uint64 // payload given to the kernel
-	behindNS  atomic.Int64  // the longest that one was behind its pace
+
+	mu   sync.Mutex
+	late []lateness
 }
 
-// behind notes how far a stream is behind its pace.
-func (a *account) behind(ns int64) {
-	for {
-		longest := a.behindNS.Load()
-		if ns <= longest || a.behindNS.CompareAndSwap(longest, ns) {
-			return
-		}
+// leastLateness is the shortest time behind its pace that a sender notes: more
+// than a timer is late.
+const leastLateness = 2 * time.Millisecond
+
+// lateness is a time, by CLOCK_MONOTONIC, in which a paced stream was behind its
+// pace, and by how much at most.
+type lateness struct {
+	fromNS, untilNS int64
+	byNS            int64
+}
+
+// behind notes how far a stream is behind its pace at nowNS.
+func (a *account) behind(nowNS, byNS int64) {
+	if byNS < leastLateness.Nanoseconds() {
+		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := lateness{fromNS: nowNS - byNS, untilNS: nowNS, byNS: byNS}
+	if last := len(a.late) - 1; last >= 0 && a.late[last].untilNS >= one.fromNS {
+		one.fromNS = min(one.fromNS, a.late[last].fromNS)
+		one.byNS = max(one.byNS, a.late[last].byNS)
+		a.late[last] = one
+		return
+	}
+	a.late = append(a.late, one)
 }
 
 // stream is one socket of a sender.
@@ -166,10 +186,20 @@ func (s *Sender) Stop() {
 // SentBytes is the payload given to the kernel so far.
 func (s *Sender) SentBytes() uint64 { return s.account.sentBytes.Load() }
 
-// LongestBehind is how far a paced UDP sender was behind its pace at most since
-// the last call: it had no CPU, or its socket no room. Always zero for others.
-func (s *Sender) LongestBehind() time.Duration {
-	return time.Duration(s.account.behindNS.Swap(0))
+// Behind is how far a paced UDP sender was behind its pace at most between two
+// times of CLOCK_MONOTONIC, or in a stretch of lateness that touches them: it had
+// no CPU, or its socket no room. What is below 2 ms counts as nothing. Always zero
+// for other senders.
+func (s *Sender) Behind(fromNS, untilNS int64) time.Duration {
+	s.account.mu.Lock()
+	defer s.account.mu.Unlock()
+	longest := int64(0)
+	for _, one := range s.account.late {
+		if one.untilNS > fromNS && one.fromNS < untilNS {
+			longest = max(longest, one.byNS)
+		}
+	}
+	return time.Duration(longest)
 }
 
 // Err is why the sender stopped by itself, or nil.
@@ -195,14 +225,19 @@ func sleepUntil(atNS int64) {
 	}
 }
 
-// urgentThread ties the goroutine to a thread that runs before everything
-// else where the kernel lets it: latency is measured, not the wait for a CPU.
-// The thread ends with the goroutine.
-func urgentThread() {
+// Priorities of urgent threads: what watches goes before what is watched.
+const (
+	pingPriority  = 1
+	pausePriority = 2
+)
+
+// urgentThread ties the goroutine to a thread that runs before everything else
+// but urgent threads of a higher priority, if the kernel lets it. The thread ends
+// with the goroutine.
+func urgentThread(priority uint32) error {
 	runtime.LockOSThread()
-	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	// Without the privilege the measurement is still right, only noisier.
-	_ = unix.SchedSetAttr(0, &attributes, 0)
+	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
+	return unix.SchedSetAttr(0, &attributes, 0)
 }
 
 // setTimeouts bounds how long a blocking socket call can outlive a stop.

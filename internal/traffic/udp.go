@@ -104,7 +104,7 @@ func (u *udpStream) send(stopped *atomic.Bool, account *account) error {
 		if u.intervalNS > 0 {
 			var wakeNS int64
 			now := MonotonicNS()
-			account.behind(pace.behindNS(now))
+			account.behind(now, pace.behindNS(now))
 			if count, wakeNS = pace.due(now); count == 0 {
 				sleepUntil(wakeNS)
 				continue

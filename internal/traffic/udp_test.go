@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"testing"
+	"time"
 )
 
 func TestPacerKeepsTheRate(t *testing.T) {
@@ -59,6 +60,33 @@ func TestPacerKnowsHowFarItIsBehind(t *testing.T) {
 	for _, test := range []struct{ nowNS, want int64 }{{7500, -500}, {8000, 0}, {9250, 1250}} {
 		if got := p.behindNS(test.nowNS); got != test.want {
 			t.Errorf("at %d behind by %d ns, want %d", test.nowNS, got, test.want)
+		}
+	}
+}
+
+func TestSenderKnowsWhenItWasBehind(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	s := &Sender{}
+	s.account.behind(100*ms, ms) // no more than a late timer
+	s.account.behind(200*ms, 5*ms)
+	// One stretch: what was due at 298 was already late at 300.
+	s.account.behind(300*ms, 10*ms)
+	s.account.behind(301*ms, 3*ms)
+	for _, test := range []struct {
+		fromMS, untilMS int64
+		want            time.Duration
+	}{
+		{0, 150, 0},
+		{0, 1000, 10 * time.Millisecond},
+		{150, 250, 5 * time.Millisecond},
+		{196, 197, 5 * time.Millisecond},
+		{200, 290, 0},
+		{250, 291, 10 * time.Millisecond},
+		{300, 301, 10 * time.Millisecond},
+		{301, 400, 0},
+	} {
+		if got := s.Behind(test.fromMS*ms, test.untilMS*ms); got != test.want {
+			t.Errorf("from %d to %d ms behind by %v, want %v", test.fromMS, test.untilMS, got, test.want)
 		}
 	}
 }

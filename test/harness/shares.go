@@ -23,8 +23,9 @@ const (
 	// Overshoot is how far the sum may exceed the link's rate.
 	Overshoot = 0.01
 
-	warmUp   = time.Second
-	duration = 3 * time.Second
+	warmUp = time.Second
+	// Duration is for how long shares are measured.
+	Duration = 3 * time.Second
 
 	frameBits = 1514 * 8
 )
@@ -77,24 +78,25 @@ type Measurement struct {
 // Measure measures for the usual time after the usual warm-up.
 func (b *Bed) Measure() Measurement {
 	b.tb.Helper()
-	time.Sleep(warmUp)
-	return b.MeasureFor(duration)
+	b.WarmUp()
+	return b.MeasureFor(Duration)
 }
+
+// WarmUp waits until traffic that began just now has its shares.
+func (b *Bed) WarmUp() { time.Sleep(warmUp) }
 
 // MeasureFor measures from now on.
 func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	b.tb.Helper()
 	cpu := watchCPU()
-	b.longestBehind()
 	before := b.Snapshot()
 	time.Sleep(duration)
 	after := b.Snapshot()
-	m := Measurement{
-		Duration: time.Duration(after.MonotonicNS - before.MonotonicNS),
-		CPU:      cpu.String(),
-		Disturbed: b.longestBehind() > queueDuration || b.pauses != nil &&
-			b.pauses.Longest(before.MonotonicNS-recovery.Nanoseconds(), after.MonotonicNS) > 0,
-	}
+	m := Measurement{Duration: time.Duration(after.MonotonicNS - before.MonotonicNS), CPU: cpu.String()}
+	// Until who is held up at the end has noticed.
+	time.Sleep(2 * queueDuration)
+	m.Disturbed = b.HeldUp(before.MonotonicNS, after.MonotonicNS) ||
+		b.pauses != nil && b.pauses.Longest(before.MonotonicNS-recovery.Nanoseconds(), after.MonotonicNS) > 0
 	rate := func(before, after meter.Counter) float64 {
 		return float64(after.Bytes-before.Bytes) * 8 / m.Duration.Seconds()
 	}
@@ -105,14 +107,15 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	return m
 }
 
-// longestBehind is how far a paced sender was behind its pace at most since the
-// last call.
-func (b *Bed) longestBehind() time.Duration {
-	longest := time.Duration(0)
+// HeldUp says whether a paced sender was, between two times of CLOCK_MONOTONIC, so
+// far behind its pace that its queue may have run dry.
+func (b *Bed) HeldUp(fromNS, untilNS int64) bool {
 	for _, sender := range b.senders {
-		longest = max(longest, sender.LongestBehind())
+		if sender.Behind(fromNS, untilNS) > queueDuration {
+			return true
+		}
 	}
-	return longest
+	return false
 }
 
 // Snapshot reads the meter.
@@ -123,6 +126,14 @@ func (b *Bed) Snapshot() meter.Snapshot {
 		b.tb.Fatal(err)
 	}
 	return s
+}
+
+// Move counts what came from some slots as another's.
+func (m *Measurement) Move(to int, from ...int) {
+	for _, slot := range from {
+		m.BPS[to] += m.BPS[slot]
+		m.BPS[slot] = 0
+	}
 }
 
 // SumBPS is all that arrived.
@@ -173,7 +184,7 @@ func CheckSharesWithin(tolerance float64, rateBPS uint64, m Measurement, idealBP
 // slot from 0 on.
 func (b *Bed) CheckShares(rateBPS uint64, claims []Claim) {
 	b.tb.Helper()
-	b.CheckSharesFor(rateBPS, claims, duration)
+	b.CheckSharesFor(rateBPS, claims, Duration)
 }
 
 // A machine that is itself a guest may stand still, with some or all of its
@@ -199,7 +210,7 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 		b.tb.Fatal(err)
 	}
 	b.watchPauses()
-	time.Sleep(warmUp)
+	b.WarmUp()
 	b.CheckIdeal(ShareTolerance, rateBPS, ideal, duration)
 }
 
@@ -207,27 +218,36 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 // to no more than the link.
 func (b *Bed) CheckIdeal(tolerance float64, rateBPS uint64, ideal []uint64, duration time.Duration) {
 	b.tb.Helper()
-	if err := b.measureShares(duration, func(m Measurement) error {
+	b.Check(duration, func(m Measurement) error {
 		return CheckSharesWithin(tolerance, rateBPS, m, ideal)
-	}); err != nil {
+	})
+}
+
+// Check measures from now on and checks.
+func (b *Bed) Check(duration time.Duration, check func(Measurement) error) {
+	b.tb.Helper()
+	b.watchPauses()
+	cpu := watchCPU()
+	err := checkUndisturbed(duration, b.MeasureFor, func(m Measurement) error {
+		m.CPU = cpu.String()
+		return check(m)
+	}, b.tb.Logf)
+	if err != nil {
 		b.tb.Error(err)
 	}
 }
 
-// measureShares measures from now on and checks. When that fails it goes on
-// until there is as much in which nobody was held up, and checks that.
-func (b *Bed) measureShares(duration time.Duration, check func(Measurement) error) error {
-	b.tb.Helper()
-	b.watchPauses()
-	cpu := watchCPU()
+// checkUndisturbed measures and checks. When that fails, and somebody was held up
+// meanwhile, it goes on until there is as much in which nobody was, and checks
+// that.
+func checkUndisturbed(duration time.Duration, measure func(time.Duration) Measurement, check func(Measurement) error, logf func(string, ...any)) error {
 	var all, undisturbed Measurement
-	next := func(duration time.Duration) {
-		m := b.MeasureFor(min(slice, duration))
+	next := func(missing time.Duration) {
+		m := measure(min(slice, missing))
 		all.add(m)
 		if !m.Disturbed {
 			undisturbed.add(m)
 		}
-		all.CPU, undisturbed.CPU = cpu.String(), cpu.String()
 	}
 	for all.Duration < duration {
 		next(duration - all.Duration)
@@ -236,7 +256,7 @@ func (b *Bed) measureShares(duration time.Duration, check func(Measurement) erro
 	if err == nil || !all.Disturbed {
 		return err
 	}
-	b.tb.Logf("measured without what stood still: %v", err)
+	logf("measured without what stood still: %v", err)
 	for undisturbed.Duration < duration {
 		if all.Duration > patience*duration {
 			return fmt.Errorf("%w\n\t(somebody was held up most of the time)", err)

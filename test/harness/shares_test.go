@@ -93,3 +93,42 @@ func TestMeasurementsAddUp(t *testing.T) {
 		t.Errorf("got %+v, want %+v", total, want)
 	}
 }
+
+// What somebody was held up in is left out when it matters, and nothing else is.
+func TestCheckUndisturbed(t *testing.T) {
+	const duration = 4 * slice
+	right, wrong := Measurement{Duration: slice, BPS: [Slots]float64{10e6}}, Measurement{Duration: slice, BPS: [Slots]float64{5e6}}
+	held := func(m Measurement) Measurement {
+		m.Disturbed = true
+		return m
+	}
+	for _, test := range []struct {
+		name string
+		// slices are what is measured, the last one again and again.
+		slices   []Measurement
+		ok       bool
+		measured int
+	}{
+		{"right", []Measurement{right}, true, 4},
+		{"right though held up", []Measurement{held(right)}, true, 4},
+		{"wrong", []Measurement{wrong}, false, 4},
+		{"wrong while held up", []Measurement{right, held(wrong), right}, true, 5},
+		{"wrong while held up, again and again", []Measurement{held(wrong), right, held(wrong), held(wrong), right}, true, 7},
+		{"wrong while held up and not", []Measurement{right, held(wrong), right, wrong}, false, 5},
+		{"right only while held up", []Measurement{held(right), wrong}, false, 5},
+		{"held up all the time", []Measurement{held(wrong)}, false, 4*patience + 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			measured := 0
+			err := checkUndisturbed(duration, func(time.Duration) Measurement {
+				measured++
+				return test.slices[min(measured, len(test.slices))-1]
+			}, func(m Measurement) error {
+				return CheckSharesWithin(ShareTolerance, 10e6, m, []uint64{10e6})
+			}, t.Logf)
+			if (err == nil) != test.ok || measured != test.measured {
+				t.Errorf("%v after %d slices, want success %t after %d", err, measured, test.ok, test.measured)
+			}
+		})
+	}
+}

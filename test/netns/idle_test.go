@@ -10,10 +10,18 @@ import (
 	"github.com/weir-project/weir/test/harness"
 )
 
-// wakeUp is from when on a container that starts to send must have its
-// guarantee: time for the first packets to pass, for what the link's bucket
-// holds, and for the sender to get a processor.
-const wakeUp = 50 * time.Millisecond
+const (
+	// wakeUp is from when on a container that starts to send must have its
+	// guarantee: time for the first packets to pass, for what the link's bucket
+	// holds, and for the sender to get a processor.
+	wakeUp = 50 * time.Millisecond
+	// wakeUps is how often a container starts to send at most until it was not
+	// held up while it did.
+	wakeUps = 5
+	// ownerGuarantee is the kernel's, a part of the link: it leaves room for the
+	// host's 1 %.
+	ownerGuarantee = 0.75 * 0.99
+)
 
 // TestIdleShareIsLentAndReturned: a container may use what another leaves
 // idle, and loses it at once when that one sends again, with the agent alive
@@ -29,56 +37,76 @@ func TestIdleShareIsLentAndReturned(t *testing.T) {
 			other := b.Add("other", labels("weight", "100"))
 			agent := b.StartAgent(harness.AgentOptions{})
 			b.Send(other, harness.Flood)
-			alone := b.Measure()
-			if got := alone.BPS[other.Slot]; got < harness.LinkUse*100*mbit {
-				t.Errorf("alone, a container sends %.2f Mbit/s of 100; CPU: %s", got/mbit, alone.CPU)
-			}
+			b.WarmUp()
+			b.CheckIdeal(harness.ShareTolerance, 100*mbit, []uint64{0, 100 * mbit}, harness.Duration)
 			if test.dead {
 				agent.Kill()
 			}
-
-			origin, err := b.Meter.StartSeries()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sender := b.Send(owner, harness.Flood)
-			for sender.SentBytes() == 0 {
-				time.Sleep(time.Millisecond)
-			}
-			woke := time.Duration(traffic.MonotonicNS() - origin)
-			m := b.MeasureFor(3 * time.Second)
-			if m.SumBPS() > 100*mbit*(1+harness.Overshoot) {
-				t.Errorf("sent %.2f Mbit/s through a link of 100; CPU: %s", m.SumBPS()/mbit, m.CPU)
-			}
-			// The kernel's guarantees leave room for the host's 1 %.
-			const guarantee = 0.75 * 0.99
-			if got := m.BPS[owner.Slot]; got < guarantee*100*mbit*(1-harness.ShareTolerance) {
-				t.Errorf("the owner sent %.2f Mbit/s, its guarantee is %.2f; CPU: %s", got/mbit, guarantee*100, m.CPU)
-			}
-			// Every 100 ms by itself: the owner has its guarantee, or its part
-			// of what was sent where the machine stood still for some of it.
-			series, err := b.Meter.Series()
-			if err != nil {
-				t.Fatal(err)
-			}
-			const window = int(100 * time.Millisecond / harness.BinWidth)
-			for at := int((woke + wakeUp) / harness.BinWidth); at+window <= len(series.Bytes[0]); at += window {
-				mine, all := 0.0, 0.0
-				for bin := at; bin < at+window; bin++ {
-					mine += float64(series.Bytes[owner.Slot][bin])
-					all += float64(series.Bytes[owner.Slot][bin] + series.Bytes[other.Slot][bin])
+			for attempt := 1; !ownerWakesUp(t, b, owner, other); attempt++ {
+				if attempt == wakeUps {
+					t.Fatal("somebody was held up most of the time")
 				}
-				const linkBytes = 100 * mbit / 8 / 10 // in 100 ms
-				if mine < guarantee*min(all, linkBytes)*(1-harness.ShareTolerance) {
-					t.Errorf("%v after it woke up the owner had %.1f %% of what was sent in 100 ms, its guarantee is %.1f; CPU: %s",
-						(time.Duration(at)*harness.BinWidth - woke).Round(time.Millisecond), 100*mine/all, 100*guarantee, m.CPU)
-				}
+				time.Sleep(time.Second)
 			}
 			if !test.dead {
-				if err := harness.CheckShares(100*mbit, b.Measure(), []uint64{75 * mbit, 25 * mbit}); err != nil {
-					t.Error(err)
-				}
+				b.Send(owner, harness.Flood)
+				b.CheckShares(100*mbit, []harness.Claim{
+					{Labels: owner.Labels, DemandBPS: harness.Unlimited}, {Labels: other.Labels, DemandBPS: harness.Unlimited},
+				})
 			}
 		})
 	}
+}
+
+// ownerWakesUp lets the owner send for some time, beside the other, and checks
+// every 100 ms of it by itself. It reports false when senders were held up so
+// often that this proves little.
+func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container) bool {
+	t.Helper()
+	originNS, err := b.Meter.StartSeries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender := b.Send(owner, harness.Flood)
+	defer sender.Stop()
+	for sender.SentBytes() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	woke := time.Duration(traffic.MonotonicNS() - originNS)
+	if m := b.MeasureFor(harness.Duration); m.SumBPS() > 100*mbit*(1+harness.Overshoot) {
+		t.Errorf("sent %.2f Mbit/s through a link of 100; CPU: %s", m.SumBPS()/mbit, m.CPU)
+	}
+	series, err := b.Meter.Series()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		window      = 100 * time.Millisecond
+		windowBins  = int(window / harness.BinWidth)
+		windowBytes = 100 * mbit / 8 / 10 // what the link carries in it
+	)
+	clean, cleanAtFirst, ownerBytes := 0, false, 0.0
+	for bin := int((woke + wakeUp) / harness.BinWidth); bin+windowBins <= len(series.Bytes[0]); bin += windowBins {
+		at := time.Duration(bin) * harness.BinWidth
+		if fromNS := originNS + at.Nanoseconds(); b.HeldUp(fromNS, fromNS+window.Nanoseconds()) {
+			continue
+		}
+		clean++
+		cleanAtFirst = cleanAtFirst || at < woke+wakeUp+window
+		mine, all := 0.0, 0.0
+		for i := bin; i < bin+windowBins; i++ {
+			mine += float64(series.Bytes[owner.Slot][i])
+			all += float64(series.Bytes[owner.Slot][i] + series.Bytes[other.Slot][i])
+		}
+		ownerBytes += mine
+		// Its part of what was sent, where the machine stood still for a moment.
+		if mine < ownerGuarantee*min(all, windowBytes)*(1-harness.ShareTolerance) {
+			t.Errorf("%v after it woke up the owner had %.1f %% of what was sent in 100 ms, its guarantee is %.1f",
+				(at - woke).Round(time.Millisecond), 100*mine/all, 100*ownerGuarantee)
+		}
+	}
+	if got := ownerBytes / (float64(clean) * windowBytes); got < ownerGuarantee*(1-harness.ShareTolerance) {
+		t.Errorf("the owner sent %.1f %% of what the link carries, its guarantee is %.1f", 100*got, 100*ownerGuarantee)
+	}
+	return cleanAtFirst && clean*2*int(window) >= int(harness.Duration)
 }

@@ -1,6 +1,6 @@
 //go:build netns
 
-package bench
+package testbed_test
 
 import (
 	"runtime"
