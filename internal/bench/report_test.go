@@ -236,7 +236,7 @@ func TestPauseNote(t *testing.T) {
 		{Report{}, ""},
 		{Report{RepeatedRuns: 2}, again + "."},
 		{Report{RepeatedRuns: 2, PausedRuns: 1}, again + "; in 1 that count one did so as well."},
-		{Report{PausesUnknown: true}, "Whether processors stood still meanwhile is not known: what watches them ended early (it takes CAP_SYS_NICE)."},
+		{Report{PausesUnknown: true}, "Whether processors stood still meanwhile is not known: what watches them ended early."},
 	} {
 		if got := test.report.pauseNote(); got != test.want {
 			t.Errorf("%+v: got %q, want %q", test.report, got, test.want)

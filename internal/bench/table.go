@@ -54,7 +54,7 @@ func (r Report) WriteTable(w io.Writer) error {
 func (r Report) pauseNote() string {
 	switch {
 	case r.PausesUnknown:
-		return "Whether processors stood still meanwhile is not known: what watches them ended early (it takes CAP_SYS_NICE)."
+		return "Whether processors stood still meanwhile is not known: what watches them ended early."
 	case r.RepeatedRuns == 0:
 		return ""
 	}

@@ -81,7 +81,10 @@ type Backend interface {
 // rateBPS. Guarantees of classes fit the link if they leave that.
 func ControlBPS(rateBPS uint64) uint64 { return rateBPS / 100 }
 
-// packetTimeMicroseconds is how long the uplink may be held by one packet.
+// packetTimeMicroseconds is how long the uplink may be held by one packet. At a
+// millisecond Weir takes half the processor time on a link of 100 Mbit/s, as every
+// packet wakes a processor up, but TCP needs longer than 50 ms to follow a new
+// share: a packet is too large a part of what it may send in that time.
 const packetTimeMicroseconds = 250
 
 // sharePacketMilliseconds is of how long a time one packet may be the whole

@@ -41,9 +41,7 @@ func NewEcho(port uint16) (*Echo, error) {
 }
 
 func (e *Echo) answer() {
-	// Latency is measured, not the wait for a CPU. Without the privilege it is
-	// still right, only noisier.
-	_ = urgentThread(pingPriority)
+	urgentThread(pingPriority)
 	defer unix.Close(e.fd)
 	buffer := make([]byte, 1<<16)
 	for !e.stopped.Load() {
@@ -113,7 +111,7 @@ func (p *Pinger) Run(ctx context.Context) (PingResult, error) {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		_ = urgentThread(pingPriority)
+		urgentThread(pingPriority)
 		defer unix.Close(p.fd)
 		result, err := p.run(ctx)
 		done <- outcome{result, err}
