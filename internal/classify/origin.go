@@ -59,7 +59,7 @@ func (o *Origins) places() map[string]**ebpf.Map {
 	}
 }
 
-// shared are the maps, which the classifiers at the uplinks use as well.
+// shared are the maps: the classifiers at the uplinks use them as well.
 func (o *Origins) shared() map[string]*ebpf.Map {
 	maps := map[string]*ebpf.Map{}
 	for name, m := range o.places() {

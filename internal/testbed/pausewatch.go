@@ -25,7 +25,7 @@ type PauseWatch struct {
 	done  chan struct{} // closed when the process tells nothing any more
 
 	mu   sync.Mutex
-	seen []traffic.Pause
+	seen []traffic.Lateness
 }
 
 // StartPauseWatch watches until Close or the end of ctx. weirBinary is the weir
@@ -61,7 +61,7 @@ func (w *PauseWatch) read(from io.Reader) {
 			return
 		}
 		w.mu.Lock()
-		w.seen = append(w.seen, one)
+		w.seen = append(w.seen, traffic.Lateness{FromNS: one.UntilNS - one.LengthNS, UntilNS: one.UntilNS, ByNS: one.LengthNS})
 		w.mu.Unlock()
 	}
 }
@@ -71,13 +71,7 @@ func (w *PauseWatch) read(from io.Reader) {
 func (w *PauseWatch) Longest(fromNS, untilNS int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	longest := int64(0)
-	for _, one := range w.seen {
-		if one.UntilNS > fromNS && one.UntilNS-one.LengthNS < untilNS {
-			longest = max(longest, one.LengthNS)
-		}
-	}
-	return time.Duration(longest)
+	return traffic.MostLate(w.seen, fromNS, untilNS)
 }
 
 // Close ends the watch. It reports false when that had ended before, so that

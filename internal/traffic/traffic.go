@@ -82,19 +82,12 @@ type account struct {
 	sentBytes atomic.Uint64 // payload given to the kernel
 
 	mu   sync.Mutex
-	late []lateness
+	late []Lateness
 }
 
 // leastLateness is the shortest time behind its pace that a sender notes: more
 // than a timer is late.
 const leastLateness = 2 * time.Millisecond
-
-// lateness is a time, by CLOCK_MONOTONIC, in which a paced stream was behind its
-// pace, and by how much at most.
-type lateness struct {
-	fromNS, untilNS int64
-	byNS            int64
-}
 
 // behind notes how far a stream is behind its pace at nowNS.
 func (a *account) behind(nowNS, byNS int64) {
@@ -103,10 +96,10 @@ func (a *account) behind(nowNS, byNS int64) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	one := lateness{fromNS: nowNS - byNS, untilNS: nowNS, byNS: byNS}
-	if last := len(a.late) - 1; last >= 0 && a.late[last].untilNS >= one.fromNS {
-		one.fromNS = min(one.fromNS, a.late[last].fromNS)
-		one.byNS = max(one.byNS, a.late[last].byNS)
+	one := Lateness{FromNS: nowNS - byNS, UntilNS: nowNS, ByNS: byNS}
+	if last := len(a.late) - 1; last >= 0 && a.late[last].UntilNS >= one.FromNS {
+		one.FromNS = min(one.FromNS, a.late[last].FromNS)
+		one.ByNS = max(one.ByNS, a.late[last].ByNS)
 		a.late[last] = one
 		return
 	}
@@ -193,13 +186,7 @@ func (s *Sender) SentBytes() uint64 { return s.account.sentBytes.Load() }
 func (s *Sender) Behind(fromNS, untilNS int64) time.Duration {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
-	longest := int64(0)
-	for _, one := range s.account.late {
-		if one.untilNS > fromNS && one.fromNS < untilNS {
-			longest = max(longest, one.byNS)
-		}
-	}
-	return time.Duration(longest)
+	return MostLate(s.account.late, fromNS, untilNS)
 }
 
 // Err is why the sender stopped by itself, or nil.
@@ -207,6 +194,25 @@ func (s *Sender) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
+}
+
+// Lateness is a time, by CLOCK_MONOTONIC, in which somebody was late, and by how
+// much at most.
+type Lateness struct {
+	FromNS, UntilNS int64
+	ByNS            int64
+}
+
+// MostLate is by how much somebody was late at most in what touches the time
+// between two of CLOCK_MONOTONIC; 0 if nothing does.
+func MostLate(late []Lateness, fromNS, untilNS int64) time.Duration {
+	most := int64(0)
+	for _, one := range late {
+		if one.UntilNS > fromNS && one.FromNS < untilNS {
+			most = max(most, one.ByNS)
+		}
+	}
+	return time.Duration(most)
 }
 
 // MonotonicNS is the time of CLOCK_MONOTONIC.

@@ -83,7 +83,11 @@ func (b *Bed) Measure() Measurement {
 }
 
 // WarmUp waits until traffic that began just now has its shares.
-func (b *Bed) WarmUp() { time.Sleep(warmUp) }
+func (b *Bed) WarmUp() {
+	b.tb.Helper()
+	b.watchPauses()
+	time.Sleep(warmUp)
+}
 
 // MeasureFor measures from now on.
 func (b *Bed) MeasureFor(duration time.Duration) Measurement {
@@ -209,7 +213,6 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 	if err != nil {
 		b.tb.Fatal(err)
 	}
-	b.watchPauses()
 	b.WarmUp()
 	b.CheckIdeal(ShareTolerance, rateBPS, ideal, duration)
 }

@@ -73,8 +73,12 @@ func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container)
 		time.Sleep(time.Millisecond)
 	}
 	woke := time.Duration(traffic.MonotonicNS() - originNS)
-	if m := b.MeasureFor(harness.Duration); m.SumBPS() > 100*mbit*(1+harness.Overshoot) {
+	m := b.MeasureFor(harness.Duration)
+	if m.SumBPS() > 100*mbit*(1+harness.Overshoot) {
 		t.Errorf("sent %.2f Mbit/s through a link of 100; CPU: %s", m.SumBPS()/mbit, m.CPU)
+	}
+	if got := m.BPS[owner.Slot]; !m.Disturbed && got < ownerGuarantee*100*mbit*(1-harness.ShareTolerance) {
+		t.Errorf("the owner sent %.2f Mbit/s from its start on, its guarantee is %.2f; CPU: %s", got/mbit, ownerGuarantee*100, m.CPU)
 	}
 	series, err := b.Meter.Series()
 	if err != nil {
@@ -101,12 +105,12 @@ func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container)
 		ownerBytes += mine
 		// Its part of what was sent, where the machine stood still for a moment.
 		if mine < ownerGuarantee*min(all, windowBytes)*(1-harness.ShareTolerance) {
-			t.Errorf("%v after it woke up the owner had %.1f %% of what was sent in 100 ms, its guarantee is %.1f",
-				(at - woke).Round(time.Millisecond), 100*mine/all, 100*ownerGuarantee)
+			t.Errorf("%v after it woke up the owner had %.1f %% of what was sent in 100 ms, its guarantee is %.1f; CPU: %s",
+				(at - woke).Round(time.Millisecond), 100*mine/all, 100*ownerGuarantee, m.CPU)
 		}
 	}
 	if got := ownerBytes / (float64(clean) * windowBytes); got < ownerGuarantee*(1-harness.ShareTolerance) {
-		t.Errorf("the owner sent %.1f %% of what the link carries, its guarantee is %.1f", 100*got, 100*ownerGuarantee)
+		t.Errorf("while nobody was held up the owner sent %.1f %% of what the link carries, its guarantee is %.1f", 100*got, 100*ownerGuarantee)
 	}
 	return cleanAtFirst && clean*2*int(window) >= int(harness.Duration)
 }
