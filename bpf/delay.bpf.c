@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Measures how long packets wait at an uplink: from its egress hook, where
- * they get a stamp (delay.h), to the moment they are handed to the driver. The
- * class in their priority says whose they are.
+ * they get a stamp (delay.h), to the moment they are handed to the driver.
  *
  * The tracepoint is net_dev_start_xmit. It is passed by every device on a
  * packet's way, so the first test is for the uplink. qdisc_dequeue would be
@@ -96,13 +95,12 @@ static __always_inline __u32 bucket_of(__u64 delay_ns)
 static __always_inline int count(const struct net_device *dev,
 				 const struct weir_stamp *stamp, __u32 priority)
 {
-	__u32 number = priority & 0xffff, bucket;
+	__u32 number = stamp->head & WEIR_STAMP_NUMBER_MASK;
+	__u32 weight = stamp->head & WEIR_STAMP_RARE ? WEIR_STAMP_RARELY : 1, bucket;
 	struct weir_delays *histogram;
 	__u64 now, then;
 
-	if ((stamp->magic_and_weight & ~WEIR_STAMP_WEIGHT_MASK) != WEIR_STAMP_MAGIC ||
-	    priority >> 16 != htb_major ||
-	    weir_netns(dev) != uplink_netns)
+	if (priority >> 16 != htb_major || weir_netns(dev) != uplink_netns)
 		return 0;
 	histogram = bpf_map_lookup_elem(&delays, &number);
 	if (!histogram)
@@ -114,8 +112,7 @@ static __always_inline int count(const struct net_device *dev,
 	asm volatile("" : "+r"(bucket));
 	if (bucket >= WEIR_DELAY_BUCKETS)
 		return 0;
-	__sync_fetch_and_add(&histogram->packets[bucket],
-			     stamp->magic_and_weight & WEIR_STAMP_WEIGHT_MASK);
+	__sync_fetch_and_add(&histogram->packets[bucket], weight);
 	return 0;
 }
 
@@ -130,8 +127,8 @@ int BPF_PROG(weir_transmit, const struct sk_buff *skb,
 		return 0;
 	place = (void *)skb->cb + bpf_core_field_offset(struct qdisc_skb_cb, data) +
 		WEIR_STAMP_OFFSET;
-	stamp.magic_and_weight = place->magic_and_weight;
-	if ((stamp.magic_and_weight & ~WEIR_STAMP_WEIGHT_MASK) != WEIR_STAMP_MAGIC)
+	stamp.head = place->head;
+	if ((stamp.head & WEIR_STAMP_MAGIC_MASK) != WEIR_STAMP_MAGIC)
 		return 0;
 	stamp.time_ns_low = place->time_ns_low;
 	stamp.time_ns_high = place->time_ns_high;

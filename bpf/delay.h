@@ -25,8 +25,11 @@
 
 #include "intf.h"
 
+/* The magic, whether the packet stands for WEIR_STAMP_RARELY or for one, whose. */
 #define WEIR_STAMP_MAGIC 0x5d3e0000
-#define WEIR_STAMP_WEIGHT_MASK 0xffff
+#define WEIR_STAMP_MAGIC_MASK 0xffff0000
+#define WEIR_STAMP_RARE 0x8000
+#define WEIR_STAMP_NUMBER_MASK 0x3fff
 /* Windows of 16 ticks; packets of each that are all stamped; then 1 in 32. */
 #define WEIR_STAMP_WINDOW_SHIFT 4
 #define WEIR_STAMP_ALL 16
@@ -34,7 +37,7 @@
 
 /* As it lies in cb[2] to cb[4]. */
 struct weir_stamp {
-	__u32 magic_and_weight;
+	__u32 head;
 	__u32 time_ns_low;
 	__u32 time_ns_high;
 };
@@ -44,10 +47,11 @@ struct weir_stamp {
 
 /* Races between processors cost a stamp or add one, no worse. */
 static __always_inline void weir_stamp(struct __sk_buff *skb,
-				       struct weir_activity *activity)
+				       struct weir_activity *activity,
+				       __u32 number)
 {
 	__u32 window = bpf_jiffies64() >> WEIR_STAMP_WINDOW_SHIFT;
-	__u32 weight = 1;
+	__u32 head = WEIR_STAMP_MAGIC | number;
 	__u64 now;
 
 	if (activity->window != window) {
@@ -57,13 +61,13 @@ static __always_inline void weir_stamp(struct __sk_buff *skb,
 	if (activity->window_packets < WEIR_STAMP_ALL) {
 		activity->window_packets++;
 	} else if (!(bpf_get_prandom_u32() % WEIR_STAMP_RARELY)) {
-		weight = WEIR_STAMP_RARELY;
+		head |= WEIR_STAMP_RARE;
 	} else {
 		skb->cb[2] = 0;
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	skb->cb[2] = WEIR_STAMP_MAGIC | weight;
+	skb->cb[2] = head;
 	skb->cb[3] = now;
 	skb->cb[4] = now >> 32;
 }

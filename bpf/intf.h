@@ -58,12 +58,19 @@ enum weir_level {
 	WEIR_LEVEL_BITS = 8,
 };
 
-/* What a container handed to the uplink, whether it was sent or dropped. */
+/*
+ * What a container handed to the uplink, whether it was sent or dropped, and
+ * whether its packets may go direct (uplink.bpf.c, 4).
+ */
 struct weir_activity {
-	__u64 offered_bytes;
+	__u64 classed_bytes;
+	__u64 direct_bytes;
 	/* For the choice of packets whose delay is measured (delay.h). */
 	__u32 window;
 	__u32 window_packets;
+	/* Not 0: they may. Written by the agent. */
+	__u32 may_go_direct;
+	__u32 unused;
 };
 
 /*

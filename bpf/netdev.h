@@ -27,13 +27,23 @@ struct rtnl_link_ops {
 	const char *kind;
 };
 
+struct qdisc_skb_head {
+	__u32 qlen;
+};
+
+struct Qdisc {
+	struct qdisc_skb_head q;
+};
+
 struct net_device {
 	int ifindex;
 	possible_net_t nd_net;
 	const struct rtnl_link_ops *rtnl_link_ops;
+	struct Qdisc *qdisc;
 };
 
 struct sk_buff {
+	struct net_device *dev;
 	__u32 priority;
 	char cb[48];
 	unsigned char *data;

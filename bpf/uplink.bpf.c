@@ -23,7 +23,16 @@
  *     number, so that it cannot be a way around its share.
  *  3. The class goes into skb->priority, which HTB takes as the class without
  *     running any filter (net/sched/sch_htb.c, htb_classify).
- *  4. What was offered is counted for each container: the control loop needs
+ *  4. Unless nobody waits at the uplink: then there is nothing to decide, and
+ *     the packet takes HTB's direct queue, which costs less than the way
+ *     through the classes. Whoever comes while it waits goes through its class,
+ *     so no more than a packet of each processor is ever ahead of the classes.
+ *     Of one flow none overtakes another: none waits. Packets of containers that
+ *     have a limit of their own never go direct. HTB does not charge what goes
+ *     direct, but the bucket around it does, and that has to keep more than HTB
+ *     has, or it would be the one that shares out. So direct packets also have to
+ *     find the link idle, by the clock and at a little less than its rate.
+ *  5. What was offered is counted for each container: the control loop needs
  *     the demand, which a queue that drops cannot tell.
  *
  * Cost. Routing takes a packet's socket away (net/ipv4/ip_input.c,
@@ -72,6 +81,7 @@
 #include "control.h"
 #include "delay.h"
 #include "intf.h"
+#include "netdev.h"
 #include "origin.h"
 
 /* The major of the HTB qdisc, in the upper half of every classid. */
@@ -91,6 +101,12 @@ __u32 stamping = 0;
  * nanoseconds. Written by the agent.
  */
 __u64 stranger_byte_ns = 0;
+
+/*
+ * Not 0: packets may go direct, and a byte takes the link so many nanoseconds
+ * divided by 2^16, and a little more. Written by the agent.
+ */
+__u64 link_byte_ns = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
@@ -155,6 +171,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } control_due SEC(".maps");
+
+/* When the link is done with all that was offered. Written here only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} link_due SEC(".maps");
 
 /* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
 const enum weir_number *weir_number_btf __attribute__((unused));
@@ -298,15 +322,20 @@ static __always_inline int control_allowed(struct __sk_buff *skb, __u32 number)
 	return 1;
 }
 
-/* Counts what was offered under a number. */
-static __always_inline struct weir_activity *offer(struct __sk_buff *skb,
-						   __u32 number)
+static __always_inline struct weir_activity *activity_of(__u32 number)
 {
-	struct weir_activity *activity = bpf_map_lookup_elem(&activities, &number);
+	return bpf_map_lookup_elem(&activities, &number);
+}
 
-	if (activity)
-		__sync_fetch_and_add(&activity->offered_bytes, skb->wire_len);
-	return activity;
+/* From Linux 6.2 (commit fd264ca02094). */
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+
+/* Whether nothing waits at the device, in any queue of its root qdisc's. */
+static __always_inline int nobody_waits(struct __sk_buff *skb)
+{
+	struct sk_buff *packet = bpf_cast_to_kern_ctx(skb);
+
+	return !packet->dev->qdisc->q.qlen;
 }
 
 /* stranger_allowed says whether a stranger's packet is within their rate. */
@@ -324,14 +353,36 @@ static __always_inline int stranger_allowed(struct __sk_buff *skb)
 	return 1;
 }
 
-SEC("tc")
-int weir_uplink(struct __sk_buff *skb)
+/* Whether the link has sent all that was offered before this packet. */
+static __always_inline int link_is_idle(struct __sk_buff *skb)
+{
+	const __u64 most_ns = 10000000;
+	__u64 now = bpf_ktime_get_ns(), from;
+	__u32 zero = 0;
+	__u64 *due = bpf_map_lookup_elem(&link_due, &zero);
+	int idle;
+
+	if (!due)
+		return 0;
+	idle = *due <= now;
+	from = idle ? now : *due;
+	/* Races forget a packet, no worse. What is dropped does not count for long. */
+	if (from - now < most_ns)
+		*due = from + (skb->wire_len * link_byte_ns >> 16);
+	return idle;
+}
+
+/* can_see: the kernel lets a program see whether somebody waits. */
+static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
 	__u32 number = number_of(skb);
 	struct weir_activity *activity;
 
-	if (number == WEIR_NUMBER_NONE)
-		offer(skb, WEIR_NUMBER_NONE); /* so that the agent sees it */
+	if (number == WEIR_NUMBER_NONE) {
+		activity = activity_of(WEIR_NUMBER_NONE);
+		if (activity) /* so that the agent sees it */
+			__sync_fetch_and_add(&activity->classed_bytes, skb->wire_len);
+	}
 	if (weir_is_control(skb, number != WEIR_NUMBER_HOST) &&
 	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number))) {
 		number = WEIR_NUMBER_CONTROL;
@@ -342,13 +393,34 @@ int weir_uplink(struct __sk_buff *skb)
 	}
 
 	skb->priority = htb_major << 16 | number;
-
-	activity = offer(skb, number);
-	if (activity && stamping)
-		weir_stamp(skb, activity);
+	activity = activity_of(number);
+	if (!activity)
+		return TC_ACT_UNSPEC;
+	if (can_see && link_byte_ns && link_is_idle(skb) &&
+	    activity->may_go_direct && nobody_waits(skb)) {
+		skb->priority = htb_major << 16;
+		__sync_fetch_and_add(&activity->direct_bytes, skb->wire_len);
+	} else {
+		__sync_fetch_and_add(&activity->classed_bytes, skb->wire_len);
+	}
+	if (stamping)
+		weir_stamp(skb, activity, number);
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int weir_uplink(struct __sk_buff *skb)
+{
+	return classify(skb, 1);
+}
+
+/* For kernels that do not let a program see the device's queue. */
+SEC("tc")
+int weir_uplink_old(struct __sk_buff *skb)
+{
+	return classify(skb, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -353,11 +353,11 @@ func (a *Agent) installUplink(u *uplink) error {
 		// Not fatal: larger packets are cut up.
 		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", err)
 	}
+	u.plan(a.registry.byKey, a.registry.controlled())
 	adopted, err := u.adopt()
 	if err != nil {
 		return err
 	}
-	u.plan(a.registry.byKey, a.registry.controlled())
 	if !adopted {
 		return u.install()
 	}

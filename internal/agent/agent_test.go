@@ -24,6 +24,7 @@ type fakeScheduler struct {
 	forgot  int
 	looks   int // how often counters were asked for
 	asked   int // of how many classes, all together
+	onApply func()
 }
 
 func (s *fakeScheduler) Drops() (map[uint16]uint64, error) { return s.drops, s.err }
@@ -33,6 +34,9 @@ func (s *fakeScheduler) Forget()     { s.forgot++ }
 func (*fakeScheduler) Remove() error { return nil }
 
 func (s *fakeScheduler) Apply(want sched.Tree) error {
+	if s.onApply != nil {
+		s.onApply()
+	}
 	want.Classes = slices.Clone(want.Classes)
 	s.applied = append(s.applied, want)
 	return s.err
@@ -56,6 +60,20 @@ type fakeClassifier struct {
 	err     error
 
 	strangersBPS uint64
+
+	linkBPS     uint64
+	direct      []classify.Direct
+	directBytes [classify.NumberLast + 1]uint64
+}
+
+func (c *fakeClassifier) SetDirect(rateBPS uint64, direct []classify.Direct) error {
+	c.linkBPS = rateBPS
+	c.direct = append(c.direct[:0], direct...)
+	return c.err
+}
+
+func (c *fakeClassifier) DirectBytes(number uint16) (uint64, error) {
+	return c.directBytes[number], c.err
 }
 
 func (c *fakeClassifier) TieCgroup(path string, number uint16) error {

@@ -206,17 +206,25 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 		s.counters = stats[i]
 		s.demand.queued(stats[i].BacklogBytes)
 		if sample {
-			s.rate.observe(now, stats[i].SentBytes)
-			s.delay.turn(s, now)
+			directBytes, err := u.classifier.DirectBytes(s.number)
+			if err != nil {
+				return err
+			}
+			s.sentBytes = stats[i].SentBytes + directBytes
+			s.rate.observe(now, s.sentBytes)
+			if u.statsTurns%delayTurns == 1 {
+				s.delay.turn(s)
+			}
 		}
 	}
 	return nil
 }
 
-// delayTurns: delays are measured during one of so many periods of counters.
-// To look at every packet that leaves costs up to 2.5 % of the processor time of
-// a flood of small packets (BenchmarkDelays of internal/classify).
-const delayTurns = 4
+// delayTurns: delays are measured during one of so many periods of counters, two
+// seconds. To look at every packet that leaves costs several percent of the
+// processor time of a flood of small packets (BenchmarkDelays of
+// internal/classify).
+const delayTurns = 8
 
 // measureDelays begins or ends measuring delays.
 func (u *uplink) measureDelays(now bool) error {

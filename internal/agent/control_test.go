@@ -711,3 +711,67 @@ func TestInspectWithoutDevices(t *testing.T) {
 		}
 	}
 }
+
+// Only who has no maximum may go past the classes, and that is known to the
+// classifier when the scheduler is told of a maximum.
+func TestWhoMayGoDirect(t *testing.T) {
+	b := newBench(t, 100e6)
+	a, c, d := b.start("a"), b.start("c", "max=50mbit"), b.start("d", "max=1gbit")
+	mayNot := func(when string, want ...uint16) {
+		t.Helper()
+		var got []uint16
+		for _, d := range b.classifier.direct {
+			if !d.May {
+				got = append(got, d.Number)
+			}
+		}
+		if len(b.classifier.direct) != len(b.participants) || !slices.Equal(got, want) {
+			t.Errorf("%s: of %v these may not go direct: %v, want %v", when, b.classifier.direct, got, want)
+		}
+	}
+	b.reconcile()
+	mayNot("at first", c.number)
+	if b.classifier.linkBPS != 100e6 {
+		t.Errorf("the classifier knows a link of %d bit/s", b.classifier.linkBPS)
+	}
+	told := 0
+	b.scheduler.onApply = func() {
+		told++
+		mayNot("when the scheduler is told", a.number, d.number)
+	}
+	b.label(a, "max=20mbit")
+	b.label(c, "max=100mbit")
+	b.label(d, "max=99mbit")
+	b.reconcile()
+	if told != 1 {
+		t.Errorf("the scheduler was told %d times", told)
+	}
+	b.scheduler.onApply = nil
+	b.stop(a)
+	b.reconcile()
+	mayNot("with one gone", d.number)
+	b.classifier.err = errors.New("no such map")
+	applied := len(b.scheduler.applied)
+	b.reconcile()
+	if b.uplink.reason == nil || len(b.scheduler.applied) > applied {
+		t.Errorf("a maximum is applied that may be passed by; reason %v", b.uplink.reason)
+	}
+}
+
+// What went direct was sent as well.
+func TestSentBytes(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	b.reconcile()
+	for i := range uint64(3) {
+		b.classifier.offered[a.number] = 1000 + 3000*i
+		b.classifier.directBytes[a.number] = 1000 * i
+		b.scheduler.stats = []sched.Stats{{Number: a.number, SentBytes: 1000 + 2000*i}}
+		if _, _, err := b.measure(epoch.Add(time.Duration(i) * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := a.view(); got.SentBytes != 7000 || got.RateBPS != 8*3000 {
+		t.Errorf("%d bytes sent at %d bit/s, want 7000 at 24000", got.SentBytes, got.RateBPS)
+	}
+}

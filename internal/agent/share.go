@@ -39,8 +39,10 @@ type share struct {
 	cgroupTied bool
 
 	counters sched.Stats
-	rate     rateMeter
-	delay    delayWindow
+	// sentBytes is what went through its class and what went direct.
+	sentBytes uint64
+	rate      rateMeter
+	delay     delayWindow
 }
 
 // addShares gives a container its share of every uplink.
@@ -171,7 +173,7 @@ func (s *share) view() v1.Share {
 		AllocatedBPS:   s.allocatedBPS,
 		RateBPS:        s.rate.bps(),
 		BacklogBytes:   s.counters.BacklogBytes,
-		SentBytes:      s.counters.SentBytes,
+		SentBytes:      s.sentBytes,
 		DroppedPackets: s.uplink.drops[s.number],
 		DelayP50MS:     milliseconds(p50),
 		DelayP99MS:     milliseconds(p99),
@@ -223,15 +225,12 @@ func (m *rateMeter) bps() uint64 {
 	return uint64(float64(newest.bytes-oldest.bytes) * 8 / elapsed.Seconds())
 }
 
-// delayWindow is how long packets waited in the last one to two
-// delayWindowLengths, as far as that was measured (delayTurns): the kernel counts since ever, and what it had counted
-// then is taken away.
+// delayWindow is how long packets waited in the last one to two periods in which
+// that was measured (delayTurns): the kernel counts since ever, and what it had
+// counted before is taken away.
 type delayWindow struct {
-	since        time.Time // of newer
 	older, newer *classify.Histogram
 }
-
-const delayWindowLength = 2 * time.Second
 
 // start begins a window: what was counted before is not of it.
 func (w *delayWindow) start(s *share) {
@@ -248,12 +247,11 @@ func (w *delayWindow) start(s *share) {
 	*w.older = *w.newer
 }
 
-// turn moves the window on.
-func (w *delayWindow) turn(s *share, now time.Time) {
-	if w.older == nil || now.Sub(w.since) < delayWindowLength {
+// turn moves the window on, when a period ended.
+func (w *delayWindow) turn(s *share) {
+	if w.older == nil {
 		return
 	}
-	w.since = now
 	w.older, w.newer = w.newer, w.older
 	if s.uplink.delays.Read(s.number, w.newer) != nil {
 		w.older, w.newer = nil, nil

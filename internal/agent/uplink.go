@@ -60,6 +60,7 @@ type uplink struct {
 	// Scratch space of the control loop.
 	competing []alloc.Container
 	classes   []sched.Class
+	direct    []classify.Direct
 	offered   []uint64
 	asked     []uint16
 	lacking   []uint16
@@ -73,6 +74,11 @@ type classifier interface {
 	// OfferedBytes fills dst, indexed by number, with what each has handed to
 	// the uplink.
 	OfferedBytes(dst []uint64) error
+	// SetDirect says who may go past the classes where nobody waits, in the order
+	// of numbers, on a link of rateBPS; all others may not.
+	SetDirect(rateBPS uint64, direct []classify.Direct) error
+	// DirectBytes is what a number has sent that way.
+	DirectBytes(number uint16) (uint64, error)
 	// TieCgroup makes the packets of a cgroup's sockets count for number.
 	TieCgroup(path string, number uint16) error
 	// UntieCgroup forgets the cgroup of a number.
@@ -110,7 +116,25 @@ func (u *uplink) classifyPackets() error {
 	for _, s := range u.participants {
 		s.delay = delayWindow{}
 	}
-	return nil
+	return u.setDirect()
+}
+
+// setDirect tells the classifier whose packets need not pass through the classes
+// where nobody waits: those without a maximum. To be called before a maximum is
+// put into force; that those who have none any more get on with it a little early
+// does no harm.
+func (u *uplink) setDirect() error {
+	if u.classifier == nil {
+		return nil
+	}
+	direct := func(s *share) classify.Direct {
+		return classify.Direct{Number: s.number, May: ceilingBPS(s.policy()) >= u.rateBPS}
+	}
+	u.direct = append(u.direct[:0], direct(u.host))
+	for _, s := range u.controlled {
+		u.direct = append(u.direct, direct(s))
+	}
+	return u.classifier.SetDirect(u.rateBPS, u.direct)
 }
 
 func (u *uplink) closeClassifier() {
@@ -271,7 +295,10 @@ func (u *uplink) lost() bool { return u.ifindex == 0 }
 // apply brings the scheduler to the plan. A failure is not the end: it is
 // shown, and the next check tries again.
 func (u *uplink) apply() error {
-	u.reason = u.backend.Apply(u.tree())
+	u.reason = u.setDirect()
+	if u.reason == nil {
+		u.reason = u.backend.Apply(u.tree())
+	}
 	return u.reason
 }
 

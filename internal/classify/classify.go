@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -34,7 +35,13 @@ const (
 	NumberNone = uint16(uplinkWeirNumberWEIR_NUMBER_NONE)
 )
 
-const activityBytes = 16 // sizeof(struct weir_activity)
+// struct weir_activity: its size, and where its fields are.
+const (
+	activityBytes      = 32
+	classedBytesOffset = 0
+	directBytesOffset  = 8
+	mayGoDirectOffset  = 24
+)
 
 // Uplink is the classifier at an uplink.
 type Uplink struct {
@@ -42,6 +49,8 @@ type Uplink struct {
 	activities *ebpf.Map
 	memory     *ebpf.Memory
 	scratch    []byte
+	direct     []Direct
+	linkBPS    uint64 // as last set
 	htbMajor   uint16
 	cgroups    cgroups
 	globals    globals
@@ -79,10 +88,17 @@ func (u *Uplink) setStamping(on bool) error {
 	return u.globals.set(uplinkVarStamping, binary.NativeEndian.AppendUint32(nil, value))
 }
 
+// Direct says whether the packets of a number may go past the classes where nobody
+// waits at the uplink. Those of one with a ceiling may not.
+type Direct struct {
+	Number uint16
+	May    bool
+}
+
 // OpenUplink attaches the classifier to the device with index ifindex, where
 // htbMajor is the major of the scheduler's classes. One that is there already
-// is replaced without a packet passing unclassified; its counters and the
-// cgroups that it knew are kept.
+// is replaced without a packet passing unclassified; its counters, the cgroups
+// that it knew, and who may go direct are kept.
 func OpenUplink(ifindex int, htbMajor uint16, origins *Origins) (*Uplink, error) {
 	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, htbMajor: htbMajor}
 	if err := u.attach(htbMajor, origins); err != nil {
@@ -94,6 +110,10 @@ func OpenUplink(ifindex int, htbMajor uint16, origins *Origins) (*Uplink, error)
 		return nil, fmt.Errorf("map the uplink's counters: %w", err)
 	}
 	u.memory = memory
+	if err := u.readDirect(); err != nil {
+		u.close()
+		return nil, err
+	}
 	return u, nil
 }
 
@@ -124,16 +144,10 @@ func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	if err := spec.Variables[uplinkVarHtbMajor].Set(uint32(htbMajor)); err != nil {
 		return fmt.Errorf("set %s: %w", uplinkVarHtbMajor, err)
 	}
-	var objects struct {
-		Program    *ebpf.Program `ebpf:"weir_uplink"`
-		Activities *ebpf.Map     `ebpf:"activities"`
-		Cgroups    *ebpf.Map     `ebpf:"cgroups"`
-		Globals    *ebpf.Map     `ebpf:".bss"`
-	}
-	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: adopted})
+	objects, err := load(spec, adopted)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Maps of another version: start new ones.
-		err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: shared})
+		objects, err = load(spec, shared)
 	}
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
@@ -142,6 +156,7 @@ func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	u.activities = objects.Activities
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
 		uplinkVarCgroupLevels:   spec.Variables[uplinkVarCgroupLevels].Offset,
+		uplinkVarLinkByteNs:     spec.Variables[uplinkVarLinkByteNs].Offset,
 		uplinkVarStamping:       spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarStrangerByteNs: spec.Variables[uplinkVarStrangerByteNs].Offset,
 	}}
@@ -157,6 +172,127 @@ func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	return err
 }
 
+// loaded are what is loaded for one uplink.
+type loaded struct {
+	Program    *ebpf.Program `ebpf:"weir_uplink"`
+	Activities *ebpf.Map     `ebpf:"activities"`
+	Cgroups    *ebpf.Map     `ebpf:"cgroups"`
+	Globals    *ebpf.Map     `ebpf:".bss"`
+}
+
+// load loads the program that the kernel has all for, or else the one that needs
+// less. Either has the same name in the kernel.
+func load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (objects loaded, err error) {
+	for _, name := range []string{uplinkProgWeirUplink, uplinkProgWeirUplinkOld} {
+		one := spec.Copy()
+		program := one.Programs[name]
+		program.Name = uplinkProgWeirUplink
+		one.Programs = map[string]*ebpf.ProgramSpec{uplinkProgWeirUplink: program}
+		err = one.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: maps})
+		if err == nil || errors.Is(err, ebpf.ErrMapIncompatible) {
+			break
+		}
+	}
+	return objects, err
+}
+
+// ProbeDirect says whether this kernel lets the classifier see that nobody
+// waits at the uplink, so that packets may go direct.
+func ProbeDirect() error {
+	spec, err := loadUplink()
+	if err != nil {
+		return err
+	}
+	delete(spec.Programs, uplinkProgWeirUplinkOld)
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return fmt.Errorf("load program: %w", err)
+	}
+	collection.Close()
+	return nil
+}
+
+// readDirect reads who may go direct, as an earlier agent left it.
+func (u *Uplink) readDirect() error {
+	all := make([]byte, numbers*activityBytes)
+	if _, err := u.memory.ReadAt(all, 0); err != nil {
+		return fmt.Errorf("read the uplink's counters: %w", err)
+	}
+	for number := range numbers {
+		activity := all[number*activityBytes:][:activityBytes]
+		may := binary.NativeEndian.Uint32(activity[mayGoDirectOffset:]) != 0
+		if may || binary.NativeEndian.Uint64(activity[directBytesOffset:]) != 0 {
+			u.direct = append(u.direct, Direct{Number: uint16(number), May: may})
+		}
+	}
+	return nil
+}
+
+// directPercent is the part of the link's rate up to which packets go direct.
+const directPercent = 98
+
+// SetDirect says who may go direct on a link of rateBPS, in the order of numbers.
+// Numbers that are not among them may not, and what they sent so is forgotten, for
+// the next that gets the number. No system call is made while the rate stays.
+func (u *Uplink) SetDirect(rateBPS uint64, want []Direct) error {
+	if rateBPS != u.linkBPS {
+		byteNS := 8e9 * (1 << 16) / (float64(rateBPS) * directPercent / 100)
+		if err := u.globals.set(uplinkVarLinkByteNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))); err != nil {
+			return err
+		}
+		u.linkBPS = rateBPS
+	}
+	have, rest := u.direct, want
+	for len(have) > 0 || len(rest) > 0 {
+		var err error
+		switch {
+		case len(have) == 0 || len(rest) > 0 && rest[0].Number < have[0].Number:
+			err = u.setDirect(rest[0])
+			rest = rest[1:]
+		case len(rest) == 0 || have[0].Number < rest[0].Number:
+			err = errors.Join(
+				u.setDirect(Direct{Number: have[0].Number}),
+				u.write(have[0].Number, directBytesOffset, make([]byte, 8)))
+			have = have[1:]
+		default:
+			if rest[0] != have[0] {
+				err = u.setDirect(rest[0])
+			}
+			have, rest = have[1:], rest[1:]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	u.direct = append(u.direct[:0], want...)
+	return nil
+}
+
+func (u *Uplink) setDirect(d Direct) error {
+	var may uint32
+	if d.May {
+		may = 1
+	}
+	return u.write(d.Number, mayGoDirectOffset, binary.NativeEndian.AppendUint32(nil, may))
+}
+
+// write writes into what the program keeps of a number.
+func (u *Uplink) write(number uint16, offset int, bytes []byte) error {
+	if _, err := u.memory.WriteAt(bytes, int64(int(number)*activityBytes+offset)); err != nil {
+		return fmt.Errorf("tell the classifier who may go direct: %w", err)
+	}
+	return nil
+}
+
+// DirectBytes is what a number has sent direct. No system call is made.
+func (u *Uplink) DirectBytes(number uint16) (uint64, error) {
+	var bytes [8]byte
+	if _, err := u.memory.ReadAt(bytes[:], int64(int(number)*activityBytes+directBytesOffset)); err != nil {
+		return 0, fmt.Errorf("read the uplink's counters: %w", err)
+	}
+	return binary.NativeEndian.Uint64(bytes[:]), nil
+}
+
 // OfferedBytes fills dst, indexed by number, with the bytes that each
 // container has handed to the uplink since the classifier was first attached,
 // dropped ones included. No system call is made.
@@ -169,7 +305,9 @@ func (u *Uplink) OfferedBytes(dst []uint64) error {
 		return fmt.Errorf("read the uplink's counters: %w", err)
 	}
 	for i := range n {
-		dst[i] = binary.NativeEndian.Uint64(u.scratch[i*activityBytes:])
+		activity := u.scratch[i*activityBytes:][:activityBytes]
+		dst[i] = binary.NativeEndian.Uint64(activity[classedBytesOffset:]) +
+			binary.NativeEndian.Uint64(activity[directBytesOffset:])
 	}
 	return nil
 }

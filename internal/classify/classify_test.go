@@ -2,6 +2,7 @@ package classify
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -15,8 +16,8 @@ func TestUplinkObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// OfferedBytes reads the map as an array of counters in shared memory,
-	// one for each number.
+	// The map is read and written as an array in shared memory, with one entry
+	// for each number.
 	m := spec.Maps[uplinkMapActivities]
 	if m == nil || m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 ||
 		m.ValueSize != activityBytes || int(m.MaxEntries) != numbers {
@@ -28,8 +29,15 @@ func TestUplinkObjects(t *testing.T) {
 	if numbers <= int(NumberLast) || NumberFirst <= NumberControl || NumberControl == NumberHost || NumberHost == 0 {
 		t.Errorf("numbers: host %d, control %d, containers %d to %d of %d", NumberHost, NumberControl, NumberFirst, NumberLast, numbers)
 	}
-	if p := spec.Programs[uplinkProgWeirUplink]; p == nil || p.Type != ebpf.SchedCLS {
-		t.Errorf("program: %v", p)
+	var a uplinkWeirActivity
+	if unsafe.Sizeof(a) != activityBytes || unsafe.Offsetof(a.ClassedBytes) != classedBytesOffset ||
+		unsafe.Offsetof(a.DirectBytes) != directBytesOffset || unsafe.Offsetof(a.MayGoDirect) != mayGoDirectOffset {
+		t.Errorf("an entry of activities has another layout: %+v", a)
+	}
+	for _, name := range []string{uplinkProgWeirUplink, uplinkProgWeirUplinkOld} {
+		if p := spec.Programs[name]; p == nil || p.Type != ebpf.SchedCLS {
+			t.Errorf("program %s: %v", name, p)
+		}
 	}
 	if err := spec.Variables[uplinkVarHtbMajor].Set(uint32(0x7e11)); err != nil {
 		t.Error(err)

@@ -15,9 +15,12 @@ import (
 
 type uplinkWeirActivity struct {
 	_             structs.HostLayout
-	OfferedBytes  uint64
+	ClassedBytes  uint64
+	DirectBytes   uint64
 	Window        uint32
 	WindowPackets uint32
+	MayGoDirect   uint32
+	Unused        uint32
 }
 
 type uplinkWeirCgroup struct {
@@ -75,13 +78,16 @@ const (
 	uplinkMapCgroups         = "cgroups"
 	uplinkMapControlDue      = "control_due"
 	uplinkMapDeferred        = "deferred"
+	uplinkMapLinkDue         = "link_due"
 	uplinkMapNamespaces      = "namespaces"
 	uplinkMapOrigins         = "origins"
 	uplinkMapStrangerDue     = "stranger_due"
 	uplinkMapStrangers       = "strangers"
 	uplinkProgWeirUplink     = "weir_uplink"
+	uplinkProgWeirUplinkOld  = "weir_uplink_old"
 	uplinkVarCgroupLevels    = "cgroup_levels"
 	uplinkVarHtbMajor        = "htb_major"
+	uplinkVarLinkByteNs      = "link_byte_ns"
 	uplinkVarStamping        = "stamping"
 	uplinkVarStrangerByteNs  = "stranger_byte_ns"
 	uplinkVarWeirLevelBtf    = "weir_level_btf"
@@ -132,7 +138,8 @@ type uplinkSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkProgramSpecs struct {
-	WeirUplink *ebpf.ProgramSpec `ebpf:"weir_uplink"`
+	WeirUplink    *ebpf.ProgramSpec `ebpf:"weir_uplink"`
+	WeirUplinkOld *ebpf.ProgramSpec `ebpf:"weir_uplink_old"`
 }
 
 // uplinkMapSpecs contains maps before they are loaded into the kernel.
@@ -143,6 +150,7 @@ type uplinkMapSpecs struct {
 	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
 	ControlDue  *ebpf.MapSpec `ebpf:"control_due"`
 	Deferred    *ebpf.MapSpec `ebpf:"deferred"`
+	LinkDue     *ebpf.MapSpec `ebpf:"link_due"`
 	Namespaces  *ebpf.MapSpec `ebpf:"namespaces"`
 	Origins     *ebpf.MapSpec `ebpf:"origins"`
 	StrangerDue *ebpf.MapSpec `ebpf:"stranger_due"`
@@ -155,6 +163,7 @@ type uplinkMapSpecs struct {
 type uplinkVariableSpecs struct {
 	CgroupLevels    *ebpf.VariableSpec `ebpf:"cgroup_levels"`
 	HtbMajor        *ebpf.VariableSpec `ebpf:"htb_major"`
+	LinkByteNs      *ebpf.VariableSpec `ebpf:"link_byte_ns"`
 	Stamping        *ebpf.VariableSpec `ebpf:"stamping"`
 	StrangerByteNs  *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
 	WeirLevelBtf    *ebpf.VariableSpec `ebpf:"weir_level_btf"`
@@ -187,6 +196,7 @@ type uplinkMaps struct {
 	Cgroups     *ebpf.Map `ebpf:"cgroups"`
 	ControlDue  *ebpf.Map `ebpf:"control_due"`
 	Deferred    *ebpf.Map `ebpf:"deferred"`
+	LinkDue     *ebpf.Map `ebpf:"link_due"`
 	Namespaces  *ebpf.Map `ebpf:"namespaces"`
 	Origins     *ebpf.Map `ebpf:"origins"`
 	StrangerDue *ebpf.Map `ebpf:"stranger_due"`
@@ -199,6 +209,7 @@ func (m *uplinkMaps) Close() error {
 		m.Cgroups,
 		m.ControlDue,
 		m.Deferred,
+		m.LinkDue,
 		m.Namespaces,
 		m.Origins,
 		m.StrangerDue,
@@ -212,6 +223,7 @@ func (m *uplinkMaps) Close() error {
 type uplinkVariables struct {
 	CgroupLevels    *ebpf.Variable `ebpf:"cgroup_levels"`
 	HtbMajor        *ebpf.Variable `ebpf:"htb_major"`
+	LinkByteNs      *ebpf.Variable `ebpf:"link_byte_ns"`
 	Stamping        *ebpf.Variable `ebpf:"stamping"`
 	StrangerByteNs  *ebpf.Variable `ebpf:"stranger_byte_ns"`
 	WeirLevelBtf    *ebpf.Variable `ebpf:"weir_level_btf"`
@@ -224,12 +236,14 @@ type uplinkVariables struct {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkPrograms struct {
-	WeirUplink *ebpf.Program `ebpf:"weir_uplink"`
+	WeirUplink    *ebpf.Program `ebpf:"weir_uplink"`
+	WeirUplinkOld *ebpf.Program `ebpf:"weir_uplink_old"`
 }
 
 func (p *uplinkPrograms) Close() error {
 	return _UplinkClose(
 		p.WeirUplink,
+		p.WeirUplinkOld,
 	)
 }
 

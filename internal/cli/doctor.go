@@ -95,6 +95,8 @@ func examine(ctx context.Context, socket string) []finding {
 	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
 		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
 		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
+	add("direct", classify.ProbeDirect(), resultLess,
+		"packets that find nobody waiting go past the classes", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
 	add("bridge", kernel.ProbeLink("veth"), resultLess,
 		"containers behind a bridge are controlled", "no containers behind a bridge (CONFIG_VETH; modprobe veth)")
 	add("host", probeHostMode(), resultLess,

@@ -95,8 +95,9 @@ const (
 	// limited to: nobody may use it to get around a share.
 	controlCeilDivisor = 20
 
-	// directPackets is the queue of packets without a class. There are none:
-	// unknown packets have a default class.
+	// directPackets is the queue of packets that go past the classes. There is no
+	// more than one of each processor: who finds somebody waiting goes by its
+	// class (bpf/uplink.bpf.c).
 	directPackets = 1000
 
 	// headersDivisor: a qdisc counts a packet of many frames with the headers of
