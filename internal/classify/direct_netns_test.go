@@ -25,8 +25,7 @@ func (b *bed) slowUplink() {
 	}
 }
 
-// directPackets is how many packets HTB says went direct, and bytes how many were
-// queued at the device so far.
+// directPackets is how many packets HTB says went direct.
 func (b *bed) directPackets() int {
 	b.t.Helper()
 	out, err := exec.Command("tc", "-n", b.hostNS(), "-j", "-s", "qdisc", "show", "dev", b.host.UplinkName).Output()
@@ -68,7 +67,7 @@ func (b *bed) directBytes(number uint16) uint64 {
 	return bytes
 }
 
-// A packet goes by the classes if it may and nobody waits; the first one does,
+// A packet goes past the classes if it may and nobody waits; the first one does,
 // and those that find it waiting do not.
 func TestDirect(t *testing.T) {
 	if err := ProbeDirect(); err != nil {
