@@ -58,6 +58,11 @@ enum weir_level {
 	WEIR_LEVEL_BITS = 8,
 };
 
+/* The time that a byte takes the link is in nanoseconds, shifted so far. */
+enum weir_link {
+	WEIR_LINK_BYTE_SHIFT = 16,
+};
+
 /*
  * What a container handed to the uplink, whether it was sent or dropped, and
  * whether its packets may go direct (uplink.bpf.c, 4).

@@ -103,14 +103,15 @@ __u32 stamping = 0;
 __u64 stranger_byte_ns = 0;
 
 /*
- * Not 0: packets may go direct, and a byte takes the link so many nanoseconds
- * divided by 2^16, and a little more. Written by the agent.
+ * Not 0: packets may go direct, and what a byte takes the link and a little more,
+ * in nanoseconds shifted by WEIR_LINK_BYTE_SHIFT. Written by the agent.
  */
-__u64 link_byte_ns = 0;
+__u64 link_byte_shifted_ns = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
- * Written here only.
+ * They are written here; the agent says who may go direct, and clears what went
+ * so under a number that has no holder any more.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -184,6 +185,7 @@ struct {
 const enum weir_number *weir_number_btf __attribute__((unused));
 const enum weir_tag *weir_tag_btf __attribute__((unused));
 const enum weir_level *weir_level_btf __attribute__((unused));
+const enum weir_link *weir_link_btf __attribute__((unused));
 const enum weir_priority *weir_priority_btf __attribute__((unused));
 
 /* The number of the innermost tied cgroup that the packet's socket is in. */
@@ -298,6 +300,22 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 }
 
 /*
+ * What takes time, on a line that serves one after the other: it is done at *due
+ * with all before. Adds what takes cost_ns, unless it would have to wait for
+ * longer than most_ns; returns how long that is.
+ * Races forget one that was added, no worse.
+ */
+static __always_inline __u64 line_up(__u64 *due, __u64 cost_ns, __u64 most_ns)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u64 from = *due > now ? *due : now;
+
+	if (from - now <= most_ns)
+		*due = from + cost_ns;
+	return from - now;
+}
+
+/*
  * control_allowed says whether a container may have this packet served as
  * control traffic: address resolution is small, and so is the rate that
  * anybody needs of it.
@@ -306,20 +324,12 @@ static __always_inline int control_allowed(struct __sk_buff *skb, __u32 number)
 {
 	const __u64 period_ns = 10000000, burst_ns = 64 * period_ns;
 	const __u32 max_bytes = 128;
-	__u64 now = bpf_ktime_get_ns(), from;
 	__u64 *due;
 
 	if (skb->len > max_bytes)
 		return 0;
 	due = bpf_map_lookup_elem(&control_due, &number);
-	if (!due)
-		return 0;
-	/* Races let one packet more through, no worse. */
-	from = *due > now ? *due : now;
-	if (from - now > burst_ns)
-		return 0;
-	*due = from + period_ns;
-	return 1;
+	return due && line_up(due, period_ns, burst_ns) <= burst_ns;
 }
 
 static __always_inline struct weir_activity *activity_of(__u32 number)
@@ -339,55 +349,45 @@ static __always_inline int nobody_waits(struct __sk_buff *skb)
 }
 
 /* stranger_allowed says whether a stranger's packet is within their rate. */
-static __always_inline int stranger_allowed(struct __sk_buff *skb)
+static __always_inline int stranger_allowed(__u32 bytes)
 {
 	const __u64 burst_ns = 100000000;
-	__u64 now = bpf_ktime_get_ns();
 	__u32 zero = 0;
 	__u64 *due = bpf_map_lookup_elem(&stranger_due, &zero);
 
-	/* Races let one packet more through, no worse. */
-	if (!due || *due > now + burst_ns)
-		return 0;
-	*due = (*due > now ? *due : now) + skb->wire_len * stranger_byte_ns;
-	return 1;
+	return due && line_up(due, bytes * stranger_byte_ns, burst_ns) <= burst_ns;
 }
 
 /* Whether the link has sent all that was offered before this packet. */
-static __always_inline int link_is_idle(struct __sk_buff *skb)
+static __always_inline int link_is_idle(__u32 bytes)
 {
+	/* What is offered and dropped later does not count for long. */
 	const __u64 most_ns = 10000000;
-	__u64 now = bpf_ktime_get_ns(), from;
 	__u32 zero = 0;
 	__u64 *due = bpf_map_lookup_elem(&link_due, &zero);
-	int idle;
+	__u64 cost_ns = bytes * link_byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 
-	if (!due)
-		return 0;
-	idle = *due <= now;
-	from = idle ? now : *due;
-	/* Races forget a packet, no worse. What is dropped does not count for long. */
-	if (from - now < most_ns)
-		*due = from + (skb->wire_len * link_byte_ns >> 16);
-	return idle;
+	return due && !line_up(due, cost_ns, most_ns);
 }
 
 /* can_see: the kernel lets a program see whether somebody waits. */
 static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
+	/* Read in one place only, or the compiler makes an address of it. */
+	__u32 bytes = skb->wire_len;
 	__u32 number = number_of(skb);
 	struct weir_activity *activity;
 
 	if (number == WEIR_NUMBER_NONE) {
 		activity = activity_of(WEIR_NUMBER_NONE);
 		if (activity) /* so that the agent sees it */
-			__sync_fetch_and_add(&activity->classed_bytes, skb->wire_len);
+			__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
 	if (weir_is_control(skb, number != WEIR_NUMBER_HOST) &&
 	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number))) {
 		number = WEIR_NUMBER_CONTROL;
 	} else if (number == WEIR_NUMBER_NONE) {
-		if (!stranger_allowed(skb))
+		if (!stranger_allowed(bytes))
 			return TC_ACT_SHOT;
 		number = WEIR_NUMBER_HOST;
 	}
@@ -396,12 +396,12 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	activity = activity_of(number);
 	if (!activity)
 		return TC_ACT_UNSPEC;
-	if (can_see && link_byte_ns && link_is_idle(skb) &&
+	if (can_see && link_byte_shifted_ns && link_is_idle(bytes) &&
 	    activity->may_go_direct && nobody_waits(skb)) {
 		skb->priority = htb_major << 16;
-		__sync_fetch_and_add(&activity->direct_bytes, skb->wire_len);
+		__sync_fetch_and_add(&activity->direct_bytes, bytes);
 	} else {
-		__sync_fetch_and_add(&activity->classed_bytes, skb->wire_len);
+		__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
 	if (stamping)
 		weir_stamp(skb, activity, number);

@@ -212,7 +212,7 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 			}
 			s.sentBytes = stats[i].SentBytes + directBytes
 			s.rate.observe(now, s.sentBytes)
-			if u.statsTurns%delayTurns == 1 {
+			if u.statsTurns%delayTurns == 1 { // a period just ended
 				s.delay.turn(s)
 			}
 		}
@@ -220,10 +220,10 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 	return nil
 }
 
-// delayTurns: delays are measured during one of so many periods of counters, two
-// seconds. To look at every packet that leaves costs several percent of the
-// processor time of a flood of small packets (BenchmarkDelays of
-// internal/classify).
+// delayTurns: delays are measured during one of so many periods of counters,
+// every two seconds with up to 250 containers. To look at every packet that
+// leaves costs several percent of the processor time of a flood of small packets
+// (BenchmarkDelays of internal/classify).
 const delayTurns = 8
 
 // measureDelays begins or ends measuring delays.

@@ -116,25 +116,22 @@ func (u *uplink) classifyPackets() error {
 	for _, s := range u.participants {
 		s.delay = delayWindow{}
 	}
-	return u.setDirect()
+	return u.setDirect(u.tree())
 }
 
 // setDirect tells the classifier whose packets need not pass through the classes
 // where nobody waits: those without a maximum. To be called before a maximum is
 // put into force; that those who have none any more get on with it a little early
 // does no harm.
-func (u *uplink) setDirect() error {
+func (u *uplink) setDirect(tree sched.Tree) error {
 	if u.classifier == nil {
 		return nil
 	}
-	direct := func(s *share) classify.Direct {
-		return classify.Direct{Number: s.number, May: ceilingBPS(s.policy()) >= u.rateBPS}
+	u.direct = u.direct[:0]
+	for _, c := range tree.Classes {
+		u.direct = append(u.direct, classify.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	u.direct = append(u.direct[:0], direct(u.host))
-	for _, s := range u.controlled {
-		u.direct = append(u.direct, direct(s))
-	}
-	return u.classifier.SetDirect(u.rateBPS, u.direct)
+	return u.classifier.SetDirect(tree.RateBPS, u.direct)
 }
 
 func (u *uplink) closeClassifier() {
@@ -295,9 +292,10 @@ func (u *uplink) lost() bool { return u.ifindex == 0 }
 // apply brings the scheduler to the plan. A failure is not the end: it is
 // shown, and the next check tries again.
 func (u *uplink) apply() error {
-	u.reason = u.setDirect()
+	tree := u.tree()
+	u.reason = u.setDirect(tree)
 	if u.reason == nil {
-		u.reason = u.backend.Apply(u.tree())
+		u.reason = u.backend.Apply(tree)
 	}
 	return u.reason
 }

@@ -155,10 +155,10 @@ func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	defer objects.Program.Close()
 	u.activities = objects.Activities
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
-		uplinkVarCgroupLevels:   spec.Variables[uplinkVarCgroupLevels].Offset,
-		uplinkVarLinkByteNs:     spec.Variables[uplinkVarLinkByteNs].Offset,
-		uplinkVarStamping:       spec.Variables[uplinkVarStamping].Offset,
-		uplinkVarStrangerByteNs: spec.Variables[uplinkVarStrangerByteNs].Offset,
+		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
+		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
+		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
+		uplinkVarStrangerByteNs:    spec.Variables[uplinkVarStrangerByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	// Before it runs: it must know the cgroups from the first packet on.
@@ -236,8 +236,8 @@ const directPercent = 98
 // the next that gets the number. No system call is made while the rate stays.
 func (u *Uplink) SetDirect(rateBPS uint64, want []Direct) error {
 	if rateBPS != u.linkBPS {
-		byteNS := 8e9 * (1 << 16) / (float64(rateBPS) * directPercent / 100)
-		if err := u.globals.set(uplinkVarLinkByteNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))); err != nil {
+		byteNS := 8e9 / (float64(rateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
+		if err := u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))); err != nil {
 			return err
 		}
 		u.linkBPS = rateBPS

@@ -36,6 +36,12 @@ const (
 	uplinkWeirLevelWEIR_LEVEL_BITS uplinkWeirLevel = 8
 )
 
+type uplinkWeirLink uint32
+
+const (
+	uplinkWeirLinkWEIR_LINK_BYTE_SHIFT uplinkWeirLink = 16
+)
+
 type uplinkWeirNumber uint32
 
 const (
@@ -74,26 +80,27 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	uplinkMapActivities      = "activities"
-	uplinkMapCgroups         = "cgroups"
-	uplinkMapControlDue      = "control_due"
-	uplinkMapDeferred        = "deferred"
-	uplinkMapLinkDue         = "link_due"
-	uplinkMapNamespaces      = "namespaces"
-	uplinkMapOrigins         = "origins"
-	uplinkMapStrangerDue     = "stranger_due"
-	uplinkMapStrangers       = "strangers"
-	uplinkProgWeirUplink     = "weir_uplink"
-	uplinkProgWeirUplinkOld  = "weir_uplink_old"
-	uplinkVarCgroupLevels    = "cgroup_levels"
-	uplinkVarHtbMajor        = "htb_major"
-	uplinkVarLinkByteNs      = "link_byte_ns"
-	uplinkVarStamping        = "stamping"
-	uplinkVarStrangerByteNs  = "stranger_byte_ns"
-	uplinkVarWeirLevelBtf    = "weir_level_btf"
-	uplinkVarWeirNumberBtf   = "weir_number_btf"
-	uplinkVarWeirPriorityBtf = "weir_priority_btf"
-	uplinkVarWeirTagBtf      = "weir_tag_btf"
+	uplinkMapActivities        = "activities"
+	uplinkMapCgroups           = "cgroups"
+	uplinkMapControlDue        = "control_due"
+	uplinkMapDeferred          = "deferred"
+	uplinkMapLinkDue           = "link_due"
+	uplinkMapNamespaces        = "namespaces"
+	uplinkMapOrigins           = "origins"
+	uplinkMapStrangerDue       = "stranger_due"
+	uplinkMapStrangers         = "strangers"
+	uplinkProgWeirUplink       = "weir_uplink"
+	uplinkProgWeirUplinkOld    = "weir_uplink_old"
+	uplinkVarCgroupLevels      = "cgroup_levels"
+	uplinkVarHtbMajor          = "htb_major"
+	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
+	uplinkVarStamping          = "stamping"
+	uplinkVarStrangerByteNs    = "stranger_byte_ns"
+	uplinkVarWeirLevelBtf      = "weir_level_btf"
+	uplinkVarWeirLinkBtf       = "weir_link_btf"
+	uplinkVarWeirNumberBtf     = "weir_number_btf"
+	uplinkVarWeirPriorityBtf   = "weir_priority_btf"
+	uplinkVarWeirTagBtf        = "weir_tag_btf"
 )
 
 // loadUplink returns the embedded CollectionSpec for uplink.
@@ -161,15 +168,16 @@ type uplinkMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkVariableSpecs struct {
-	CgroupLevels    *ebpf.VariableSpec `ebpf:"cgroup_levels"`
-	HtbMajor        *ebpf.VariableSpec `ebpf:"htb_major"`
-	LinkByteNs      *ebpf.VariableSpec `ebpf:"link_byte_ns"`
-	Stamping        *ebpf.VariableSpec `ebpf:"stamping"`
-	StrangerByteNs  *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
-	WeirLevelBtf    *ebpf.VariableSpec `ebpf:"weir_level_btf"`
-	WeirNumberBtf   *ebpf.VariableSpec `ebpf:"weir_number_btf"`
-	WeirPriorityBtf *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
-	WeirTagBtf      *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
+	CgroupLevels      *ebpf.VariableSpec `ebpf:"cgroup_levels"`
+	HtbMajor          *ebpf.VariableSpec `ebpf:"htb_major"`
+	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
+	StrangerByteNs    *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
+	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
+	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
+	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
+	WeirPriorityBtf   *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
+	WeirTagBtf        *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
 
 // uplinkObjects contains all objects after they have been loaded into the kernel.
@@ -221,15 +229,16 @@ func (m *uplinkMaps) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkVariables struct {
-	CgroupLevels    *ebpf.Variable `ebpf:"cgroup_levels"`
-	HtbMajor        *ebpf.Variable `ebpf:"htb_major"`
-	LinkByteNs      *ebpf.Variable `ebpf:"link_byte_ns"`
-	Stamping        *ebpf.Variable `ebpf:"stamping"`
-	StrangerByteNs  *ebpf.Variable `ebpf:"stranger_byte_ns"`
-	WeirLevelBtf    *ebpf.Variable `ebpf:"weir_level_btf"`
-	WeirNumberBtf   *ebpf.Variable `ebpf:"weir_number_btf"`
-	WeirPriorityBtf *ebpf.Variable `ebpf:"weir_priority_btf"`
-	WeirTagBtf      *ebpf.Variable `ebpf:"weir_tag_btf"`
+	CgroupLevels      *ebpf.Variable `ebpf:"cgroup_levels"`
+	HtbMajor          *ebpf.Variable `ebpf:"htb_major"`
+	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	Stamping          *ebpf.Variable `ebpf:"stamping"`
+	StrangerByteNs    *ebpf.Variable `ebpf:"stranger_byte_ns"`
+	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
+	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
+	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`
+	WeirPriorityBtf   *ebpf.Variable `ebpf:"weir_priority_btf"`
+	WeirTagBtf        *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
 
 // uplinkPrograms contains all programs after they have been loaded into the kernel.

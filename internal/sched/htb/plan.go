@@ -96,7 +96,7 @@ const (
 	controlCeilDivisor = 20
 
 	// directPackets is the queue of packets that go past the classes. There is no
-	// more than one of each processor: who finds somebody waiting goes by its
+	// more than one of each processor: who finds somebody waiting goes through its
 	// class (bpf/uplink.bpf.c).
 	directPackets = 1000
 
