@@ -66,7 +66,7 @@ type EngineOptions struct {
 	NetNSPath string
 	// Dir is where the engine's own directory (socket, log) is created; empty
 	// means the system's directory for temporary files. It must not be below
-	// /run, /etc or /opt, and short: a socket's path has at most 107 bytes.
+	// /run, /etc, /opt or /var/lib, and short: a socket's path has at most 107 bytes.
 	Dir string
 	// BridgeCIDR is the address of the default bridge and its subnet.
 	BridgeCIDR string
@@ -231,7 +231,7 @@ func makeDir(parent string) (string, error) {
 	if parent, err = filepath.EvalSymlinks(parent); err != nil {
 		return "", fmt.Errorf("find the engine's directory: %w", err)
 	}
-	for _, covered := range []string{"/run", "/etc", "/opt"} {
+	for _, covered := range []string{"/run", "/etc", "/opt", "/var/lib"} {
 		if parent == covered || strings.HasPrefix(parent, covered+"/") {
 			return "", fmt.Errorf("the engine's directory %s is below %s, which the engine has for itself: choose another", parent, covered)
 		}

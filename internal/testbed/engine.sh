@@ -84,10 +84,11 @@ mount -t tmpfs -o mode=0755 weir-engine-run /run || exit 1
 # On a tmpfs, what the engine writes is gone with the mount namespace even if
 # this script is killed.
 mount -t tmpfs -o mode=0711 weir-engine-data "$dir/data" || exit 1
-# Engines write keys to /etc/docker and make /opt/containerd. Where a kernel
-# has no overlay file system, so be it.
+# Engines write keys to /etc/docker, make /opt/containerd, and keep the files of a
+# swarm's load balancers in /var/lib/docker, wherever their data are. Where a
+# kernel has no overlay file system, so be it.
 mount -t tmpfs -o mode=0700 weir-engine-covers "$dir/covers" || exit 1
-for covered in /etc /opt; do
+for covered in /etc /opt /var/lib; do
 	cover="$dir/covers$covered"
 	[ -d "$covered" ] && mkdir -p "$cover/upper" "$cover/work" &&
 		mount -t overlay -o "lowerdir=$covered,upperdir=$cover/upper,workdir=$cover/work" weir-engine-covers "$covered"
