@@ -248,6 +248,9 @@ func (a *Agent) inspectHostMode(c *container) {
 	if c.number == 0 {
 		a.number(c, 0)
 	}
+	if c.obstacle == "" && c.Runtime == static.Runtime && kernel.CgroupElsewhere("/proc", c.CgroupPath) {
+		c.obstacle = "its processes are in another network namespace, and only what its cgroup sends in the host's is controlled: name their netns in the config file"
+	}
 }
 
 // number gives a container a number, the preferred one if it is free.

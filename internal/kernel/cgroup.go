@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,4 +74,33 @@ func cgroupID(path string) (uint64, error) {
 		return 0, fmt.Errorf("%s is a file in a cgroup, not a cgroup", path)
 	}
 	return binary.NativeEndian.Uint64(handle.Bytes()), nil
+}
+
+// CgroupElsewhere says whether there are processes in the cgroup at path, or below
+// it, and all are in other network namespaces than the calling one. Those that
+// come or go meanwhile may be missed. procDir is where proc is mounted.
+func CgroupElsewhere(procDir, path string) bool {
+	here, err := os.Readlink(filepath.Join(procDir, "self/ns/net"))
+	if err != nil {
+		return false
+	}
+	elsewhere, inside := false, false
+	_ = filepath.WalkDir(path, func(below string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return nil // it went
+		}
+		processes, _ := os.ReadFile(filepath.Join(below, "cgroup.procs"))
+		for pid := range strings.FieldsSeq(string(processes)) {
+			switch netns, err := os.Readlink(filepath.Join(procDir, pid, "ns/net")); {
+			case err != nil: // it ended
+			case netns == here:
+				inside = true
+				return fs.SkipAll
+			default:
+				elsewhere = true
+			}
+		}
+		return nil
+	})
+	return elsewhere && !inside
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -493,6 +495,39 @@ func TestCgroupComesAndGoes(t *testing.T) {
 		}
 		agent.AwaitGone("one", 2*time.Second)
 	}
+}
+
+// TestCgroupElsewhere: a cgroup whose processes have a network of their own is
+// not a part of the host's network, and the agent says so while that is so.
+func TestCgroupElsewhere(t *testing.T) {
+	b := newBed(t)
+	one := b.AddMode("one", testbed.ModeHost, labels("max", "2mbit"))
+	two := b.Add("two", nil)
+	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
+	agent.AwaitContainer("one", "in force", noticed, inForce)
+
+	cgroup, err := os.Open(one.CgroupPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cgroup.Close()
+	process := exec.Command("ip", "netns", "exec", netNSName(two), "cat") // ends with its input
+	process.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	input, err := process.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	agent.AwaitContainer("one", "elsewhere", checkInterval+noticed, func(c v1.Container) bool {
+		return c.State == v1.StateDegraded && strings.Contains(c.Reason, "another network namespace")
+	})
+	input.Close()
+	if err := process.Wait(); err != nil {
+		t.Error(err)
+	}
+	agent.AwaitContainer("one", "in force again", checkInterval+noticed, inForce)
 }
 
 // TestWithoutCgroups: where cgroups of version 2 are not mounted, containers in
