@@ -165,6 +165,7 @@ func TestState(t *testing.T) {
 func TestClass(t *testing.T) {
 	c := &share{
 		container:     &container{number: 17, labelPolicy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}},
+		uplink:        &uplink{rateBPS: 100e6},
 		guaranteedBPS: 5, allocatedBPS: 9, admittedBPS: 3, latency: time.Millisecond,
 	}
 	if got := c.competitor(11); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: 11}) {
@@ -177,6 +178,32 @@ func TestClass(t *testing.T) {
 	c.override = &v1.Policy{Weight: 1}
 	if got := c.class(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 {
 		t.Errorf("class of what was set %+v", got)
+	}
+}
+
+// How large the packets of a container are: as its devices are limited, which
+// those of the host are not.
+func TestPacketBytes(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		mode        v1.Mode
+		maxBPS      uint64
+		entitledBPS uint64
+		want        uint32
+	}{
+		{"the uplink's", v1.ModeBridge, 0, 50e6, 3125},
+		{"a small share", v1.ModeBridge, 0, 2e6, 1514},
+		{"a small maximum", v1.ModeMacvlan, 10e6, 50e6, 1514},
+		{"host mode", v1.ModeHost, 0, 2e6, 0},
+	} {
+		s := &share{
+			container:   &container{mode: test.mode, labelPolicy: v1.Policy{MaxBPS: test.maxBPS}},
+			uplink:      &uplink{rateBPS: 100e6},
+			entitledBPS: test.entitledBPS,
+		}
+		if got := s.class().PacketBytes; got != test.want {
+			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
+		}
 	}
 }
 

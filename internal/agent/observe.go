@@ -14,7 +14,6 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // learn takes one event of a source in.
@@ -385,7 +384,7 @@ func (a *Agent) untieCgroups(c *container) {
 func (a *Agent) limitPackets(c *container, at *attachment) {
 	want := at.gsoBefore
 	for _, s := range c.shares {
-		want = min(want, sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(c.policy())), s.entitledBPS))
+		want = min(want, s.packetBytes())
 	}
 	if at.GSOMaxBytes == want || at.refusedLimit == want {
 		return

@@ -113,7 +113,17 @@ func (s *share) class() sched.Class {
 		Weight:        p.Weight,
 		Priority:      p.Priority,
 		Latency:       s.latency,
+		PacketBytes:   s.packetBytes(),
 	}
+}
+
+// packetBytes is what the container's devices are limited to for this uplink; 0
+// where it sends through the host's, which have the uplink's limit.
+func (s *share) packetBytes() uint32 {
+	if s.mode == v1.ModeHost {
+		return 0
+	}
+	return sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(s.policy())), s.entitledBPS)
 }
 
 // admitLatency decides whether the bound on delay that the policy asks for can

@@ -29,6 +29,8 @@ type Case struct {
 	// MinDuration is the least that must be counted for the result to mean
 	// something, however short the user wants it.
 	MinDuration time.Duration
+	// MinWarmup is the least that must not be counted before.
+	MinWarmup time.Duration
 	// Measures says what the case is about.
 	Measures Measures
 	// Peers are the peers that take part; nil means the usual ones.

@@ -55,7 +55,8 @@ type timing struct {
 }
 
 func (c Case) timing(options Options) timing {
-	t := timing{windowFrom: options.Warmup, windowUntil: options.Warmup + max(options.Duration, c.MinDuration)}
+	warmup := max(options.Warmup, c.MinWarmup)
+	t := timing{windowFrom: warmup, windowUntil: warmup + max(options.Duration, c.MinDuration)}
 	if c.Length > 0 {
 		t.windowFrom, t.windowUntil = 0, c.Length
 	}

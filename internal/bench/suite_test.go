@@ -210,7 +210,11 @@ func TestManyContainersRunLongEnough(t *testing.T) {
 			continue
 		}
 		found++
-		window := c.timing(Options{Duration: time.Second}).windowUntil
+		plan := c.timing(Options{Duration: time.Second, Warmup: time.Second})
+		if plan.windowFrom != 3*time.Second {
+			t.Errorf("%s counts after %v", c.ID(), plan.windowFrom)
+		}
+		window := plan.windowUntil - plan.windowFrom
 		for i, bps := range c.ideal(0) {
 			sentBits := float64(bps) * window.Seconds()
 			if packet := packetBytes(PeerWeir, c.LinkBPS, bps) * 8 / sentBits; packet > 0.002 {

@@ -31,6 +31,9 @@ type Class struct {
 	// Latency bounds how long packets of a class within its guarantee wait; 0
 	// for no bound.
 	Latency time.Duration
+	// PacketBytes is the largest packet that the class is handed, where it is
+	// limited to less than what LinkPacketBytes says; 0 where it is not.
+	PacketBytes uint32
 }
 
 // Tree is the whole of what a scheduler is to do with an uplink.

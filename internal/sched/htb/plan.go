@@ -83,7 +83,9 @@ const (
 	// queueMilliseconds bounds a leaf queue in time, queuePackets from below
 	// so that a slow container can queue at all. It is rounded up by a quarter
 	// at most, and stays below the 10 ms that a sparse flow may wait behind
-	// its container's bulk.
+	// its container's bulk. The packets are of the size that the container is
+	// limited to: a queue that is long for its rate is what TCP takes for the
+	// length of the path, and waits for twice when the end of a burst was lost.
 	queueMilliseconds = 7
 	queuePackets      = 20
 	// controlQueuePackets is the queue of control traffic.
@@ -269,7 +271,11 @@ func (t terms) add(s *state, c sched.Class) {
 	s.classes = append(s.classes,
 		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio),
 		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c, packetBytes), t.prio(c)))
-	q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), packetBytes, t.leaf)
+	ownBytes := packetBytes
+	if c.PacketBytes > 0 {
+		ownBytes = min(ownBytes, c.PacketBytes)
+	}
+	q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), ownBytes, t.leaf)
 	if c.Latency > 0 {
 		q = latencyLeafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), c.Latency)
 	}
@@ -352,7 +358,8 @@ func (k leafKind) String() string {
 	return [...]string{"fq_codel", "bfifo"}[k]
 }
 
-// leafOf is the queue of a class that sends at rateBPS.
+// leafOf is the queue of a class that sends at rateBPS, in packets of packetBytes
+// at most.
 func leafOf(number uint16, rateBPS uint64, packetBytes uint32, kind leafKind) kernel.Qdisc {
 	if kind == leafFqCodel {
 		return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number), Options: fqCodel(rateBPS, packetBytes)}

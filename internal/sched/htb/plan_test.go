@@ -55,6 +55,7 @@ func container(number uint16, weight uint32, bps uint64, options ...func(*sched.
 
 func allocated(bps uint64) func(*sched.Class)    { return func(c *sched.Class) { c.AllocatedBPS = bps } }
 func ceiling(bps uint64) func(*sched.Class)      { return func(c *sched.Class) { c.CeilingBPS = bps } }
+func packets(bytes uint32) func(*sched.Class)    { return func(c *sched.Class) { c.PacketBytes = bytes } }
 func latency(d time.Duration) func(*sched.Class) { return func(c *sched.Class) { c.Latency = d } }
 
 func priority(p uint32) func(*sched.Class) { return func(c *sched.Class) { c.Priority = p } }
@@ -491,6 +492,34 @@ func TestRatesFit(t *testing.T) {
 			t.Fatalf("guarantees of %d on a link of %d", sum, link)
 		}
 	})
+}
+
+// A queue holds so many packets of the size that its container is limited to, and
+// no packet is larger than the link's.
+func TestQueueOfSlowContainer(t *testing.T) {
+	for _, test := range []struct {
+		name               string
+		linkBPS            uint64
+		c                  sched.Class
+		fifoBytes          uint64
+		targetMicroseconds uint32
+	}{
+		{"limited to a frame", 100e6, container(16, 100, 2e6, packets(1514)), 20 * 1514, 9600},
+		{"not limited", 100e6, container(16, 100, 2e6), 20 * 3125, 19_200},
+		{"limited to more than the link", 100e6, container(16, 100, 2e6, packets(65536)), 20 * 3125, 19_200},
+		{"fast", 1e9, container(16, 100, 800e6, packets(12112)), 700_000, 5000},
+	} {
+		queue := func(kind leafKind) kernel.Options {
+			qdiscs := desired(treeOf(test.linkBPS, test.c), kind).qdiscs
+			return qdiscs[len(qdiscs)-1].Options
+		}
+		if got, want := queue(leafBFIFO).(kernel.BFIFO).LimitBytes, quantize(test.fifoBytes); got != want {
+			t.Errorf("%s: %d bytes, want %d", test.name, got, want)
+		}
+		if got := queue(leafFqCodel).(kernel.FqCodel).TargetMicroseconds; got != test.targetMicroseconds {
+			t.Errorf("%s: a target of %d us, want %d", test.name, got, test.targetMicroseconds)
+		}
+	}
 }
 
 func TestQuantize(t *testing.T) {
