@@ -75,10 +75,12 @@ const (
 	// guarantees, and savings of 4 ms would take a quarter of a second to be
 	// spent, with everybody's share off by as much.
 	shareBurstMilliseconds = 1
-	// ceilBurstMilliseconds bounds what a container with a maximum may have
+	// ceilBurstMicroseconds bounds what a container with a maximum may have
 	// saved up after a pause. HTB sends one packet on credit besides, so in
-	// any 100 ms the maximum is exceeded by a hundredth and one packet.
-	ceilBurstMilliseconds = 1
+	// any 100 ms the maximum is exceeded by three quarters of a hundredth and
+	// one packet. The rest of the hundredth is for packets that are late on
+	// their way from here.
+	ceilBurstMicroseconds = 750
 
 	// queueMilliseconds bounds a leaf queue in time, queuePackets from below
 	// so that a slow container can queue at all. It is rounded up by a quarter
@@ -261,7 +263,7 @@ func (t terms) add(s *state, c sched.Class) {
 	ceilBPS := c.CeilingOr(t.rateBPS)
 	ceilBurst := linkBurst
 	if ceilBPS < t.rateBPS {
-		ceilBurst = burstBytes(ceilBPS, ceilBurstMilliseconds, 0)
+		ceilBurst = ceilBPS / 8 * ceilBurstMicroseconds / 1e6
 	}
 	// A class that sent a packet owes its tokens, as time at its rate, and
 	// a higher rate does not forgive the debt (htb_change_class): from next
