@@ -517,6 +517,7 @@ func TestCgroupElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer input.Close() // also when the test fails: its cgroup goes with the bed
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
