@@ -303,6 +303,8 @@ func (w *watch) note(ctx context.Context, id string, k kind) {
 	// disconnects them after its end; neither is worth an inspection.
 	inSight := !w.began || w.known[id] != nil || c != nil && (c.looking || c.todo == look)
 	switch {
+	case k == connected && !w.began && (c == nil || c.todo == anticipate):
+		k = announced // unless the snapshot has it: begin knows
 	case k == started || inSight:
 	case k == connected && c == nil:
 		k = announced
@@ -413,6 +415,9 @@ func (w *watch) begin(ctx context.Context) {
 	defer w.mu.Unlock()
 	w.began = true
 	for id, c := range w.pending {
+		if c.todo == anticipate && w.known[id] != nil {
+			c.todo = look // it runs, and has one more network
+		}
 		w.background.Go(func() { w.settle(ctx, id, c) })
 	}
 }

@@ -466,27 +466,37 @@ func TestChangeDuringTheSnapshotIsNotLost(t *testing.T) {
 	expectNone(t, events, 50*time.Millisecond)
 }
 
-func TestBurstIsOneInspection(t *testing.T) {
+func TestChangesAreDebounced(t *testing.T) {
 	e := newFakeEngine(t)
 	e.set("one", 10, fakeContainer{listed: true})
 	e.start()
 	events := e.watchFake()
 	expect(t, events, "snapshot one")
+	// The first change is looked at without delay; a busy machine gets more than
+	// one chance to show it.
+	for attempt := 1; ; attempt++ {
+		began := time.Now()
+		e.networkEvent("connect", "one")
+		expect(t, events, "updated one")
+		took := time.Since(began)
+		expectNone(t, events, 3*debounce)
+		if took < debounce {
+			break
+		}
+		if attempt == 5 {
+			t.Fatalf("a first change took %v, five times", took)
+		}
+	}
 	before := e.inspections.Load()
 	began := time.Now()
-	e.networkEvent("connect", "one")
-	expect(t, events, "updated one")
-	if took := time.Since(began); took > debounce {
-		t.Errorf("the first change took %v", took)
-	}
-	for range 50 {
+	for time.Since(began) < 5*debounce {
 		e.networkEvent("connect", "one")
 		e.networkEvent("disconnect", "one")
+		time.Sleep(debounce / 20)
 	}
-	expect(t, events, "updated one")
-	expectNone(t, events, 3*debounce)
-	if n := e.inspections.Load() - before; n > 3 {
-		t.Errorf("%d inspections of a burst", n)
+	took := reportedUntilQuiet(t, events, began, "updated one")
+	if n := e.inspections.Load() - before; n < 1 || n > 1+int64(took/debounce) {
+		t.Errorf("%d inspections of a burst within %v, want one every %v at most", n, took, debounce)
 	}
 	// What concerns no running container, or says nothing, is not looked at.
 	before = e.inspections.Load()
@@ -501,6 +511,23 @@ func TestBurstIsOneInspection(t *testing.T) {
 	// An update that changes nothing we know is silent.
 	e.containerEvent("update", "one")
 	expectNone(t, events, 3*debounce)
+}
+
+// reportedUntilQuiet takes events until there are no more, and returns how long
+// after began the last one came.
+func reportedUntilQuiet(t *testing.T, events <-chan discovery.Event, began time.Time, want string) time.Duration {
+	t.Helper()
+	expect(t, events, want)
+	for last := time.Since(began); ; last = time.Since(began) {
+		select {
+		case e := <-events:
+			if got := text(e); got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+		case <-time.After(10 * debounce):
+			return last
+		}
+	}
 }
 
 func TestStartAndEndAreNotDebounced(t *testing.T) {

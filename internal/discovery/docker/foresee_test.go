@@ -76,6 +76,24 @@ func TestContainerIsReportedBeforeItStarts(t *testing.T) {
 	expect(t, events, "updated three")
 }
 
+// TestForeseenDuringTheSnapshot: an inspection would not be answered before the
+// container has started.
+func TestForeseenDuringTheSnapshot(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("running", 9, fakeContainer{listed: true})
+	e.create("one", 10, "mine", routes)
+	e.listed = func() {
+		e.networkEvent("connect", "one")
+		time.Sleep(3 * debounce) // it is taken note of before the list is read
+	}
+	e.start()
+	events := e.watchFake()
+	expect(t, events, "snapshot running")
+	if c := expect(t, events, "updated one").Updated; !c.StartedAt.IsZero() {
+		t.Errorf("got %+v", c)
+	}
+}
+
 func TestContainerThatDoesNotStart(t *testing.T) {
 	e := newFakeEngine(t)
 	e.start()
