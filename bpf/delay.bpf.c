@@ -26,8 +26,9 @@
 /* The uplink: its index, and the inode of its network namespace. */
 const volatile __u32 uplink_ifindex = 0;
 const volatile __u32 uplink_netns = 0;
-/* The major of the scheduler's classes. */
-const volatile __u32 htb_major = 0;
+/* The majors that packets with a stamp have in their priority (uplink.bpf.c). */
+const volatile __u32 class_major = 0;
+const volatile __u32 direct_major = 0;
 
 /*
  * Written here only. Not mapped into the agent's memory: it would count as the
@@ -97,10 +98,12 @@ static __always_inline int count(const struct net_device *dev,
 {
 	__u32 number = stamp->head & WEIR_STAMP_NUMBER_MASK;
 	__u32 weight = stamp->head & WEIR_STAMP_RARE ? WEIR_STAMP_RARELY : 1, bucket;
+	__u32 major = priority >> 16;
 	struct weir_delays *histogram;
 	__u64 now, then;
 
-	if (priority >> 16 != htb_major || weir_netns(dev) != uplink_netns)
+	if ((major != class_major && major != direct_major) ||
+	    weir_netns(dev) != uplink_netns)
 		return 0;
 	histogram = bpf_map_lookup_elem(&delays, &number);
 	if (!histogram)

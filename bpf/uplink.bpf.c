@@ -23,15 +23,18 @@
  *     number, so that it cannot be a way around its share.
  *  3. The class goes into skb->priority, which HTB takes as the class without
  *     running any filter (net/sched/sch_htb.c, htb_classify).
- *  4. Unless nobody waits at the uplink: then there is nothing to decide, and
- *     the packet takes HTB's direct queue, which costs less than the way
- *     through the classes. Whoever comes while it waits goes through its class,
- *     so no more than a packet of each processor is ever ahead of the classes.
- *     Of one flow none overtakes another: none waits. Packets of containers that
- *     have a limit of their own never go direct. HTB does not charge what goes
- *     direct, but the bucket around it does, and that has to keep more than HTB
- *     has, or it would be the one that shares out. So direct packets also have to
- *     find the link idle, by the clock and at a little less than its rate.
+ *  4. Unless it finds the uplink idle: then there is nothing to decide, and it
+ *     takes the direct queue of the outermost HTB, past the classes and the bucket
+ *     that holds them to the link's rate (internal/sched/htb/plan.go). Neither knows
+ *     of such packets. So
+ *     - nobody may wait at the uplink: then whoever comes while a direct packet
+ *       is there goes through its class, no more than one of each processor is ever
+ *       ahead of the classes, and of one flow none overtakes another. Nor does a
+ *       device that sends less than its rate says make a FIFO of the uplink.
+ *     - the link has to be done with all that was offered before, by a clock
+ *       that goes a little slower than its rate: all together stay below that.
+ *     - it is no larger than what the bucket would leave whole.
+ *     - its container has no limit of its own: only its class holds it to that.
  *  5. What was offered is counted for each container: the control loop needs
  *     the demand, which a queue that drops cannot tell.
  *
@@ -84,8 +87,12 @@
 #include "netdev.h"
 #include "origin.h"
 
-/* The major of the HTB qdisc, in the upper half of every classid. */
-const volatile __u32 htb_major = 0;
+/*
+ * Majors of the scheduler's qdiscs, in the upper half of a priority: the one with
+ * the containers' classes, and the one with the direct queue.
+ */
+const volatile __u32 class_major = 0;
+const volatile __u32 direct_major = 0;
 
 /*
  * The levels at which there are tied cgroups (enum weir_level). Written by the
@@ -107,6 +114,9 @@ __u64 stranger_byte_ns = 0;
  * in nanoseconds shifted by WEIR_LINK_BYTE_SHIFT. Written by the agent.
  */
 __u64 link_byte_shifted_ns = 0;
+
+/* The largest packet that may go direct. Written by the agent. */
+__u32 direct_max_bytes = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
@@ -392,13 +402,14 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		number = WEIR_NUMBER_HOST;
 	}
 
-	skb->priority = htb_major << 16 | number;
+	skb->priority = class_major << 16 | number;
 	activity = activity_of(number);
 	if (!activity)
 		return TC_ACT_UNSPEC;
 	if (can_see && link_byte_shifted_ns && link_is_idle(bytes) &&
-	    activity->may_go_direct && nobody_waits(skb)) {
-		skb->priority = htb_major << 16;
+	    bytes <= direct_max_bytes && activity->may_go_direct &&
+	    nobody_waits(skb)) {
+		skb->priority = direct_major << 16;
 		__sync_fetch_and_add(&activity->direct_bytes, bytes);
 	} else {
 		__sync_fetch_and_add(&activity->classed_bytes, bytes);

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Shows what tests left behind on the machine.
+# Shows what tests left behind on the machine, and removes it.
 #
 #   scripts/leakcheck.sh snapshot >BEFORE
 #   WEIR_TEST_RUN=ID run the tests
 #   scripts/leakcheck.sh compare BEFORE ID
+#   scripts/leakcheck.sh remove BEFORE ID
 #
 # A snapshot lists, one per line: named network namespaces, network interfaces
 # and queueing disciplines of this namespace, pinned BPF objects, cgroups that
@@ -13,12 +14,18 @@
 # variable WEIR_TEST_RUN in their environment, which everything a test starts
 # inherits, and besides by name where they gave up their parent.
 #
+# remove is for tests that were interrupted or failed badly: it ends the processes
+# that the run started and removes namespaces, cgroups and pins that are new and
+# have names as Weir gives them, and says which.
+#
 # Teardown in the kernel takes its time, so compare looks again for a few
 # seconds. What a container engine of the machine's own does at the same time
 # is not held against the tests.
 set -euo pipefail
 
 settle_seconds=5
+end_seconds=30
+command_characters=200
 
 # try COMMAND...: what it prints, nothing where it is missing or complains.
 try() { if command -v "$1" >/dev/null; then "$@" 2>/dev/null || true; fi; }
@@ -72,13 +79,13 @@ snapshot() {
 	orphans
 }
 
-# marked ID: processes started by the run ID.
+# marked ID: processes started by the run ID, a line each.
 marked() {
 	local dir pid
 	for dir in /proc/[0-9]*; do
 		pid=${dir#/proc/}
 		if grep -qzx "WEIR_TEST_RUN=$1" "$dir/environ"; then
-			echo "process $pid $(tr '\0' ' ' <"$dir/cmdline")"
+			echo "process $pid $(tr '\0\n' '  ' <"$dir/cmdline" | cut -c "-$command_characters")"
 		fi
 	done 2>/dev/null
 }
@@ -91,6 +98,34 @@ difference() {
 			echo "not put back: qdisc $rest of $dev"
 		fi
 	done
+}
+
+# end_processes ID: those of the run, gently first: an engine's keeper removes
+# what the engine was.
+end_processes() {
+	local signal found pids deadline
+	for signal in TERM KILL; do
+		found=$(marked "$1")
+		[ -n "$found" ] || return 0
+		pids=$(awk '{ print $2 }' <<<"$found")
+		# shellcheck disable=SC2086 # numbers, to be split
+		kill -s "$signal" $pids 2>/dev/null || true
+		printf '%s\n' "$found" | sed 's/^/ended: /'
+		deadline=$((SECONDS + end_seconds))
+		while [ "$SECONDS" -lt "$deadline" ] && [ -n "$(marked "$1")" ]; do sleep 0.2; done
+	done
+}
+
+# remove_new BEFORE AFTER: what is new and named as Weir names it.
+remove_new() {
+	comm -13 "$1" "$2" | while read -r kind name; do
+		case $kind:$name in
+		netns:weir-*) ip netns delete "$name" ;;
+		cgroup:*/weir-test-*) find "$name" -depth -type d -exec rmdir {} + ;;
+		pin:*/weir*) find "$name" -delete ;;
+		*) continue ;;
+		esac </dev/null 2>/dev/null && echo "removed: $kind $name"
+	done || true
 }
 
 case ${1:-} in
@@ -113,8 +148,17 @@ compare)
 	printf '%s\n' "$leaks"
 	exit 1
 	;;
+remove)
+	before=$2 id=$3
+	after=$(mktemp)
+	trap 'rm -f "$after"' EXIT
+	export LC_ALL=C
+	end_processes "$id"
+	snapshot | sort -u >"$after"
+	remove_new "$before" "$after"
+	;;
 *)
-	echo "usage: scripts/leakcheck.sh snapshot | compare BEFORE [ID]" >&2
+	echo "usage: scripts/leakcheck.sh snapshot | compare BEFORE [ID] | remove BEFORE ID" >&2
 	exit 2
 	;;
 esac

@@ -18,7 +18,8 @@
 # caller and run through sudo where the caller is not root; where that is not
 # possible they are reported as skipped.
 #
-# After a root suite the machine must look as before: scripts/leakcheck.sh.
+# After a root suite the machine must look as before: scripts/leakcheck.sh. What
+# was left is removed, also when a suite is interrupted.
 #
 # For tests: WEIR_BIN is the weir program built from this tree.
 set -euo pipefail
@@ -46,10 +47,20 @@ vm_timeout=${WEIR_TEST_TIMEOUT:-25m} # the first run fetches kernels
 records=$(mktemp -d)
 summary=$root/bin/testsummary
 
+# The suite that runs: its process group, and for root suites its name in
+# WEIR_TEST_RUN and how the machine looked before.
+job='' run_id='' before=''
+
 # finish: the report, also when this script itself breaks off.
 finish() {
 	local status=$?
 	trap - EXIT
+	trap '' INT TERM
+	if [ -n "$job" ]; then
+		kill -TERM -- "-$job" 2>/dev/null || true
+		wait "$job" 2>/dev/null || true
+	fi
+	remove_rest
 	if [ "$status" -ne 0 ]; then fail harness "scripts/test.sh ended with status $status"; fi
 	"$summary" report -dir "$records" || status=1
 	rm -rf "$records"
@@ -75,18 +86,35 @@ check() {
 	esac
 }
 
-# recorded SUITE COMMAND...: a command that prints the events of go test.
+# recorded SUITE COMMAND...: a command that prints the events of go test. In a
+# process group of its own: a signal to this script must not wait for it.
 recorded() {
 	local suite=$1 statuses
 	shift
-	set +e
-	"$@" </dev/null | "$summary" run -dir "$records" -suite "$suite"
-	statuses=("${PIPESTATUS[@]}")
-	set -e
+	set -m
+	{
+		set +e
+		"$@" </dev/null | "$summary" run -dir "$records" -suite "$suite"
+		echo "${PIPESTATUS[@]}" >"$records/statuses"
+	} &
+	set +m
+	job=$!
+	wait "$job"
+	job=
+	read -ra statuses <"$records/statuses"
 	# What go test fails of without an event, such as a broken go.mod.
 	if [ "${statuses[0]}" -ne 0 ] && [ "${statuses[1]}" -eq 0 ]; then
 		fail "$suite" "go test failed outside of the tests"
 	fi
+}
+
+# remove_rest: what a root suite left behind.
+remove_rest() {
+	[ -n "$before" ] || return 0
+	# Not as a part of that run, which this may be called in the middle of.
+	env -u WEIR_TEST_RUN scripts/as-root.sh scripts/leakcheck.sh remove "$before" "$run_id" 9>&- || true
+	rm -f "$before"
+	before=
 }
 
 # tagged_tests TAG: "PACKAGE NAME|NAME..." of the tests in files that are only
@@ -131,7 +159,7 @@ become_root() {
 
 # root_suite TAG
 root_suite() {
-	local tag=$1 tests before id leaks
+	local tag=$1 tests leaks
 	say "$tag: tests that need root"
 	tests=$(tagged_tests "$tag")
 	if [ -z "$tests" ]; then
@@ -145,16 +173,16 @@ root_suite() {
 	# The suites use the machine's network: one run at a time.
 	exec 9</run
 	flock -n 9 || { echo "waiting for another run to end" && flock 9; }
-	before=$(mktemp) id=$$.$tag.$RANDOM
+	before=$(mktemp) run_id=$$.$tag.$RANDOM
 	scripts/as-root.sh scripts/leakcheck.sh snapshot >"$before" 9>&-
-	WEIR_TEST_RUN=$id recorded "$tag" tagged_run "$tag" "$tests" 9>&-
-	if leaks=$(scripts/as-root.sh scripts/leakcheck.sh compare "$before" "$id" 9>&-); then
+	WEIR_TEST_RUN=$run_id recorded "$tag" tagged_run "$tag" "$tests" 9>&-
+	if leaks=$(scripts/as-root.sh scripts/leakcheck.sh compare "$before" "$run_id" 9>&-); then
 		pass "$tag"
 	else
 		printf '%s\n' "$leaks"
 		while IFS= read -r leak; do fail "$tag" "$leak"; done <<<"$leaks"
 	fi
-	rm -f "$before"
+	remove_rest
 	exec 9>&-
 }
 

@@ -61,13 +61,13 @@ type fakeClassifier struct {
 
 	strangersBPS uint64
 
-	linkBPS     uint64
+	link        classify.Link
 	direct      []classify.Direct
 	directBytes [classify.NumberLast + 1]uint64
 }
 
-func (c *fakeClassifier) SetDirect(rateBPS uint64, direct []classify.Direct) error {
-	c.linkBPS = rateBPS
+func (c *fakeClassifier) SetDirect(link classify.Link, direct []classify.Direct) error {
+	c.link = link
 	c.direct = append(c.direct[:0], direct...)
 	return c.err
 }

@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
@@ -326,7 +327,7 @@ func TestGuaranteesFitTheLink(t *testing.T) {
 			}
 		}
 		for _, op := range k.ops {
-			if op.Class != nil && !isShare[op.Class.Handle] {
+			if op.Class != nil && op.Class.Handle.Major() == htb.Major && !isShare[op.Class.Handle] {
 				sum += op.Class.Options.(kernel.HTBClass).RateBytesPerSec * 8
 			}
 		}
@@ -731,8 +732,8 @@ func TestWhoMayGoDirect(t *testing.T) {
 	}
 	b.reconcile()
 	mayNot("at first", c.number)
-	if b.classifier.linkBPS != 100e6 {
-		t.Errorf("the classifier knows a link of %d bit/s", b.classifier.linkBPS)
+	if want := (classify.Link{RateBPS: 100e6, DirectBytes: 4166}); b.classifier.link != want {
+		t.Errorf("the classifier knows a link %+v, want %+v", b.classifier.link, want)
 	}
 	told := 0
 	b.scheduler.onApply = func() {

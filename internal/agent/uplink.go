@@ -75,8 +75,8 @@ type classifier interface {
 	// the uplink.
 	OfferedBytes(dst []uint64) error
 	// SetDirect says who may go past the classes where nobody waits, in the order
-	// of numbers, on a link of rateBPS; all others may not.
-	SetDirect(rateBPS uint64, direct []classify.Direct) error
+	// of numbers; all others may not.
+	SetDirect(link classify.Link, direct []classify.Direct) error
 	// DirectBytes is what a number has sent that way.
 	DirectBytes(number uint16) (uint64, error)
 	// TieCgroup makes the packets of a cgroup's sockets count for number.
@@ -100,7 +100,7 @@ type delays interface {
 
 // classifyPackets attaches the classifier, or finds the one that is there.
 func (u *uplink) classifyPackets() error {
-	classifier, err := classify.OpenUplink(u.ifindex, htb.Major, u.watcher)
+	classifier, err := classify.OpenUplink(u.ifindex, classify.Majors{Classes: htb.Major, Direct: htb.DirectMajor}, u.watcher)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,8 @@ func (u *uplink) setDirect(tree sched.Tree) error {
 	for _, c := range tree.Classes {
 		u.direct = append(u.direct, classify.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	return u.classifier.SetDirect(tree.RateBPS, u.direct)
+	link := classify.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
+	return u.classifier.SetDirect(link, u.direct)
 }
 
 func (u *uplink) closeClassifier() {

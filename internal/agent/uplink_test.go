@@ -12,7 +12,7 @@ func TestConfiguredRoot(t *testing.T) {
 	byDefault := kernel.Qdisc{Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: "mq"}}
 	theirs := kernel.Qdisc{Handle: h(1, 0), Parent: kernel.HandleRoot, Options: kernel.HTB{}}
 	below := kernel.Qdisc{Handle: h(2, 0), Parent: h(1, 1), Options: kernel.BFIFO{}}
-	ours := kernel.Qdisc{Handle: h(0x7e10, 0), Parent: kernel.HandleRoot, Options: kernel.TBF{}}
+	ours := kernel.Qdisc{Handle: h(0x7e0f, 0), Parent: kernel.HandleRoot, Options: kernel.HTB{}}
 	for _, tc := range []struct {
 		name   string
 		qdiscs []kernel.Qdisc

@@ -3,19 +3,47 @@
 package bench
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"regexp"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/weir-project/weir/test/harness"
 )
 
+// runAndCheck runs a suite and checks its report. When that fails, and a processor
+// stood still during a run that counts, it does so again.
+func runAndCheck(t *testing.T, options Options, check func(report Report, errorf func(format string, args ...any))) {
+	t.Helper()
+	const maxRuns = 4
+	for run := 1; ; run++ {
+		report, err := Run(t.Context(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wrong []string
+		check(report, func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) })
+		if len(wrong) == 0 {
+			return
+		}
+		if report.PausedRuns == 0 || run == maxRuns {
+			for _, one := range wrong {
+				t.Error(one)
+			}
+			t.Logf("in %d runs a processor stood still", report.PausedRuns)
+			return
+		}
+		t.Logf("once more, as in %d runs a processor stood still: %q", report.PausedRuns, wrong)
+	}
+}
+
 // TestSuiteMeasuresHTB runs a few cases for real: HTB keeps weights and
 // ceilings of equal senders, and no QoS does not.
 func TestSuiteMeasuresHTB(t *testing.T) {
-	report, err := Run(t.Context(), Options{
+	options := Options{
 		Suite:      "qcon",
 		RateBPS:    100e6,
 		Duration:   1500 * time.Millisecond,
@@ -28,52 +56,56 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 		WeirBinary: harness.Program(t),
 		CacheDir:   t.TempDir(),
 		Progress:   io.Discard,
+	}
+	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
+		if len(report.Results) != 6 {
+			t.Fatalf("%d results, want 3 cases of 2 peers", len(report.Results))
+		}
+		// What two containers with equal ceilings send where nobody keeps these. Of
+		// TCP without control one alone may be below its ceiling.
+		const ceiling = 10e6
+		var unkept []float64
+		for _, result := range report.Results {
+			name := result.Group + ": " + result.Case + ", " + result.Peer
+			if result.Failure != "" {
+				errorf("%s failed: %s", name, result.Failure)
+			}
+			if result.LinkUse != nil && result.Group == "figure 7" {
+				// The peers' buckets hold a millisecond: what a processor could not
+				// send for longer is lost to them.
+				stolen := result.CPUStolen.Max * float64(runtime.NumCPU())
+				if use := result.LinkUse.Median; use > 1.02 || use < 0.98-stolen {
+					errorf("%s: link use %.3f, want 1; %.3f of a processor stolen", name, use, stolen)
+				}
+			}
+			for _, share := range result.Shares {
+				t.Logf("%s, %s: %.2f Mbit/s, ideal %.2f, error %+.2f %%", name, share.Container,
+					share.Measured.Median/1e6, float64(share.IdealBPS)/1e6, share.Error*100)
+				if result.Peer == PeerHTB && share.MaxBPS > 0 && share.Measured.Median > 1.02*float64(share.MaxBPS) {
+					errorf("%s: container %s exceeds its ceiling", name, share.Container)
+				}
+				if result.Peer == PeerNone && share.MaxBPS == ceiling {
+					unkept = append(unkept, share.Measured.Median)
+				}
+			}
+			if latency := result.Latency; latency != nil {
+				t.Logf("%s: %+v", name, *latency)
+				if latency.Sent < 100 || latency.Lost > 0 || latency.P50MS.Median > 5 {
+					errorf("%s: %+v on an idle link", name, *latency)
+				}
+			}
+		}
+		if len(unkept) != 2 || unkept[0]+unkept[1] < 1.5*2*ceiling {
+			errorf("%.0f bit/s of those with ceilings of %.0f that nobody sets", unkept, float64(ceiling))
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(report.Results) != 6 {
-		t.Fatalf("%d results, want 3 cases of 2 peers", len(report.Results))
-	}
-	// What two containers with equal ceilings send where nobody keeps these. Of
-	// TCP without control one alone may be below its ceiling.
-	const ceiling = 10e6
-	var unkept []float64
-	for _, result := range report.Results {
-		name := result.Group + ": " + result.Case + ", " + result.Peer
-		if result.Failure != "" {
-			t.Errorf("%s failed: %s", name, result.Failure)
-		}
-		if result.LinkUse != nil && result.Group == "figure 7" && math.Abs(result.LinkUse.Median-1) > 0.02 {
-			t.Errorf("%s: link use %.3f, want 1", name, result.LinkUse.Median)
-		}
-		for _, share := range result.Shares {
-			t.Logf("%s, %s: %.2f Mbit/s, ideal %.2f, error %+.2f %%", name, share.Container,
-				share.Measured.Median/1e6, float64(share.IdealBPS)/1e6, share.Error*100)
-			if result.Peer == PeerHTB && share.MaxBPS > 0 && share.Measured.Median > 1.02*float64(share.MaxBPS) {
-				t.Errorf("%s: container %s exceeds its ceiling", name, share.Container)
-			}
-			if result.Peer == PeerNone && share.MaxBPS == ceiling {
-				unkept = append(unkept, share.Measured.Median)
-			}
-		}
-		if latency := result.Latency; latency != nil {
-			t.Logf("%s: %+v", name, *latency)
-			if latency.Sent < 100 || latency.Lost > 0 || latency.P50MS.Median > 5 {
-				t.Errorf("%s: %+v on an idle link", name, *latency)
-			}
-		}
-	}
-	if len(unkept) != 2 || unkept[0]+unkept[1] < 1.5*2*ceiling {
-		t.Errorf("%.0f bit/s of those with ceilings of %.0f that nobody sets", unkept, float64(ceiling))
-	}
 }
 
 // TestCNTCInEveryMode runs two containers with 80 and 20 % in every mode. tc
 // tells containers apart by address: that works behind its own NAT and with
 // macvlan, not in an overlay and not in the host's network. Weir does in all.
 func TestCNTCInEveryMode(t *testing.T) {
-	report, err := Run(t.Context(), Options{
+	options := Options{
 		Suite:      "cntc",
 		RateBPS:    100e6,
 		Duration:   2 * time.Second,
@@ -85,29 +117,28 @@ func TestCNTCInEveryMode(t *testing.T) {
 		Containers: 1,
 		WeirBinary: harness.Program(t),
 		Progress:   io.Discard,
+	}
+	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
+		if len(report.Results) != 2*len(cntcModes) {
+			t.Fatalf("%d results, want 2 peers in %d modes", len(report.Results), len(cntcModes))
+		}
+		for _, result := range report.Results {
+			if result.Failure != "" {
+				errorf("%s, %s failed: %s", result.id(), result.Peer, result.Failure)
+				continue
+			}
+			small := result.Shares[1]
+			byAddress := result.Mode == "bridge" || result.Mode == "macvlan"
+			told := result.Peer == PeerWeir || byAddress
+			t.Logf("%s, %s: %.2f of 20 Mbit/s", result.id(), result.Peer, small.Measured.Median/1e6)
+			switch {
+			case told && math.Abs(small.Error) > 0.05:
+				errorf("%s, %s: error %+.1f %%", result.id(), result.Peer, small.Error*100)
+			case !told && small.Error < 0.5:
+				errorf("%s, %s: error %+.1f %%, but nothing tells the containers apart", result.id(), result.Peer, small.Error*100)
+			}
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(report.Results) != 2*len(cntcModes) {
-		t.Fatalf("%d results, want 2 peers in %d modes", len(report.Results), len(cntcModes))
-	}
-	for _, result := range report.Results {
-		if result.Failure != "" {
-			t.Errorf("%s, %s failed: %s", result.id(), result.Peer, result.Failure)
-			continue
-		}
-		small := result.Shares[1]
-		byAddress := result.Mode == "bridge" || result.Mode == "macvlan"
-		told := result.Peer == PeerWeir || byAddress
-		t.Logf("%s, %s: %.2f of 20 Mbit/s", result.id(), result.Peer, small.Measured.Median/1e6)
-		switch {
-		case told && math.Abs(small.Error) > 0.05:
-			t.Errorf("%s, %s: error %+.1f %%", result.id(), result.Peer, small.Error*100)
-		case !told && small.Error < 0.5:
-			t.Errorf("%s, %s: error %+.1f %%, but nothing tells the containers apart", result.id(), result.Peer, small.Error*100)
-		}
-	}
 }
 
 // TestAgentSuiteMeasuresTheAgent: an agent takes a few megabytes, some time to

@@ -24,7 +24,7 @@ func sampleReport() Report {
 		}
 	}
 	use := func(v float64) *Spread { return &Spread{v, v, v} }
-	many := CaseResult{Group: "100mbit", Case: "12 containers", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1, LinkUse: use(1), CPUBusy: *use(0.96)}
+	many := CaseResult{Group: "100mbit", Case: "12 containers", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1, LinkUse: use(1), CPUBusy: *use(0.96), CPUStolen: *use(0.03)}
 	for i := range 12 {
 		many.Shares = append(many.Shares, share("C"+string(rune('a'+i)), nil, 8e6, 8e6+float64(i)*1e4))
 	}

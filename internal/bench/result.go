@@ -55,6 +55,10 @@ type CaseResult struct {
 	// CPUBusy is the fraction of all CPUs that was busy, with the traffic or
 	// with anything else. A machine without idle time cannot keep rates.
 	CPUBusy Spread `json:"cpu_busy"`
+	// CPUStolen is the fraction that a hypervisor took while there was something
+	// to do. What a link could have sent meanwhile is lost beyond the bursts of
+	// its queueing discipline.
+	CPUStolen Spread `json:"cpu_stolen"`
 	// LongestPauseMS is the longest time for which a processor stood still in a
 	// run that counts, if that was long enough to spoil it.
 	LongestPauseMS float64 `json:"longest_pause_ms,omitempty"`

@@ -34,7 +34,7 @@ type observation struct {
 	pause time.Duration
 	// arrived has one counter per container, of the window.
 	arrived []meter.Counter
-	cpuBusy time.Duration // of all CPUs, in the window
+	cpu     traffic.CPUTimes // in the window
 	// idleCPU is the fraction of all CPUs that was busy before the run,
 	// without the peer; 0 for cases that are not about cost.
 	idleCPU float64
@@ -149,12 +149,12 @@ type counters struct {
 // reading is the state of the counters at one time.
 type reading struct {
 	meter.Snapshot
-	cpuBusy time.Duration
-	agent   agentReading
+	cpu   traffic.CPUTimes
+	agent agentReading
 }
 
 func (c counters) read() (r reading, err error) {
-	if r.cpuBusy, err = cpuBusy(); err != nil {
+	if r.cpu, err = traffic.ReadCPUTimes(); err != nil {
 		return r, err
 	}
 	if c.agent != nil {
@@ -169,7 +169,7 @@ func (c counters) read() (r reading, err error) {
 func (o *observation) between(from, until reading) {
 	o.fromNS = from.MonotonicNS
 	o.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
-	o.cpuBusy = until.cpuBusy - from.cpuBusy
+	o.cpu = until.cpu.Sub(from.cpu)
 	o.agent = until.agent
 	o.agent.cpu -= from.agent.cpu
 	for i := range until.Slots {

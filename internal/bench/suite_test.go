@@ -124,16 +124,6 @@ func TestHTBClasses(t *testing.T) {
 	}
 }
 
-func TestParseCPUBusy(t *testing.T) {
-	busy, err := parseCPUBusy("cpu  100 10 200 5000 700 3 7 50 9 9")
-	if want := 3200 * time.Millisecond; err != nil || busy != want {
-		t.Errorf("busy %v, %v; want %v", busy, err, want)
-	}
-	if _, err := parseCPUBusy("intr 1 2 3"); err == nil {
-		t.Error("read CPU times from another line")
-	}
-}
-
 // TestCNTCIdeals checks the ideals of CNTC's cases, in percent of the link and
 // to the nearest one, phase by phase.
 func TestCNTCIdeals(t *testing.T) {

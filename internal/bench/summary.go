@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +33,8 @@ func summarise(c Case, peer string, seen []observation) CaseResult {
 	if len(seen) == 0 {
 		return result
 	}
-	result.CPUBusy = each(seen, func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) })
+	result.CPUBusy = each(seen, func(o observation) float64 { return o.cpu.BusyFraction() })
+	result.CPUStolen = each(seen, func(o observation) float64 { return o.cpu.StolenFraction() })
 	result.LongestPauseMS = each(seen, func(o observation) float64 { return o.pause.Seconds() * 1000 }).Max
 	if !c.Measures.has(MeasureReaction | MeasureCost | MeasureAgent) {
 		result.Shares, result.LinkUse = shares(c, peer, seen)
@@ -283,13 +283,8 @@ func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
 	return series
 }
 
-// cpuUse is the fraction of all CPUs that busy is of a time.
-func cpuUse(busy, window time.Duration) float64 {
-	return busy.Seconds() / window.Seconds() / float64(runtime.NumCPU())
-}
-
 func cost(seen []observation) *Cost {
-	used := func(o observation) float64 { return cpuUse(o.cpuBusy, o.window) - o.idleCPU }
+	used := func(o observation) float64 { return o.cpu.BusyFraction() - o.idleCPU }
 	sum := func(o observation) (bits, packets float64) {
 		for _, counter := range o.arrived {
 			bits += float64(counter.Bytes) * 8
@@ -302,7 +297,7 @@ func cost(seen []observation) *Cost {
 		Baseline: each(seen, func(o observation) float64 { return o.idleCPU }),
 		CPUSecondsPerGbit: each(seen, func(o observation) float64 {
 			bits, _ := sum(o)
-			return used(o) * float64(runtime.NumCPU()) * o.window.Seconds() / (bits / 1e9)
+			return used(o) * o.cpu.Total().Seconds() / (bits / 1e9)
 		}),
 		PacketsPerSecond: each(seen, func(o observation) float64 {
 			_, packets := sum(o)

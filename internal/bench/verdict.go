@@ -39,6 +39,24 @@ const (
 // is measured did not always run when it should have.
 const disturbedCPU = 0.9
 
+// disturbedByTheft is the same for CPUs that a hypervisor took.
+const disturbedByTheft = 0.02
+
+// disturbance says how the machine disturbed a result; empty if it did not.
+func disturbance(result CaseResult) string {
+	var notes []string
+	if result.CPUBusy.Max > disturbedCPU {
+		notes = append(notes, fmt.Sprintf("%.0f %% busy", result.CPUBusy.Max*100))
+	}
+	if result.CPUStolen.Max > disturbedByTheft {
+		notes = append(notes, fmt.Sprintf("%.0f %% stolen", result.CPUStolen.Max*100))
+	}
+	if len(notes) == 0 {
+		return ""
+	}
+	return " (CPUs up to " + strings.Join(notes, ", ") + ")"
+}
+
 // coarsePacket is the fraction of a share above which a packet more or less
 // says so: the run was short for the rate.
 const coarsePacket = 0.005
@@ -67,10 +85,7 @@ func verdicts(results []CaseResult) []Verdict {
 		if result.Peer != PeerWeir {
 			continue
 		}
-		where := result.id()
-		if result.CPUBusy.Max > disturbedCPU {
-			where += fmt.Sprintf(" (CPUs up to %.0f %% busy)", result.CPUBusy.Max*100)
-		}
+		where := result.id() + disturbance(result)
 		if result.Failure != "" {
 			failed = append(failed, where)
 		}

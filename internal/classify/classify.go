@@ -50,8 +50,8 @@ type Uplink struct {
 	memory     *ebpf.Memory
 	scratch    []byte
 	direct     []Direct
-	linkBPS    uint64 // as last set
-	htbMajor   uint16
+	link       Link // as last set
+	majors     Majors
 	cgroups    cgroups
 	globals    globals
 }
@@ -95,13 +95,27 @@ type Direct struct {
 	May    bool
 }
 
-// OpenUplink attaches the classifier to the device with index ifindex, where
-// htbMajor is the major of the scheduler's classes. One that is there already
-// is replaced without a packet passing unclassified; its counters, the cgroups
-// that it knew, and who may go direct are kept.
-func OpenUplink(ifindex int, htbMajor uint16, origins *Origins) (*Uplink, error) {
-	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, htbMajor: htbMajor}
-	if err := u.attach(htbMajor, origins); err != nil {
+// Link is what bounds the packets that go direct.
+type Link struct {
+	RateBPS uint64
+	// DirectBytes is the largest of them, as qdiscs count it.
+	DirectBytes uint32
+}
+
+// Majors are the handles by which the scheduler at an uplink knows packets.
+type Majors struct {
+	// Classes is the qdisc whose classes are the containers', by their numbers.
+	Classes uint16
+	// Direct is the qdisc whose direct queue leads past them.
+	Direct uint16
+}
+
+// OpenUplink attaches the classifier to the device with index ifindex. One that
+// is there already is replaced without a packet passing unclassified; its
+// counters, the cgroups that it knew, and who may go direct are kept.
+func OpenUplink(ifindex int, majors Majors, origins *Origins) (*Uplink, error) {
+	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, majors: majors}
+	if err := u.attach(origins); err != nil {
 		return nil, fmt.Errorf("classify at uplink: %w", err)
 	}
 	memory, err := u.activities.Memory()
@@ -117,7 +131,7 @@ func OpenUplink(ifindex int, htbMajor uint16, origins *Origins) (*Uplink, error)
 	return u, nil
 }
 
-func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
+func (u *Uplink) attach(origins *Origins) error {
 	old, err := u.hook.Find(uplinkProgWeirUplink)
 	if err != nil {
 		return err
@@ -141,13 +155,16 @@ func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[uplinkVarHtbMajor].Set(uint32(htbMajor)); err != nil {
-		return fmt.Errorf("set %s: %w", uplinkVarHtbMajor, err)
+	err = errors.Join(
+		spec.Variables[uplinkVarClassMajor].Set(uint32(u.majors.Classes)),
+		spec.Variables[uplinkVarDirectMajor].Set(uint32(u.majors.Direct)))
+	if err != nil {
+		return fmt.Errorf("set the scheduler's majors: %w", err)
 	}
-	objects, err := load(spec, adopted)
+	objects, err := loadUplinkProgram(spec, adopted)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		// Maps of another version: start new ones.
-		objects, err = load(spec, shared)
+		objects, err = loadUplinkProgram(spec, shared)
 	}
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
@@ -156,6 +173,7 @@ func (u *Uplink) attach(htbMajor uint16, origins *Origins) error {
 	u.activities = objects.Activities
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
+		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarStrangerByteNs:    spec.Variables[uplinkVarStrangerByteNs].Offset,
@@ -180,15 +198,15 @@ type loaded struct {
 	Globals    *ebpf.Map     `ebpf:".bss"`
 }
 
-// load loads the program that the kernel has all for, or else the one that needs
-// less. Either has the same name in the kernel.
-func load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (objects loaded, err error) {
+// loadUplinkProgram loads the program that the kernel has all for, or else the one
+// that needs less. Either has the same name in the kernel.
+func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (objects loaded, err error) {
 	for _, name := range []string{uplinkProgWeirUplink, uplinkProgWeirUplinkOld} {
 		one := spec.Copy()
 		program := one.Programs[name]
 		program.Name = uplinkProgWeirUplink
 		one.Programs = map[string]*ebpf.ProgramSpec{uplinkProgWeirUplink: program}
-		err = one.LoadAndAssign(&objects, &ebpf.CollectionOptions{MapReplacements: maps})
+		err = load(one, &objects, maps)
 		if err == nil || errors.Is(err, ebpf.ErrMapIncompatible) {
 			break
 		}
@@ -204,12 +222,13 @@ func ProbeDirect() error {
 		return err
 	}
 	delete(spec.Programs, uplinkProgWeirUplinkOld)
-	collection, err := ebpf.NewCollection(spec)
-	if err != nil {
+	var objects struct {
+		Program *ebpf.Program `ebpf:"weir_uplink"`
+	}
+	if err := load(spec, &objects, nil); err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
-	collection.Close()
-	return nil
+	return objects.Program.Close()
 }
 
 // readDirect reads who may go direct, as an earlier agent left it.
@@ -231,16 +250,19 @@ func (u *Uplink) readDirect() error {
 // directPercent is the part of the link's rate up to which packets go direct.
 const directPercent = 98
 
-// SetDirect says who may go direct on a link of rateBPS, in the order of numbers.
-// Numbers that are not among them may not, and what they sent so is forgotten, for
-// the next that gets the number. No system call is made while the rate stays.
-func (u *Uplink) SetDirect(rateBPS uint64, want []Direct) error {
-	if rateBPS != u.linkBPS {
-		byteNS := 8e9 / (float64(rateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
-		if err := u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))); err != nil {
+// SetDirect says who may go direct on a link, in the order of numbers. Numbers
+// that are not among them may not, and what they sent so is forgotten, for the next
+// that gets the number. No system call is made while the link stays the same.
+func (u *Uplink) SetDirect(link Link, want []Direct) error {
+	if link != u.link {
+		byteNS := 8e9 / (float64(link.RateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
+		err := errors.Join(
+			u.globals.set(uplinkVarDirectMaxBytes, binary.NativeEndian.AppendUint32(nil, link.DirectBytes)),
+			u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))))
+		if err != nil {
 			return err
 		}
-		u.linkBPS = rateBPS
+		u.link = link
 	}
 	have, rest := u.direct, want
 	for len(have) > 0 || len(rest) > 0 {

@@ -1,6 +1,8 @@
 package classify
 
 import (
+	"os"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -39,9 +41,26 @@ func TestUplinkObjects(t *testing.T) {
 			t.Errorf("program %s: %v", name, p)
 		}
 	}
-	if err := spec.Variables[uplinkVarHtbMajor].Set(uint32(0x7e11)); err != nil {
-		t.Error(err)
+	for _, name := range []string{uplinkVarClassMajor, uplinkVarDirectMajor} {
+		if err := spec.Variables[name].Set(uint32(0x7e11)); err != nil {
+			t.Error(err)
+		}
 	}
+}
+
+// Types of modules, of which there may be hundreds, are not looked at.
+func TestTypesAreTheKernels(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		t.Skip("this kernel does not tell its types")
+	}
+	one, two := loadOptions(), loadOptions()
+	if one.Programs.KernelTypes == nil {
+		t.Error("the library is left to look for types itself")
+	}
+	if one.Cache != two.Cache || one.Programs.KernelTypes != two.Programs.KernelTypes {
+		t.Error("types are read once more for the next program")
+	}
+	runtime.KeepAlive(one)
 }
 
 func TestTapObjects(t *testing.T) {

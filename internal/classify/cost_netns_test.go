@@ -185,15 +185,17 @@ func (b *bed) listen(port uint16) {
 	}
 }
 
-// tree gives the uplink queues as the agent does: TBF, HTB, and a FIFO for
-// each number.
+// tree gives the uplink queues as the agent does: HTB around TBF around HTB, and
+// a FIFO for each number.
 func (b *bed) tree(rate string, queueBytes int, numbers ...uint16) {
 	b.t.Helper()
 	tc := func(args ...string) {
 		b.run("tc", append([]string{"-n", b.hostNS()}, args...)...)
 	}
 	dev := b.host.UplinkName
-	tc("qdisc", "add", "dev", dev, "root", "handle", "7e10:", "tbf", "rate", "10gbit", "burst", "1mb", "limit", "100mb")
+	tc("qdisc", "add", "dev", dev, "root", "handle", "7e0f:", "htb", "default", "1")
+	tc("class", "add", "dev", dev, "parent", "7e0f:", "classid", "7e0f:1", "htb", "rate", "1tbit", "quantum", "65536")
+	tc("qdisc", "add", "dev", dev, "parent", "7e0f:1", "handle", "7e10:", "tbf", "rate", "10gbit", "burst", "1mb", "limit", "100mb")
 	tc("qdisc", "add", "dev", dev, "parent", "7e10:1", "handle", "7e11:", "htb", "default", "1")
 	for _, number := range numbers {
 		class := fmt.Sprintf("%x", number)

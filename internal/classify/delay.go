@@ -38,7 +38,7 @@ type Delays struct {
 // Errors: the kernel cannot trace (it lacks CONFIG_DEBUG_INFO_BTF or
 // CONFIG_BPF_EVENTS, or does not allow it).
 func OpenDelays(u *Uplink) (*Delays, error) {
-	d, err := openDelays(uint32(u.hook.Ifindex), u.htbMajor)
+	d, err := openDelays(uint32(u.hook.Ifindex), u.majors)
 	if err != nil {
 		return nil, fmt.Errorf("measure delays: %w", err)
 	}
@@ -51,14 +51,14 @@ func OpenDelays(u *Uplink) (*Delays, error) {
 
 // ProbeDelays says whether this kernel can measure delays.
 func ProbeDelays() error {
-	d, err := openDelays(0, 0)
+	d, err := openDelays(0, Majors{})
 	if err != nil {
 		return err
 	}
 	return d.Close()
 }
 
-func openDelays(ifindex uint32, htbMajor uint16) (*Delays, error) {
+func openDelays(ifindex uint32, majors Majors) (*Delays, error) {
 	netns, err := kernel.NetNSIdentity(kernel.CurrentNetNS)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,8 @@ func openDelays(ifindex uint32, htbMajor uint16) (*Delays, error) {
 	err = errors.Join(
 		spec.Variables[delayVarUplinkIfindex].Set(ifindex),
 		spec.Variables[delayVarUplinkNetns].Set(uint32(netns.Inode)),
-		spec.Variables[delayVarHtbMajor].Set(uint32(htbMajor)))
+		spec.Variables[delayVarClassMajor].Set(uint32(majors.Classes)),
+		spec.Variables[delayVarDirectMajor].Set(uint32(majors.Direct)))
 	if err != nil {
 		return nil, fmt.Errorf("set the delay program's constants: %w", err)
 	}
@@ -78,7 +79,7 @@ func openDelays(ifindex uint32, htbMajor uint16) (*Delays, error) {
 		Program *ebpf.Program `ebpf:"weir_transmit"`
 		Delays  *ebpf.Map     `ebpf:"delays"`
 	}
-	if err := spec.LoadAndAssign(&objects, nil); err != nil {
+	if err := load(spec, &objects, nil); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
 	d := &Delays{program: objects.Program, delays: objects.Delays}

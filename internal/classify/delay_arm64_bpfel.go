@@ -33,7 +33,8 @@ type delayWeirDelays struct {
 const (
 	delayMapDelays        = "delays"
 	delayProgWeirTransmit = "weir_transmit"
-	delayVarHtbMajor      = "htb_major"
+	delayVarClassMajor    = "class_major"
+	delayVarDirectMajor   = "direct_major"
 	delayVarUplinkIfindex = "uplink_ifindex"
 	delayVarUplinkNetns   = "uplink_netns"
 	delayVarWeirDelayBtf  = "weir_delay_btf"
@@ -95,7 +96,8 @@ type delayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type delayVariableSpecs struct {
-	HtbMajor      *ebpf.VariableSpec `ebpf:"htb_major"`
+	ClassMajor    *ebpf.VariableSpec `ebpf:"class_major"`
+	DirectMajor   *ebpf.VariableSpec `ebpf:"direct_major"`
 	UplinkIfindex *ebpf.VariableSpec `ebpf:"uplink_ifindex"`
 	UplinkNetns   *ebpf.VariableSpec `ebpf:"uplink_netns"`
 	WeirDelayBtf  *ebpf.VariableSpec `ebpf:"weir_delay_btf"`
@@ -134,7 +136,8 @@ func (m *delayMaps) Close() error {
 //
 // It can be passed to loadDelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type delayVariables struct {
-	HtbMajor      *ebpf.Variable `ebpf:"htb_major"`
+	ClassMajor    *ebpf.Variable `ebpf:"class_major"`
+	DirectMajor   *ebpf.Variable `ebpf:"direct_major"`
 	UplinkIfindex *ebpf.Variable `ebpf:"uplink_ifindex"`
 	UplinkNetns   *ebpf.Variable `ebpf:"uplink_netns"`
 	WeirDelayBtf  *ebpf.Variable `ebpf:"weir_delay_btf"`

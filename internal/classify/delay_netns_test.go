@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -242,7 +243,8 @@ func TestDelays(t *testing.T) {
 	closed = true
 }
 
-// Where the queue is empty the delay is next to nothing.
+// Where the queue is empty the delay is next to nothing, and packets that go past
+// the classes are measured like the others.
 func TestDelaysWithoutQueue(t *testing.T) {
 	b := newBed(t)
 	b.tree("1gbit", 1<<20, NumberHost)
@@ -252,19 +254,30 @@ func TestDelaysWithoutQueue(t *testing.T) {
 		return err
 	})
 	defer delays.Close()
-	err := testbed.InNetNS(b.host.NetNSPath(), func() error { return trickle(b.targets()[1], 100, 10*time.Millisecond) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	var h Histogram
-	if err := delays.Read(NumberHost, &h); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d packets, median %v, p99 %v", h.Packets(), h.Quantile(0.5), h.Quantile(0.99))
-	if h.Packets() != 100 {
-		t.Errorf("%d packets, want 100", h.Packets())
-	}
-	if h.Quantile(0.5) > 200*time.Microsecond {
-		t.Errorf("median %v without a queue", h.Quantile(0.5))
+	var before Histogram
+	for _, may := range []bool{false, true} {
+		b.setDirect(Direct{NumberHost, may})
+		went := b.directBytes(NumberHost)
+		err := testbed.InNetNS(b.host.NetNSPath(), func() error { return trickle(b.targets()[1], 100, 10*time.Millisecond) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.directBytes(NumberHost) == went && may && !errors.Is(ProbeDirect(), ebpf.ErrNotSupported) {
+			t.Error("nothing went direct")
+		}
+		var h Histogram
+		if err := delays.Read(NumberHost, &h); err != nil {
+			t.Fatal(err)
+		}
+		all := h
+		h.Sub(&before)
+		before = all
+		t.Logf("direct %t: %d packets, median %v, p99 %v", may, h.Packets(), h.Quantile(0.5), h.Quantile(0.99))
+		if h.Packets() != 100 {
+			t.Errorf("direct %t: %d packets, want 100", may, h.Packets())
+		}
+		if h.Quantile(0.5) > 200*time.Microsecond {
+			t.Errorf("direct %t: median %v without a queue", may, h.Quantile(0.5))
+		}
 	}
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// linkBPS is a rate at which a packet is sent before the next one comes.
-const linkBPS = 1e12
+// fastLink sends a packet before the next one comes.
+var fastLink = Link{RateBPS: 1e12, DirectBytes: 1 << 16}
 
-// slowUplink puts a scheduler on the uplink, in the place of Weir's: one that
-// lets a packet through at once and then takes 100 ms for each.
+// slowUplink puts a scheduler on the uplink, in the place of Weir's: HTB, and in
+// the place of a slow device a bucket that lets a packet through at once and then
+// takes 100 ms for each.
 func (b *bed) slowUplink() {
 	b.t.Helper()
 	for _, args := range [][]string{
-		{"qdisc", "add", "dev", b.host.UplinkName, "root", "handle", "7e10:", "tbf", "rate", "80kbit", "burst", "1600", "limit", "10mb"},
-		{"qdisc", "add", "dev", b.host.UplinkName, "parent", "7e10:1", "handle", "7e11:", "htb", "default", "1"},
-		{"class", "add", "dev", b.host.UplinkName, "parent", "7e11:", "classid", "7e11:1", "htb", "rate", "1gbit"},
+		{"qdisc", "add", "dev", b.host.UplinkName, "root", "handle", "1:", "tbf", "rate", "80kbit", "burst", "1600", "limit", "10mb"},
+		{"qdisc", "add", "dev", b.host.UplinkName, "parent", "1:1", "handle", "7e0f:", "htb", "default", "1"},
+		{"class", "add", "dev", b.host.UplinkName, "parent", "7e0f:", "classid", "7e0f:1", "htb", "rate", "1gbit"},
 	} {
 		b.run("tc", append([]string{"-n", b.hostNS()}, args...)...)
 	}
@@ -68,7 +69,7 @@ func newDirectBed(t *testing.T) *bed {
 // setDirect says who may go direct, and nobody else.
 func (b *bed) setDirect(want ...Direct) {
 	b.t.Helper()
-	if err := b.uplink.SetDirect(linkBPS, want); err != nil {
+	if err := b.uplink.SetDirect(fastLink, want); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -136,7 +137,7 @@ func TestDirectLeavesTheRate(t *testing.T) {
 	b := newBed(t)
 	target := b.targets()[0]
 	frame := frameBytes(target) / packets
-	if err := b.uplink.SetDirect(8*frame, []Direct{{NumberHost, true}}); err != nil {
+	if err := b.uplink.SetDirect(Link{RateBPS: 8 * frame, DirectBytes: 1 << 16}, []Direct{{NumberHost, true}}); err != nil {
 		t.Fatal(err)
 	}
 	b.expect("a slow link", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
@@ -168,5 +169,23 @@ func TestDirectIsKept(t *testing.T) {
 	b.open()
 	if want := []Direct{{victim, true}}; !slices.Equal(b.uplink.direct, want) {
 		t.Errorf("a new agent finds %v, want %v", b.uplink.direct, want)
+	}
+}
+
+// A packet that is too large for the link does not go direct, where nothing would
+// cut it up.
+func TestDirectIsSmall(t *testing.T) {
+	b := newDirectBed(t)
+	target := b.targets()[0]
+	frame := frameBytes(target) / packets
+	for largest, want := range map[uint64]uint64{frame - 1: 0, frame: frameBytes(target)} {
+		if err := b.uplink.SetDirect(Link{RateBPS: fastLink.RateBPS, DirectBytes: uint32(largest)}, []Direct{{NumberHost, true}}); err != nil {
+			t.Fatal(err)
+		}
+		before := b.directBytes(NumberHost)
+		b.sendIn(b.hostNS(), target, 0)
+		if got := b.directBytes(NumberHost) - before; got < want || got >= want+slackBytes {
+			t.Errorf("%d bytes went direct of packets of %d where %d may, want %d", got, frame, largest, want)
+		}
 	}
 }

@@ -46,7 +46,7 @@ func TestProgramsLoad(t *testing.T) {
 					delete(spec.Programs, uplinkProgWeirUplink)
 				}
 			}
-			loaded, err := ebpf.NewCollection(spec)
+			loaded, err := ebpf.NewCollectionWithOptions(spec, loadOptions())
 			if err != nil {
 				t.Fatalf("%+v", err)
 			}

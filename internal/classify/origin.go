@@ -105,9 +105,7 @@ func (o *Origins) load() error {
 		Start *ebpf.Program `ebpf:"weir_origin_start"`
 		End   *ebpf.Program `ebpf:"weir_origin_end"`
 	}
-	err = spec.LoadAndAssign(&objects, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{originMapOrigins: o.origins, originMapDeferred: o.deferred},
-	})
+	err = load(spec, &objects, map[string]*ebpf.Map{originMapOrigins: o.origins, originMapDeferred: o.deferred})
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}

@@ -47,11 +47,10 @@ func (b *bed) set(netNS string, number uint16) {
 // which the host is counted from atLeast to atMost and nobody else anything.
 func (b *bed) expectStranger(what string, wantBytes, atLeast, atMost uint64, do func()) {
 	b.t.Helper()
-	before := b.offered()
-	do()
-	after := b.offered()
-	for n := range after {
-		got := after[n] - before[n]
+	enough := func(counted []uint64) bool {
+		return counted[NumberNone] >= wantBytes && counted[NumberHost] >= atLeast
+	}
+	for n, got := range b.count(do, enough) {
 		switch uint16(n) {
 		case NumberNone:
 			if got < wantBytes {

@@ -92,7 +92,9 @@ const (
 	uplinkProgWeirUplink       = "weir_uplink"
 	uplinkProgWeirUplinkOld    = "weir_uplink_old"
 	uplinkVarCgroupLevels      = "cgroup_levels"
-	uplinkVarHtbMajor          = "htb_major"
+	uplinkVarClassMajor        = "class_major"
+	uplinkVarDirectMajor       = "direct_major"
+	uplinkVarDirectMaxBytes    = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
 	uplinkVarStamping          = "stamping"
 	uplinkVarStrangerByteNs    = "stranger_byte_ns"
@@ -169,7 +171,9 @@ type uplinkMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkVariableSpecs struct {
 	CgroupLevels      *ebpf.VariableSpec `ebpf:"cgroup_levels"`
-	HtbMajor          *ebpf.VariableSpec `ebpf:"htb_major"`
+	ClassMajor        *ebpf.VariableSpec `ebpf:"class_major"`
+	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
+	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	StrangerByteNs    *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
@@ -230,7 +234,9 @@ func (m *uplinkMaps) Close() error {
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkVariables struct {
 	CgroupLevels      *ebpf.Variable `ebpf:"cgroup_levels"`
-	HtbMajor          *ebpf.Variable `ebpf:"htb_major"`
+	ClassMajor        *ebpf.Variable `ebpf:"class_major"`
+	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
+	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	StrangerByteNs    *ebpf.Variable `ebpf:"stranger_byte_ns"`

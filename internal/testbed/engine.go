@@ -416,7 +416,9 @@ func (e *Engine) waitReady(ctx context.Context, d *daemon) error {
 // that reach nothing: dockerd itself goes on without it on some kernels.
 func (e *Engine) checkNAT() error {
 	bridge := netip.MustParsePrefix(e.opts.BridgeCIDR).Masked()
-	out, err := e.inNamespaces(true, "iptables", "-w", "-t", "nat", "-S", "POSTROUTING").CombinedOutput()
+	cmd := e.inNamespaces(true, "iptables", "-w", "-t", "nat", "-S", "POSTROUTING")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as those of tool
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("read the engine's NAT rules: %w: %s", err, bytes.TrimSpace(out))
 	}

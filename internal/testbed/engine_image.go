@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -61,7 +60,7 @@ func (e *Engine) ImportBinary(ctx context.Context, image string, binaries map[st
 
 // writeRootFS writes the image's root directory as a tar archive.
 func writeRootFS(w io.Writer, binaries map[string]string) error {
-	tools, err := exec.Command(busyboxPath, "--list").Output()
+	tools, err := tool(context.Background(), busyboxPath, "--list").Output()
 	if err != nil {
 		return errors.New("busybox is not installed: apt-get install busybox-static")
 	}
@@ -182,7 +181,7 @@ func sharedLibraries(binary string) (libraries []string, dynamic bool, err error
 	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return nil, false, nil
 	}
-	out, err := exec.Command("ldd", binary).Output()
+	out, err := tool(context.Background(), "ldd", binary).Output()
 	if err != nil {
 		return nil, true, fmt.Errorf("list the libraries of %s: %w", binary, err)
 	}

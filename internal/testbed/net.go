@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -260,7 +261,7 @@ func (h *Host) Close() error {
 		if _, err := os.Stat(NetNSDir + "/" + name); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if pids, err := exec.Command("ip", "netns", "pids", name).Output(); err == nil && len(pids) > 0 {
+		if pids, err := tool(ctx, "ip", "netns", "pids", name).Output(); err == nil && len(pids) > 0 {
 			problems = append(problems, fmt.Errorf("remove network namespace %s: still used by processes %s",
 				name, strings.Join(strings.Fields(string(pids)), ", ")))
 		}
@@ -278,7 +279,7 @@ func (h *Host) Close() error {
 // Leaked lists the host's namespaces and cgroups that exist. After Close it
 // should be empty.
 func (h *Host) Leaked() ([]string, error) {
-	out, err := exec.Command("ip", "netns", "list").Output()
+	out, err := tool(context.Background(), "ip", "netns", "list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list network namespaces: %w", err)
 	}
@@ -292,12 +293,20 @@ func (h *Host) Leaked() ([]string, error) {
 	return append(leaked, cgroups...), err
 }
 
+// tool makes a command that a Ctrl-C at the terminal does not reach: what becomes
+// of it decides ctx, and what removes things must not be cut off.
+func tool(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
 // runIP runs commands of ip in a namespace, one after the other up to the first
 // that fails.
 func runIP(ctx context.Context, namespace string, commands ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "ip", "-n", namespace, "-batch", "-")
+	cmd := tool(ctx, "ip", "-n", namespace, "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("run ip -n %s with commands %q: %w: %s", namespace, commands, err, bytes.TrimSpace(out))
@@ -309,7 +318,7 @@ func runIP(ctx context.Context, namespace string, commands ...string) error {
 func runTool(ctx context.Context, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	out, err := tool(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}

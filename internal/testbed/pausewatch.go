@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"sync"
 	"time"
 
@@ -13,12 +14,12 @@ import (
 )
 
 // LeastPause is the shortest time for which a processor may stand still and
-// spoil a measurement of shares: longer than what queues hold for a sender that
+// spoil a measurement of some seconds: longer than what queues hold for a sender that
 // is late, or for a receiver that answers late.
 const LeastPause = 10 * time.Millisecond
 
-// PauseWatch knows when a processor of the machine stood still for LeastPause or
-// longer, from a process of its own (`weir traffic pauses`).
+// PauseWatch knows when a processor of the machine stood still, from a process of
+// its own (`weir traffic pauses`).
 type PauseWatch struct {
 	cmd   *exec.Cmd
 	input io.Closer
@@ -28,10 +29,10 @@ type PauseWatch struct {
 	seen []traffic.Lateness
 }
 
-// StartPauseWatch watches until Close or the end of ctx. weirBinary is the weir
-// program.
-func StartPauseWatch(ctx context.Context, weirBinary string) (*PauseWatch, error) {
-	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses")
+// StartPauseWatch watches for pauses of least or longer until Close or the end of
+// ctx. weirBinary is the weir program.
+func StartPauseWatch(ctx context.Context, weirBinary string, least time.Duration) (*PauseWatch, error) {
+	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses", "--least", least.String())
 	// It ends with its input, and that with this process, whatever happens.
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -72,6 +73,18 @@ func (w *PauseWatch) Longest(fromNS, untilNS int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return traffic.MostLate(w.seen, fromNS, untilNS)
+}
+
+// Total is how long a processor stood still between two times of CLOCK_MONOTONIC,
+// on average of all.
+func (w *PauseWatch) Total(fromNS, untilNS int64) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := int64(0)
+	for _, one := range w.seen {
+		sum += max(min(one.UntilNS, untilNS)-max(one.FromNS, fromNS), 0)
+	}
+	return time.Duration(sum) / time.Duration(runtime.NumCPU())
 }
 
 // Close ends the watch. It reports false when that had ended before, so that

@@ -22,7 +22,7 @@ func TestPauseIsSeen(t *testing.T) {
 	go func() {
 		runtime.LockOSThread()
 		var err error
-		p, err = testbed.StartPauseWatch(t.Context(), harness.Program(t))
+		p, err = testbed.StartPauseWatch(t.Context(), harness.Program(t), testbed.LeastPause)
 		started <- err
 	}()
 	if err := <-started; err != nil {

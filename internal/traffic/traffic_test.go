@@ -79,8 +79,27 @@ func TestSenderSendsFromStartToStop(t *testing.T) {
 }
 
 func TestPacedUDPKeepsItsRate(t *testing.T) {
+	const wantBPS = 8e6
+	// A busy machine takes CPU from the sender, which then sends less, and gets more
+	// than one chance. It never sends more.
+	for attempt := 1; ; attempt++ {
+		rateBPS := pacedUDP(t, wantBPS)
+		if rateBPS > wantBPS*1.05 {
+			t.Fatalf("sent %.1f Mbit/s, want %.1f", rateBPS/1e6, wantBPS/1e6)
+		}
+		if rateBPS > wantBPS*0.9 {
+			return
+		}
+		if attempt == 5 {
+			t.Fatalf("sent %.1f Mbit/s the last of %d times, want %.1f", rateBPS/1e6, attempt, wantBPS/1e6)
+		}
+	}
+}
+
+// pacedUDP sends for half a second at a rate and returns the one that came of it.
+func pacedUDP(t *testing.T, rateBPS uint64) float64 {
+	t.Helper()
 	target := newTestSink(t)
-	const rateBPS = 8e6
 	sender, err := NewSender(t.Context(), SenderOptions{Target: target, Protocol: UDP, RateBPS: rateBPS})
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +109,7 @@ func TestPacedUDPKeepsItsRate(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	sender.Stop()
 	wire := float64(sender.SentBytes()) / DefaultPayloadBytes * float64(WireBytesUDP(target.Addr(), DefaultPayloadBytes)) * 8
-	// A busy machine takes CPU from the sender, which then sends less.
-	if rate := wire / time.Since(started).Seconds(); rate > rateBPS*1.05 || rate < rateBPS*0.5 {
-		t.Errorf("sent %.1f Mbit/s, want 8", rate/1e6)
-	}
+	return wire / time.Since(started).Seconds()
 }
 
 func TestSenderThatNeverStartsLeavesNothing(t *testing.T) {

@@ -124,9 +124,7 @@ func (s *site) testNetworks(t *testing.T) {
 	}
 	s.send(t, c, 0, harness.Flood)
 	time.Sleep(300 * time.Millisecond)
-	if m := s.MeasureFor(time.Second); m.BPS[0] > 10.3e6 || m.BPS[0] < 9.7e6 {
-		t.Errorf("through the other network it sends %.2f Mbit/s, its maximum is 10; CPU: %s", m.BPS[0]/1e6, m.CPU)
-	}
+	s.CheckMaximum(0, 10e6, time.Second)
 }
 
 func connect(engine *testbed.Engine, t *testing.T, network string) {
@@ -416,9 +414,7 @@ func TestAgentWithLiveRestore(t *testing.T) {
 	s.send(t, c, 0, harness.Flood)
 	limited := func(when string) {
 		t.Helper()
-		if m := s.MeasureFor(500 * time.Millisecond); m.BPS[0] > 10.3e6 || m.BPS[0] < 9.7e6 {
-			t.Errorf("%s it sends %.2f Mbit/s, its maximum is 10; CPU: %s", when, m.BPS[0]/1e6, m.CPU)
-		}
+		s.CheckMaximum(0, 10e6, 500*time.Millisecond)
 		if got := s.agent.Container("survivor"); !controlled(got) || got.Policy.MaxBPS != 10e6 {
 			t.Errorf("%s: %+v", when, got)
 		}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-project/weir/internal/traffic"
 )
 
 // starvedPercent is how much of the time some task may wait for a processor
@@ -15,22 +17,21 @@ const starvedPercent = 60
 // cpuWatch tells how short of processor time the machine is from its making
 // on.
 type cpuWatch struct {
-	began           time.Time
-	pressureMicros  uint64
-	stolen, elapsed uint64 // in ticks
+	began          time.Time
+	pressureMicros uint64
+	times          traffic.CPUTimes
 }
 
 func watchCPU() cpuWatch {
-	w := cpuWatch{began: time.Now(), pressureMicros: pressureMicros()}
-	w.stolen, w.elapsed = stolenTicks()
-	return w
+	times, _ := traffic.ReadCPUTimes() // what it prints is all that depends on it
+	return cpuWatch{began: time.Now(), pressureMicros: pressureMicros(), times: times}
 }
 
 // String says what happened since the watch began.
 func (w cpuWatch) String() string {
 	waited := 100 * float64(pressureMicros()-w.pressureMicros) / float64(time.Since(w.began).Microseconds())
-	stolen, elapsed := stolenTicks()
-	stolenPercent := 100 * float64(stolen-w.stolen) / float64(max(elapsed-w.elapsed, 1))
+	times, _ := traffic.ReadCPUTimes()
+	stolenPercent := 100 * times.Sub(w.times).StolenFraction()
 	verdict := "enough"
 	if waited > starvedPercent || stolenPercent > 5 {
 		verdict = "STARVED, the machine did too much else"
@@ -45,26 +46,6 @@ func pressureMicros() uint64 {
 	text, _, _ := strings.Cut(total, "\n")
 	value, _ := strconv.ParseUint(text, 10, 64) // 0 without CONFIG_PSI
 	return value
-}
-
-// stolenTicks reads how much processor time a hypervisor took, and how much
-// there was.
-func stolenTicks() (stolen, elapsed uint64) {
-	line, _, _ := strings.Cut(readFile("/proc/stat"), "\n")
-	for i, field := range strings.Fields(line) {
-		value, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			continue
-		}
-		const stealField = 8 // proc(5), "cpu" being field 0
-		if i == stealField {
-			stolen = value
-		}
-		if i <= stealField {
-			elapsed += value
-		}
-	}
-	return stolen, elapsed
 }
 
 func readFile(path string) string {

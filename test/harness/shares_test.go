@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -102,21 +103,29 @@ func TestCheckUndisturbed(t *testing.T) {
 		m.Disturbed = true
 		return m
 	}
+	// Half of the link goes wrong, for which a processor has to stand still for a
+	// quarter of the time.
+	paused := func(m Measurement, part float64) Measurement {
+		m.Paused = time.Duration(part * float64(m.Duration))
+		return held(m)
+	}
 	for _, test := range []struct {
 		name string
 		// slices are what is measured, the last one again and again.
 		slices   []Measurement
 		ok       bool
 		measured int
+		skipped  bool
 	}{
-		{"right", []Measurement{right}, true, 4},
-		{"right though held up", []Measurement{held(right)}, true, 4},
-		{"wrong", []Measurement{wrong}, false, 4},
-		{"wrong while held up", []Measurement{right, held(wrong), right}, true, 5},
-		{"wrong while held up, again and again", []Measurement{held(wrong), right, held(wrong), held(wrong), right}, true, 7},
-		{"wrong while held up and not", []Measurement{right, held(wrong), right, wrong}, false, 5},
-		{"right only while held up", []Measurement{held(right), wrong}, false, 5},
-		{"held up all the time", []Measurement{held(wrong)}, false, 4*patience + 1},
+		{"right", []Measurement{right}, true, 4, false},
+		{"right though held up", []Measurement{held(right)}, true, 4, false},
+		{"wrong", []Measurement{wrong}, false, 4, false},
+		{"wrong while held up", []Measurement{right, held(wrong), right}, true, 5, false},
+		{"wrong while held up, again and again", []Measurement{held(wrong), right, held(wrong), held(wrong), right}, true, 7, false},
+		{"wrong while held up and not", []Measurement{right, held(wrong), right, wrong}, false, 5, false},
+		{"right only while held up", []Measurement{held(right), wrong}, false, 5, false},
+		{"held up all the time", []Measurement{paused(wrong, 0.24)}, false, 4*Patience + 1, true},
+		{"held up all the time, but for a short time each", []Measurement{paused(wrong, 0.22)}, false, 4*Patience + 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			measured := 0
@@ -126,7 +135,7 @@ func TestCheckUndisturbed(t *testing.T) {
 			}, func(m Measurement) error {
 				return CheckSharesWithin(ShareTolerance, 10e6, m, []uint64{10e6})
 			}, t.Logf)
-			if (err == nil) != test.ok || measured != test.measured {
+			if (err == nil) != test.ok || measured != test.measured || errors.Is(err, errHeldUp) != test.skipped {
 				t.Errorf("%v after %d slices, want success %t after %d", err, measured, test.ok, test.measured)
 			}
 		})

@@ -65,7 +65,7 @@ func number(t *testing.T, text string) uint64 {
 }
 
 // directPackets is a counter that tc shows among the parameters of HTB.
-var directPackets = regexp.MustCompile(` direct_packets_stat \d+`)
+var directPackets = regexp.MustCompile(` direct_packets_stat (\d+)`)
 
 // tcConfig is the uplink's queueing as tc describes it, without counters.
 func tcConfig(b *harness.Bed) string {

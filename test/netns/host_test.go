@@ -147,7 +147,9 @@ func findNeighbour(t *testing.T, b *harness.Bed, target netip.AddrPort) {
 		family = "-6"
 	}
 	for range 3 {
-		b.Run("ip", family, "neigh", "flush", "dev", device)
+		// Not "flush" here: it wants to see no neighbour left, which a flood that
+		// asks for it again at once may keep it from.
+		b.Run("ip", "neigh", "replace", target.Addr().String(), "dev", device, "nud", "failed")
 		b.RunPeer("ip", family, "neigh", "flush", "dev", b.Host.PeerInterface)
 		began := time.Now()
 		if err := answered(b, target, time.Second); err != nil {
@@ -209,15 +211,17 @@ func TestControlClassIsNoWayAround(t *testing.T) {
 				control := queueing(t, b)[controlClass].bytes
 				stop := disguised(t, b, one, disguise.v6, disguise.protocol, disguise.first, 1400)
 				time.Sleep(200 * time.Millisecond)
-				m := b.MeasureFor(500 * time.Millisecond)
+				b.Check(500*time.Millisecond, func(m harness.Measurement) error {
+					if m.SumBPS() < mbit {
+						return fmt.Errorf("only %.2f Mbit/s arrived: this proves nothing; CPU: %s", m.SumBPS()/mbit, m.CPU)
+					}
+					if m.SumBPS() > maxBPS*(1+harness.ShareTolerance+m.Slack) {
+						return fmt.Errorf("%.2f Mbit/s arrived, the maximum is %.0f; CPU: %s", m.SumBPS()/mbit, maxBPS/mbit, m.CPU)
+					}
+					return nil
+				})
 				stop()
 				control = queueing(t, b)[controlClass].bytes - control
-				if m.SumBPS() < mbit {
-					t.Errorf("only %.2f Mbit/s arrived: this proves nothing", m.SumBPS()/mbit)
-				}
-				if m.SumBPS() > maxBPS*(1+harness.ShareTolerance) {
-					t.Errorf("%.2f Mbit/s arrived, the maximum is %.0f", m.SumBPS()/mbit, maxBPS/mbit)
-				}
 				const fewBytes = 20_000 // true neighbour discovery and reports
 				if control > fewBytes {
 					t.Errorf("%d bytes went through the control class", control)

@@ -68,6 +68,7 @@ func TestContainerComesAndGoes(t *testing.T) {
 	if got, there := agent.Containers()["cycled"]; there {
 		t.Errorf("before it starts: %+v", got)
 	}
+	before := tcClasses(b)
 	for range 3 {
 		b.Run("ip", "netns", "add", c.name)
 		agent.AwaitContainer("cycled", "without a network", noticed, func(c v1.Container) bool {
@@ -85,7 +86,8 @@ func TestContainerComesAndGoes(t *testing.T) {
 			t.Errorf("programs after the container's end: %v", left)
 		}
 		b.Await("its class gone", noticed, func() (bool, string) {
-			return len(tcClasses(b)) == 9, fmt.Sprint(tcClasses(b))
+			now := tcClasses(b)
+			return slices.Equal(now, before), fmt.Sprint(now)
 		})
 	}
 	// What was set ended with the container.
@@ -129,10 +131,11 @@ func TestVethReplaced(t *testing.T) {
 			gateway[3] = 1
 			b.Run(append(inside, "ip", "route", "replace", "default", "via", fmt.Sprintf("%d.%d.%d.%d", gateway[0], gateway[1], gateway[2], gateway[3]))...)
 			b.Send(one, harness.Flood)
+			// The bridge may not forward at once, and who asks for the gateway's
+			// address in vain does so again after a second.
+			b.AwaitTraffic(one.Slot, 3*time.Second)
 			time.Sleep(300 * time.Millisecond)
-			if m := b.MeasureFor(time.Second); m.BPS[0] > 10*mbit*(1+harness.ShareTolerance) || m.BPS[0] < 10*mbit*(1-harness.ShareTolerance) {
-				t.Errorf("sent %.2f Mbit/s, its maximum is 10; CPU: %s", m.BPS[0]/mbit, m.CPU)
-			}
+			b.CheckMaximum(one.Slot, 10*mbit, time.Second)
 		})
 	}
 }

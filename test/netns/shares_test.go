@@ -93,14 +93,25 @@ func TestWrongSharesAreFound(t *testing.T) {
 	b := newBed(t)
 	real := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "200"), harness.TCP}}
 	compete(t, b, harness.AgentOptions{}, real...)
-	m := b.Measure()
+	ideal, err := harness.Ideal(100*mbit, claims(100*mbit, real...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.WarmUp()
+	var m harness.Measurement
+	b.Check(harness.Duration, func(now harness.Measurement) error {
+		m = now
+		return harness.CheckShares(100*mbit, now, ideal)
+	})
+	if m.Slack > 0 {
+		t.Skip("this machine stood still again and again: what was measured is not what the scheduler does")
+	}
 	for _, test := range []struct {
 		name    string
 		rateBPS uint64
 		weights [2]string
 		want    string
 	}{
-		{"as they are", 100 * mbit, [2]string{"100", "200"}, ""},
 		{"other weights", 100 * mbit, [2]string{"200", "100"}, "container 0 is off"},
 		{"slightly other weights", 100 * mbit, [2]string{"110", "200"}, "container 0 is off"},
 		{"slower link", 95 * mbit, [2]string{"100", "200"}, "above the link"},
@@ -115,10 +126,7 @@ func TestWrongSharesAreFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = harness.CheckShares(test.rateBPS, m, ideal)
-			switch {
-			case test.want == "" && err != nil:
-				t.Error(err)
-			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want a complaint that has %q", err, test.want)
 			}
 		})

@@ -3,6 +3,7 @@ package vm
 import (
 	"path"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -83,11 +84,11 @@ func suitesOf(arch string) []Suite {
 // releases is where kernels are looked for.
 var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "sid"}
 
-// Machines are all machines, those with most to do first.
+// Machines are all machines, those that take longest first.
 var Machines = []Machine{
 	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything},
-	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: append(withEngine, inModes...)},
+	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes)},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: inModes},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
@@ -105,7 +106,8 @@ var programs = []Suite{
 var (
 	// inModes: containers are told apart in every mode and get what they
 	// should, with fq_codel queues.
-	inModes = withPackages("TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" + onEveryKernel)
+	inModes = withPackages("TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|"+onEveryKernel,
+		"TestInspectWhileDevicesGo")
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
@@ -118,11 +120,13 @@ var (
 const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +
 	"|TestContainerComesAndGoes"
 
-// withPackages are the suites of a machine that runs these tests of test/netns.
-func withPackages(netns string) []Suite {
+// withPackages are the suites of a machine that runs these tests of test/netns, and
+// of the classifier all but some.
+func withPackages(netns string, butOfClassifier ...string) []Suite {
+	// Delays are those of a faster processor.
+	skip := strings.Join(append([]string{"TestDelays$"}, butOfClassifier...), "|")
 	return []Suite{
-		// Delays are those of a faster processor.
-		{Package: "./internal/classify", Tag: TagNetNS, Run: ".", Skip: "TestDelays$"},
+		{Package: "./internal/classify", Tag: TagNetNS, Run: ".", Skip: skip},
 		{Package: "./internal/meter", Tag: TagNetNS, Run: "."},
 		{Package: "./test/netns", Tag: TagNetNS, Run: netns},
 	}

@@ -178,7 +178,7 @@ func (b *Backend) observe() (state, error) {
 		}
 	}
 	for _, c := range classes {
-		if c.Handle.Major() == Major {
+		if c.Handle.Major() == Major || c.Handle.Major() == DirectMajor {
 			s.classes = append(s.classes, c)
 		}
 	}
@@ -186,9 +186,13 @@ func (b *Backend) observe() (state, error) {
 }
 
 // Owns says whether the root of a device's qdiscs is this scheduler's.
-func Owns(qdiscs []kernel.Qdisc) bool {
-	return slices.ContainsFunc(qdiscs, func(q kernel.Qdisc) bool {
-		return q.Parent == kernel.HandleRoot && q.Handle == linkHandle
+func Owns(qdiscs []kernel.Qdisc) bool { return ownRoot(qdiscs) >= 0 }
+
+// ownRoot is the index of the root qdisc if it is this scheduler's, or -1. The
+// link was the root once: a tree of that time is made anew.
+func ownRoot(qdiscs []kernel.Qdisc) int {
+	return slices.IndexFunc(qdiscs, func(q kernel.Qdisc) bool {
+		return q.Parent == kernel.HandleRoot && (q.Handle == directHandle || q.Handle == linkHandle)
 	})
 }
 
@@ -235,9 +239,9 @@ func (b *Backend) Remove() error {
 		return err
 	}
 	b.Forget()
-	if !Owns(qdiscs) {
+	root := ownRoot(qdiscs)
+	if root < 0 {
 		return nil
 	}
-	root := kernel.Qdisc{Handle: linkHandle, Parent: kernel.HandleRoot, Options: kernel.TBF{}}
-	return b.tc.Apply(b.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: &root}})
+	return b.tc.Apply(b.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: &qdiscs[root]}})
 }

@@ -106,7 +106,7 @@ func TestApplyAfterSomebodyDeletedAll(t *testing.T) {
 	d := &device{}
 	b := New(d, testIfindex)
 	apply(t, b, treeOf(100e6, container(16, 100, 50e6)))
-	d.drop(linkHandle)
+	d.drop(directHandle)
 	tree := treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6))
 	apply(t, b, tree)
 	if b.Name() != "htb+fq_codel" || d.kinds()["fq_codel"] != 3 {
@@ -274,10 +274,11 @@ func TestOwns(t *testing.T) {
 		want   bool
 	}{
 		{nil, false},
-		{[]kernel.Qdisc{{Handle: linkHandle, Parent: kernel.HandleRoot}}, true},
+		{[]kernel.Qdisc{{Handle: directHandle, Parent: kernel.HandleRoot}}, true},
+		{[]kernel.Qdisc{{Handle: linkHandle, Parent: kernel.HandleRoot}}, true}, // of an earlier version
 		{[]kernel.Qdisc{{Handle: htbHandle, Parent: kernel.HandleRoot}}, false},
 		{[]kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot}, {Handle: linkHandle, Parent: kernel.NewHandle(1, 1)}}, false},
-		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress}, {Handle: linkHandle, Parent: kernel.HandleRoot}}, true},
+		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress}, {Handle: directHandle, Parent: kernel.HandleRoot}}, true},
 	} {
 		if got := Owns(tc.qdiscs); got != tc.want {
 			t.Errorf("Owns(%v) = %t", tc.qdiscs, got)
@@ -367,7 +368,7 @@ func TestDifferencesAreWhatChanged(t *testing.T) {
 		tree := many()
 		tc.change(&tree)
 		want, have := differences(tree, many(), leafFqCodel)
-		const trunkClasses, perClass = 2, 2
+		const trunkClasses, perClass = 3, 2
 		if w, h := (len(want.classes)-trunkClasses)/perClass, (len(have.classes)-trunkClasses)/perClass; w != tc.classes || h != tc.wereClasses {
 			t.Errorf("%s: %d classes are compared with %d, want %d with %d", tc.name, w, h, tc.classes, tc.wereClasses)
 		}

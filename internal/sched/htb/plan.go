@@ -12,21 +12,24 @@
 // Method. Three levels, because HTB serves lower levels strictly first
 // (net/sched/sch_htb.c, htb_dequeue):
 //
-//	tbf   7e10:         the link: rate C
+//	htb   7e0f:           the way past all of this, for packets that need not wait
+//	  7e0f:1              no limit: all others
+//	tbf   7e10:           the link: rate C
 //	htb   7e11:
-//	  7e11:ffff         root: rate C'. Lends what is idle at this instant.
-//	    7e11:2          control traffic, first
-//	    7e11:4010       a container's share: rate = its allocation now
-//	      7e11:10       its leaf: rate = its guarantee
-//	        qdisc 10:   its queue
+//	  7e11:ffff           root: rate C'. Lends what is idle at this instant.
+//	    7e11:2            control traffic, first
+//	    7e11:4010         a container's share: rate = its allocation now
+//	      7e11:10         its leaf: rate = its guarantee
+//	        qdisc 10:     its queue
 //
 // A leaf within its guarantee is served first. Guarantees of all running
 // containers fit the link, so they hold whatever the level above says and
 // whoever starts to send, with no action by the agent. Above it, a container
 // is served up to its allocation, which the control loop sets for those that
 // are sending now; the allocations of the senders sum to C' (C less a
-// thousandth), which makes the shares exact. What somebody leaves idle until the loop has noticed is lent
-// by the root, so the link is never idle while anyone has traffic.
+// thousandth), which makes the shares exact. What somebody leaves idle until the
+// loop has noticed is lent by the root, so the link is never idle while anyone
+// has traffic.
 //
 // When a container wakes up, guarantees plus allocations exceed C until the
 // loop has run (or for good, when the agent is dead). The token bucket filter
@@ -35,6 +38,15 @@
 // time: when it does hold something back, the shares above the guarantees are
 // only as exact as HTB's turns. It also cuts up packets that are too large for
 // the link's rate and that no limit at their source caught.
+//
+// A packet that finds the link idle competes with nobody, and all of that would
+// only cost time. The classifier sends it to the direct queue of the outermost
+// HTB, which goes first, and sees to it that such packets stay within the link's
+// rate and are no larger than DirectBytes (bpf/uplink.bpf.c). That HTB does
+// nothing else; its one class takes whatever else comes. The kernel finds it odd
+// that what hangs on a class of HTB has packets and does not give them, and says so
+// once, "htb: tbf qdisc 7E10: is non-work-conserving?". HTB then goes on to the
+// next of its classes (htb_dequeue_tree), of which there is none.
 //
 // Limits. One lock for the device; 8 priorities; bursts are as exact as the
 // kernel's timers.
@@ -51,16 +63,26 @@ import (
 // Handles. A class's minor is its container's number; its share's minor has
 // shareBit besides. Numbers stay below shareBit.
 const (
+	// DirectMajor is that of the HTB whose direct queue leads past the classes.
+	DirectMajor  = 0x7e0f
+	othersMinor  = 1
+	directHandle = kernel.Handle(DirectMajor << 16)
+
 	linkMajor  = 0x7e10
-	Major      = 0x7e11
-	rootMinor  = 0xffff
-	shareBit   = 0x4000
 	linkHandle = kernel.Handle(linkMajor << 16)
-	htbHandle  = kernel.Handle(Major << 16)
-	htbParent  = kernel.Handle(linkMajor<<16 | 1)
+
+	// Major is that of all classes of containers.
+	Major     = 0x7e11
+	rootMinor = 0xffff
+	shareBit  = 0x4000
+	htbHandle = kernel.Handle(Major << 16)
+	htbParent = kernel.Handle(linkMajor<<16 | 1)
 )
 
-var rootClass = kernel.NewHandle(Major, rootMinor)
+var (
+	othersClass = kernel.NewHandle(DirectMajor, othersMinor)
+	rootClass   = kernel.NewHandle(Major, rootMinor)
+)
 
 func leafClass(number uint16) kernel.Handle  { return kernel.NewHandle(Major, number) }
 func shareClass(number uint16) kernel.Handle { return kernel.NewHandle(Major, shareBit|number) }
@@ -116,13 +138,21 @@ const (
 	// maxQuantumPackets bounds one container's turn when idle rate is lent.
 	maxQuantumPackets = 64
 
-	// peakBytesPerSec is a rate no link has: the kernel takes the limit of a
-	// packet's size only along with a peak rate. At this one 64 KB take less
-	// than the nanosecond that the kernel counts in. At a lower one a packet
+	// noLimitBytesPerSec is a rate no link has: 64 KB take less than the
+	// nanosecond that the kernel counts in. Where the token bucket filter is to
+	// limit the size of packets it takes a peak rate, too. At a lower one a packet
 	// that was queued before the limit was lowered would never get its tokens,
 	// and stop the uplink for good (net/sched/sch_tbf.c, tbf_dequeue).
-	peakBytesPerSec = 1 << 48
+	noLimitBytesPerSec = 1 << 48
 )
+
+// DirectBytes is the largest packet that may take the direct queue of a link of
+// rateBPS, as qdiscs count it: where the token bucket filter cuts packets up, one
+// that it would leave whole.
+func DirectBytes(rateBPS uint64) uint32 {
+	packetBytes := sched.LinkPacketBytes(rateBPS)
+	return packetBytes + packetBytes/headersDivisor
+}
 
 // sharedDivisor: HTB gives out all of the link but this part, so that the
 // token bucket filter around it does not hold anything back.
@@ -222,8 +252,11 @@ func class(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint
 // quantum and prio (htb_change_class).
 const innerQuantum, innerPrio = sched.FrameBytes, 0
 
-// trunk is the link, HTB's root and control traffic: what does not depend on
-// who runs.
+// othersQuantum is that of a class which takes turns with no other.
+const othersQuantum = 1 << 16
+
+// trunk is the direct queue, the link, HTB's root and control traffic: what does
+// not depend on who runs.
 func (t terms) trunk() state {
 	packetBytes := sched.LinkPacketBytes(t.rateBPS)
 	linkRate := bytesPerSec(t.rateBPS)
@@ -235,19 +268,23 @@ func (t terms) trunk() state {
 		LimitBytes: 1 << 30,
 	}
 	if packetBytes < 65536 {
-		link.PeakBytesPerSec = peakBytesPerSec
-		link.MaxPacketBytes = packetBytes + packetBytes/headersDivisor
+		link.PeakBytesPerSec = noLimitBytesPerSec
+		link.MaxPacketBytes = DirectBytes(t.rateBPS)
 	}
 	root := shared(t.rateBPS)
 	control, controlCeil := sched.ControlBPS(t.rateBPS), t.rateBPS/controlCeilDivisor
 	return state{
 		qdiscs: []kernel.Qdisc{
-			{Handle: linkHandle, Parent: kernel.HandleRoot, Options: link},
+			{Handle: directHandle, Parent: kernel.HandleRoot, Options: kernel.HTB{
+				DefaultMinor: othersMinor, DirectPackets: directPackets}},
+			{Handle: linkHandle, Parent: othersClass, Options: link},
 			{Handle: htbHandle, Parent: htbParent, Options: kernel.HTB{
 				DefaultMinor: t.defaultNumber, DirectPackets: directPackets}},
 			fifoOf(t.controlNumber, controlQueuePackets*uint64(packetBytes)),
 		},
 		classes: []kernel.Class{
+			{Handle: othersClass, Parent: kernel.HandleRoot, Options: kernel.HTBClass{
+				RateBytesPerSec: noLimitBytesPerSec, CeilBytesPerSec: noLimitBytesPerSec, QuantumBytes: othersQuantum}},
 			class(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
 			class(leafClass(t.controlNumber), rootClass,
 				control, burstBytes(control, burstMilliseconds, packetBytes),
@@ -459,12 +496,8 @@ func plan(want, have state) []kernel.Op {
 		ops = append(ops, kernel.Op{Verb: kernel.Add, Qdisc: &q})
 	}
 
-	// The link and HTB, then classes, then their queues.
-	for _, q := range want.qdiscs[:min(inner, len(want.qdiscs))] {
-		qdisc(q)
-	}
 	wanted := make(map[kernel.Handle]bool, len(want.classes))
-	for _, c := range want.classes {
+	class := func(c kernel.Class) {
 		wanted[c.Handle] = true
 		old, there := haveClass[c.Handle]
 		switch {
@@ -472,6 +505,22 @@ func plan(want, have state) []kernel.Op {
 			ops = append(ops, kernel.Op{Verb: kernel.Add, Class: &c})
 		case old.Options != c.Options:
 			ops = append(ops, kernel.Op{Verb: kernel.Change, Class: &c})
+		}
+	}
+
+	// What holds others, each with the class that it hangs on; then all other
+	// classes, then their queues.
+	for _, q := range want.qdiscs[:min(inner, len(want.qdiscs))] {
+		for _, c := range want.classes {
+			if c.Handle == q.Parent {
+				class(c)
+			}
+		}
+		qdisc(q)
+	}
+	for _, c := range want.classes {
+		if !wanted[c.Handle] {
+			class(c)
 		}
 	}
 	for _, q := range want.qdiscs[min(inner, len(want.qdiscs)):] {
@@ -482,7 +531,7 @@ func plan(want, have state) []kernel.Op {
 	for _, shares := range []bool{false, true} {
 		for _, c := range have.classes {
 			isShare := c.Handle.Minor()&shareBit != 0
-			if !wanted[c.Handle] && isShare == shares && c.Handle != rootClass {
+			if !wanted[c.Handle] && isShare == shares {
 				ops = append(ops, kernel.Op{Verb: kernel.Delete, Class: &c})
 			}
 		}
@@ -490,9 +539,8 @@ func plan(want, have state) []kernel.Op {
 	return ops
 }
 
-// inner is how many qdiscs of a state hold others: the link and HTB, which
-// come first.
-const inner = 2
+// inner is how many qdiscs of a state hold others, which come first.
+const inner = 3
 
 // root is the index of the device's root qdisc, or -1.
 func (s state) root() int {

@@ -241,7 +241,11 @@ func TestPlanStartsAnew(t *testing.T) {
 		name   string
 		before func(d *device)
 	}{
-		{"the link is of another kind", func(d *device) { d.qdiscs[0].Options = kernel.Unknown{Name: "prio"} }},
+		{"the root is of another kind", func(d *device) { d.qdiscs[0].Options = kernel.Unknown{Name: "prio"} }},
+		{"the link is of another kind", func(d *device) { d.qdiscs[d.qdisc(linkHandle)].Options = kernel.Unknown{Name: "prio"} }},
+		{"the way past the classes has another default", func(d *device) {
+			d.qdiscs[d.qdisc(directHandle)].Options = kernel.HTB{DefaultMinor: 2, DirectPackets: directPackets}
+		}},
 		{"HTB has another default class", func(d *device) {
 			d.qdiscs[d.qdisc(htbHandle)].Options = kernel.HTB{DefaultMinor: 16, DirectPackets: directPackets}
 		}},
@@ -255,13 +259,30 @@ func TestPlanStartsAnew(t *testing.T) {
 			d := built(t, tree, leafFqCodel)
 			tc.before(d)
 			ops := plan(desired(tree, leafFqCodel), d.have())
-			if want := "qdisc delete parent root handle 7e10:\n" + fresh; lines(ops) != want {
+			if want := "qdisc delete parent root handle 7e0f:\n" + fresh; lines(ops) != want {
 				t.Errorf("planned:\n%swant:\n%s", lines(ops), want)
 			}
 			if err := d.Apply(testIfindex, ops); err != nil {
 				t.Errorf("the kernel refuses it: %v", err)
 			}
 		})
+	}
+}
+
+// A tree of the time when the link was the root is made anew, all of it.
+func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
+	tree := treeOf(100e6, container(16, 100, 99e6))
+	fresh := lines(plan(desired(tree, leafFqCodel), state{}))
+	earlier := desired(tree, leafFqCodel)
+	earlier.qdiscs, earlier.classes = earlier.qdiscs[1:], earlier.classes[1:]
+	earlier.qdiscs[0].Parent = kernel.HandleRoot
+	d := &device{qdiscs: earlier.qdiscs, classes: earlier.classes}
+	apply(t, New(d, testIfindex), tree)
+	if got, want := lines(d.tried[0]), "qdisc delete parent root handle 7e10:\n"+fresh; got != want {
+		t.Errorf("done:\n%swant:\n%s", got, want)
+	}
+	if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
+		t.Errorf("still to do after that:\n%s", lines(left))
 	}
 }
 
@@ -277,7 +298,7 @@ func TestHandlesAreApart(t *testing.T) {
 	if classify.NumberHost != hostNumber || classify.NumberControl != controlNumber || classify.NumberFirst <= controlNumber {
 		t.Errorf("numbers: host %d, control %d, containers from %d", classify.NumberHost, classify.NumberControl, classify.NumberFirst)
 	}
-	for _, major := range []uint16{linkMajor, Major} {
+	for _, major := range []uint16{DirectMajor, linkMajor, Major} {
 		if major <= classify.NumberLast {
 			t.Errorf("the queue of container %#x has the handle of the trunk", major)
 		}
@@ -331,7 +352,7 @@ func interfere(t *rapid.T, d *device) {
 		if len(d.classes) > 0 {
 			leaf = d.classes[rapid.IntRange(0, len(d.classes)-1).Draw(t, "which class")].Handle
 		}
-		switch rapid.IntRange(0, 4).Draw(t, "what") {
+		switch rapid.IntRange(0, 5).Draw(t, "what") {
 		case 0:
 			_ = d.doClass(kernel.Delete, kernel.Class{Handle: leaf})
 		case 1:
@@ -349,6 +370,9 @@ func interfere(t *rapid.T, d *device) {
 			if leaf != 0 {
 				_ = d.doClass(kernel.Change, kernel.Class{Handle: leaf, Options: stray})
 			}
+		case 5:
+			minor := rapid.Uint16Range(2, 0x6000).Draw(t, "a class of theirs beside the link")
+			_ = d.doClass(kernel.Add, kernel.Class{Handle: kernel.NewHandle(DirectMajor, minor), Parent: kernel.HandleRoot, Options: stray})
 		}
 	}
 }
@@ -399,6 +423,12 @@ func TestPlanKeepsQueues(t *testing.T) {
 	})
 }
 
+// link is the token bucket filter of a state.
+func (s state) link() kernel.TBF {
+	i := slices.IndexFunc(s.qdiscs, func(q kernel.Qdisc) bool { return q.Handle == linkHandle })
+	return s.qdiscs[i].Options.(kernel.TBF)
+}
+
 // What a device hands over within its limit is not cut up, with the headers of
 // all its frames, which the limit does not count.
 func TestLimitedPacketsAreNotCut(t *testing.T) {
@@ -417,7 +447,7 @@ func TestLimitedPacketsAreNotCut(t *testing.T) {
 			limit := sched.LinkPacketBytes(rate)
 			frames := (limit - frame.headerBytes) / frame.payloadBytes
 			counted := frames * (frame.headerBytes + frame.payloadBytes)
-			link := desired(sched.Tree{RateBPS: rate}, leafBFIFO).qdiscs[0].Options.(kernel.TBF)
+			link := desired(sched.Tree{RateBPS: rate}, leafBFIFO).link()
 			if counted > link.MaxPacketBytes {
 				t.Errorf("%s: at %d bit/s packets of %d frames count %d bytes and are cut above %d",
 					frame.name, rate, frames, counted, link.MaxPacketBytes)
@@ -436,7 +466,7 @@ func TestRatesFit(t *testing.T) {
 			class[c.Handle] = c.Options.(kernel.HTBClass)
 		}
 		packet := sched.LinkPacketBytes(tree.RateBPS)
-		outer := s.qdiscs[0].Options.(kernel.TBF)
+		outer := s.link()
 		link := outer.RateBytesPerSec
 		if link != tree.RateBPS/8 {
 			t.Fatalf("the outer bound is %d for a link of %d bit/s", link, tree.RateBPS)

@@ -1,0 +1,98 @@
+//go:build netns
+
+package netns
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+)
+
+// leakcheck runs scripts/leakcheck.sh, not as a part of this run of tests.
+func leakcheck(t *testing.T, args ...string) (output string, failed bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "../../scripts/leakcheck.sh", args...)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "WEIR_TEST_RUN=") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(text), err != nil
+}
+
+// TestLeaksAreFoundAndRemoved leaves behind one of everything that tests may leave.
+func TestLeaksAreFoundAndRemoved(t *testing.T) {
+	name := fmt.Sprintf("weir-test-%d-planted", os.Getpid())
+	before := filepath.Join(t.TempDir(), "before")
+	snapshot, failed := leakcheck(t, "snapshot")
+	if failed {
+		t.Fatal("leakcheck.sh snapshot failed")
+	}
+	if err := os.WriteFile(before, []byte(snapshot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found, failed := leakcheck(t, "compare", before, name); failed {
+		t.Fatalf("before anything is left: %s", found)
+	}
+
+	want := []string{"netns " + name}
+	if output, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", name).Run() })
+	if root, err := cgroup.FindRoot("/proc"); err != nil {
+		t.Logf("without a cgroup: %v", err)
+	} else {
+		group := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Join(group, "nested"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = os.Remove(filepath.Join(group, "nested"))
+			_ = os.Remove(group)
+		})
+		want = append(want, "cgroup "+group)
+	}
+	// Of several lines, of which the second must not pass for another process.
+	process := exec.Command("sh", "-c", "sleep 3600\n: 1")
+	process.Env = append(os.Environ(), "WEIR_TEST_RUN="+name)
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	})
+	want = append(want, fmt.Sprintf("process %d sh -c sleep", process.Process.Pid))
+
+	found, failed := leakcheck(t, "compare", before, name)
+	if !failed {
+		t.Error("what was left is not held against the tests")
+	}
+	removed, failed := leakcheck(t, "remove", before, name)
+	if failed {
+		t.Error("leakcheck.sh remove failed")
+	}
+	for _, one := range want {
+		if !strings.Contains(found, "left behind: "+one) {
+			t.Errorf("not found: %s\nfound:\n%s", one, found)
+		}
+		if !strings.Contains(removed, one) {
+			t.Errorf("not removed: %s\nremoved:\n%s", one, removed)
+		}
+	}
+	_ = process.Wait()
+	if found, failed := leakcheck(t, "compare", before, name); failed {
+		t.Errorf("after all was removed: %s", found)
+	}
+}
