@@ -59,7 +59,7 @@ good internal/kernel/link.go 'import (
 // Family is allowed here.
 const Family = unix.AF_NETLINK'
 
-for package in api/v1 internal/policy internal/alloc internal/queueing; do
+for package in api/v1 internal/policy internal/alloc internal/plan internal/demand internal/appid internal/model internal/sdn/openflow; do
 	name=${package//\//_}
 	bad "$package/os_$name.go" depguard 'import _ "os" // planted'
 	bad "$package/net_$name.go" depguard 'import _ "net" // planted'
@@ -87,16 +87,20 @@ bad internal/server/raw.go forbidigo 'import "syscall"
 const Family = syscall.AF_NETLINK'
 bad internal/agent/ebpf.go depguard 'import _ "github.com/cilium/ebpf" // planted'
 for package in testbed bench meter traffic; do
-	good "internal/$package/netlink.go" 'import _ "github.com/vishvananda/netlink" // planted'
+	good "internal/lab/$package/netlink.go" 'import _ "github.com/vishvananda/netlink" // planted'
 done
 good test/netns/netlink_test.go 'import _ "github.com/vishvananda/netlink" // planted'
-good internal/classify/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
-good internal/meter/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
+good internal/identity/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
+good internal/lab/meter/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
+
+bad internal/agent/lab.go depguard "import _ \"$module/internal/lab/meter\" // planted"
+good internal/cli/bench.go "import _ \"$module/internal/lab/meter\" // planted"
+good internal/lab/bench/meter.go "import _ \"$module/internal/lab/meter\" // planted"
 
 bad internal/agent/exec.go depguard 'import _ "os/exec" // planted'
 bad internal/cli/exec.go depguard 'import _ "os/exec" // planted'
 good internal/cli/demo.go 'import _ "os/exec" // planted'
-good internal/testbed/exec.go 'import _ "os/exec" // planted'
+good internal/lab/testbed/exec.go 'import _ "os/exec" // planted'
 good internal/agent/exec_test.go 'import _ "os/exec" // planted'
 
 bad internal/agent/exit.go forbidigo 'import "os"

@@ -27,8 +27,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
@@ -83,8 +83,8 @@ type Agent struct {
 	lock      net.Listener
 	store     *store
 	uplinks   []*uplink
-	inspector *classify.Inspector
-	taps      *classify.Taps
+	inspector *identity.Inspector
+	taps      *identity.Taps
 	origins   *origins
 	registry  *registry
 	host      *container
@@ -130,11 +130,11 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	taps, err := classify.NewTaps()
+	taps, err := identity.NewTaps()
 	if err != nil {
 		return nil, fmt.Errorf("this kernel cannot run Weir (weir doctor tells more): %w", err)
 	}
-	watcher, err := classify.NewOrigins()
+	watcher, err := identity.NewOrigins()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 		log:       config.Logger,
 		lock:      lock,
 		store:     store,
-		inspector: classify.NewInspector(),
+		inspector: identity.NewInspector(),
 		taps:      taps,
 		origins:   newOrigins(watcher),
 		registry:  newRegistry(),
@@ -177,7 +177,7 @@ func lockNetNS() (net.Listener, error) {
 
 // openUplinks claims the uplinks. One of several may be missing: it is shared
 // out when it comes.
-func (a *Agent) openUplinks(watcher *classify.Origins) error {
+func (a *Agent) openUplinks(watcher *identity.Origins) error {
 	var missing []error
 	for i, config := range a.config.Uplinks {
 		u, err := newUplink(i, config, a.config.ReserveBasisPoints, a.store)

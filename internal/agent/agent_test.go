@@ -8,9 +8,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -55,18 +55,18 @@ func (s *fakeScheduler) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stat
 
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
-	offered [classify.NumberLast + 1]uint64
+	offered [identity.NumberLast + 1]uint64
 	cgroups map[uint16]string
 	err     error
 
 	strangersBPS uint64
 
-	link        classify.Link
-	direct      []classify.Direct
-	directBytes [classify.NumberLast + 1]uint64
+	link        identity.Link
+	direct      []identity.Direct
+	directBytes [identity.NumberLast + 1]uint64
 }
 
-func (c *fakeClassifier) SetDirect(link classify.Link, direct []classify.Direct) error {
+func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct) error {
 	c.link = link
 	c.direct = append(c.direct[:0], direct...)
 	return c.err
@@ -125,7 +125,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
 		uplinks:   []*uplink{b.uplink},
-		inspector: classify.NewInspector(),
+		inspector: identity.NewInspector(),
 		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
 		registry:  newRegistry(),
 		host:      newHost(policy.Default()),

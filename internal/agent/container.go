@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -35,7 +35,7 @@ type container struct {
 
 // attachment is a device of a container and what was done to it.
 type attachment struct {
-	classify.Attachment
+	identity.Attachment
 	// gsoBefore is the device's packet limit before ours.
 	gsoBefore uint32
 	// refusedLimit is a packet limit that could not be set.
@@ -51,7 +51,7 @@ func (at attachment) isVeth(ifindex int) bool {
 }
 
 // attachment carries over what was done to a device before.
-func (c *container) attachment(found classify.Attachment) attachment {
+func (c *container) attachment(found identity.Attachment) attachment {
 	for _, old := range c.attachments {
 		if old.Interface == found.Interface && old.Tap.Ifindex == found.Tap.Ifindex {
 			old.tied = old.tied && old.Tap == found.Tap
@@ -149,7 +149,7 @@ func newHost(p v1.Policy) *container {
 	return &container{
 		Container:   discovery.Container{ID: "host", Name: "host", Runtime: "host"},
 		labelPolicy: p,
-		number:      classify.NumberHost,
+		number:      identity.NumberHost,
 		mode:        v1.ModeHost,
 	}
 }
@@ -162,7 +162,7 @@ type registry struct {
 }
 
 func newRegistry() *registry {
-	return &registry{byKey: map[key]*container{}, byNumber: map[uint16]*container{}, next: classify.NumberFirst}
+	return &registry{byKey: map[key]*container{}, byNumber: map[uint16]*container{}, next: identity.NumberFirst}
 }
 
 // all lists the containers, those that started first first.
@@ -229,12 +229,12 @@ func (r *registry) lostVeth(ifindex int) {
 // next in turn, so that a number is not used again while packets of its last
 // holder may be on their way. It reports false when all are in use.
 func (r *registry) assign(c *container, preferred uint16) bool {
-	if preferred < classify.NumberFirst || preferred > classify.NumberLast || r.byNumber[preferred] != nil {
+	if preferred < identity.NumberFirst || preferred > identity.NumberLast || r.byNumber[preferred] != nil {
 		preferred = 0
-		for range classify.NumberLast - classify.NumberFirst + 1 {
+		for range identity.NumberLast - identity.NumberFirst + 1 {
 			candidate := r.next
-			if r.next++; r.next > classify.NumberLast {
-				r.next = classify.NumberFirst
+			if r.next++; r.next > identity.NumberLast {
+				r.next = identity.NumberFirst
 			}
 			if r.byNumber[candidate] == nil {
 				preferred = candidate

@@ -9,12 +9,12 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 )
 
-const first, last = classify.NumberFirst, classify.NumberLast
+const first, last = identity.NumberFirst, identity.NumberLast
 
 func TestAssign(t *testing.T) {
 	assign := func(t *testing.T, r *registry, preferred uint16) *container {
@@ -43,8 +43,8 @@ func TestAssign(t *testing.T) {
 		{"the first, preferred", nil, first + 3, first, first},
 		{"the last, preferred", nil, first, last, last},
 		{"another, where the preferred one is taken", []uint16{first + 7}, first, first + 7, first},
-		{"another, where the host's is preferred", nil, first, classify.NumberHost, first},
-		{"another, where the control class's is preferred", nil, first, classify.NumberControl, first},
+		{"another, where the host's is preferred", nil, first, identity.NumberHost, first},
+		{"another, where the control class's is preferred", nil, first, identity.NumberControl, first},
 		{"another, where one beyond all is preferred", nil, first, last + 1, first},
 		{"another, where a share's is preferred", nil, first, 0xffff, first},
 	} {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 )
 
 // The control loop's period: while who may send how much is changing or in
@@ -160,7 +160,7 @@ func (u *uplink) ask(now time.Time, sample, full bool) {
 // readOffered reads what everybody has offered so far.
 func (u *uplink) readOffered() error {
 	if u.offered == nil {
-		u.offered = make([]uint64, int(classify.NumberLast)+1)
+		u.offered = make([]uint64, int(identity.NumberLast)+1)
 	}
 	last := u.host.number
 	if n := len(u.controlled); n > 0 {
@@ -176,7 +176,7 @@ func (u *uplink) strangersSent() bool {
 		return false
 	}
 	before := u.strangersBytes
-	u.strangersBytes = u.offered[classify.NumberNone]
+	u.strangersBytes = u.offered[identity.NumberNone]
 	return u.strangersBytes != before
 }
 
@@ -223,7 +223,7 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 // delayTurns: delays are measured during one of so many periods of counters,
 // every two seconds with up to 250 containers. To look at every packet that
 // leaves costs several percent of the processor time of a flood of small packets
-// (BenchmarkDelays of internal/classify).
+// (BenchmarkDelays of internal/identity).
 const delayTurns = 8
 
 // measureDelays begins or ends measuring delays.

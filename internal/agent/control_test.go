@@ -15,8 +15,8 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -732,7 +732,7 @@ func TestWhoMayGoDirect(t *testing.T) {
 	}
 	b.reconcile()
 	mayNot("at first", c.number)
-	if want := (classify.Link{RateBPS: 100e6, DirectBytes: 4166}); b.classifier.link != want {
+	if want := (identity.Link{RateBPS: 100e6, DirectBytes: 4166}); b.classifier.link != want {
 		t.Errorf("the classifier knows a link %+v, want %+v", b.classifier.link, want)
 	}
 	told := 0

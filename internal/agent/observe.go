@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/static"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -125,10 +125,10 @@ func (a *Agent) release(c *container) {
 func undo(netNSPath string, number uint16, attachments []attachment) error {
 	var errs []error
 	for _, at := range attachments {
-		if tied, err := classify.TapNumber(at.Tap); err != nil || tied != number {
+		if tied, err := identity.TapNumber(at.Tap); err != nil || tied != number {
 			continue
 		}
-		errs = append(errs, classify.DetachTap(at.Tap))
+		errs = append(errs, identity.DetachTap(at.Tap))
 		if at.gsoBefore == 0 {
 			continue
 		}
@@ -181,7 +181,7 @@ func (a *Agent) inspect(c *container) {
 		return
 	}
 	found, err := a.inspector.Inspect(c.NetNSPath, c.Interface)
-	if errors.Is(err, classify.ErrInFlux) {
+	if errors.Is(err, identity.ErrInFlux) {
 		// What was known of it may still hold.
 		c.unattached = true
 		c.obstacle = "its network is being changed"
@@ -197,7 +197,7 @@ func (a *Agent) inspect(c *container) {
 
 // takeAttachments gives a container that is attached in the ways found a
 // number.
-func (a *Agent) takeAttachments(c *container, found []classify.Attachment) {
+func (a *Agent) takeAttachments(c *container, found []identity.Attachment) {
 	if len(found) == 0 {
 		// No device yet, or none any more.
 		c.mode, c.unattached = v1.ModeNone, true
@@ -225,7 +225,7 @@ func (a *Agent) takeAttachments(c *container, found []classify.Attachment) {
 	}
 	// A tap that an earlier agent attached keeps its number, and the container
 	// its class.
-	preferred, err := classify.TapNumber(attachments[0].Tap)
+	preferred, err := identity.TapNumber(attachments[0].Tap)
 	if err != nil {
 		a.log.Debug("ask a tap for its number", "name", c.Name, "error", err)
 	}

@@ -7,31 +7,31 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/identity"
 )
 
 // nowhere is a tap at a device that no machine has.
-func nowhere(n int) classify.Tap { return classify.Tap{Ifindex: 1<<30 + n} }
+func nowhere(n int) identity.Tap { return identity.Tap{Ifindex: 1<<30 + n} }
 
 func TestTakeAttachments(t *testing.T) {
-	bridge := classify.Attachment{Mode: v1.ModeBridge, Interface: "eth0", GSOMaxBytes: 65536, Tap: nowhere(0)}
-	macvlan := classify.Attachment{Mode: v1.ModeMacvlan, Interface: "eth1", GSOMaxBytes: 65536, Tap: nowhere(1)}
-	lost := classify.Attachment{Mode: v1.ModeOverlay, Interface: "eth2", Obstacle: "its other end cannot be found"}
+	bridge := identity.Attachment{Mode: v1.ModeBridge, Interface: "eth0", GSOMaxBytes: 65536, Tap: nowhere(0)}
+	macvlan := identity.Attachment{Mode: v1.ModeMacvlan, Interface: "eth1", GSOMaxBytes: 65536, Tap: nowhere(1)}
+	lost := identity.Attachment{Mode: v1.ModeOverlay, Interface: "eth2", Obstacle: "its other end cannot be found"}
 	for _, tc := range []struct {
 		name       string
-		found      []classify.Attachment
+		found      []identity.Attachment
 		mode       v1.Mode
 		controlled bool
 		state      v1.State
 		reason     string
 	}{
-		{"one", []classify.Attachment{bridge}, v1.ModeBridge, true, v1.StateOK, ""},
-		{"two modes", []classify.Attachment{macvlan, bridge}, v1.ModeMacvlan, true, v1.StateOK, ""},
+		{"one", []identity.Attachment{bridge}, v1.ModeBridge, true, v1.StateOK, ""},
+		{"two modes", []identity.Attachment{macvlan, bridge}, v1.ModeMacvlan, true, v1.StateOK, ""},
 		{"none yet", nil, v1.ModeNone, false, v1.StateOK, ""},
-		{"one that cannot be tied", []classify.Attachment{lost}, v1.ModeOverlay, false, v1.StateDegraded,
+		{"one that cannot be tied", []identity.Attachment{lost}, v1.ModeOverlay, false, v1.StateDegraded,
 			"traffic through eth2 (overlay) is not controlled: its other end cannot be found"},
-		{"one that can and one that cannot", []classify.Attachment{lost, bridge}, v1.ModeBridge, true, v1.StateDegraded,
+		{"one that can and one that cannot", []identity.Attachment{lost, bridge}, v1.ModeBridge, true, v1.StateDegraded,
 			"traffic through eth2 (overlay) is not controlled: its other end cannot be found"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -53,11 +53,11 @@ func TestTakeAttachments(t *testing.T) {
 	// under another name; a device that went is forgotten.
 	b := newBench(t, 100e6)
 	c := b.start("c").container
-	b.takeAttachments(c, []classify.Attachment{bridge, macvlan})
+	b.takeAttachments(c, []identity.Attachment{bridge, macvlan})
 	c.attachments[0].tied, c.attachments[0].gsoBefore = true, 12345
 	limited := bridge
 	limited.GSOMaxBytes = 3028
-	b.takeAttachments(c, []classify.Attachment{limited})
+	b.takeAttachments(c, []identity.Attachment{limited})
 	if len(c.attachments) != 1 || !c.attachments[0].tied || c.attachments[0].gsoBefore != 12345 || c.attachments[0].GSOMaxBytes != 3028 {
 		t.Errorf("found again: %+v", c.attachments)
 	}
@@ -65,7 +65,7 @@ func TestTakeAttachments(t *testing.T) {
 	// there, but has to be looked at.
 	moved := limited
 	moved.Tap.NetNSPath = "/run/netns/elsewhere"
-	b.takeAttachments(c, []classify.Attachment{moved})
+	b.takeAttachments(c, []identity.Attachment{moved})
 	if c.attachments[0].tied || c.attachments[0].gsoBefore != 12345 {
 		t.Errorf("found elsewhere: %+v", c.attachments)
 	}
@@ -77,12 +77,12 @@ func TestOutOfNumbers(t *testing.T) {
 	b := newBench(t, 100e6)
 	late := b.start("late").container
 	b.registry.release(late)
-	for n := classify.NumberFirst; n <= classify.NumberLast; n++ {
+	for n := identity.NumberFirst; n <= identity.NumberLast; n++ {
 		c := &container{number: n}
 		b.addShares(c)
 		b.registry.byNumber[n] = c
 	}
-	found := []classify.Attachment{{Mode: v1.ModeBridge, Interface: "eth0", Tap: nowhere(0)}}
+	found := []identity.Attachment{{Mode: v1.ModeBridge, Interface: "eth0", Tap: nowhere(0)}}
 	b.takeAttachments(late, found)
 	if state, reason := late.state(); late.number != 0 || state != v1.StateDegraded ||
 		reason != "all container numbers are in use; it is counted in the host class" {
@@ -91,10 +91,10 @@ func TestOutOfNumbers(t *testing.T) {
 	if !late.unattached {
 		t.Error("will not be asked again")
 	}
-	b.registry.release(b.registry.byNumber[classify.NumberFirst+7])
+	b.registry.release(b.registry.byNumber[identity.NumberFirst+7])
 	late.obstacle = ""
 	b.takeAttachments(late, found)
-	if state, reason := late.state(); late.number != classify.NumberFirst+7 || state != v1.StateOK {
+	if state, reason := late.state(); late.number != identity.NumberFirst+7 || state != v1.StateOK {
 		t.Errorf("number %d, %s, %q", late.number, state, reason)
 	}
 }

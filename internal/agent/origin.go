@@ -6,8 +6,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
@@ -53,7 +53,7 @@ type origins struct {
 	holders func(inodes []uint32) []kernel.NetNSHolder
 }
 
-// originWatcher is what watches in the kernel; *classify.Origins is it.
+// originWatcher is what watches in the kernel; *identity.Origins is it.
 type originWatcher interface {
 	Watch() error
 	Unwatch() error
@@ -101,7 +101,7 @@ func (a *Agent) watchOrigins() {
 	}
 	for netns, known := range o.known {
 		_, isOwn := own[netns]
-		stale := known.number >= classify.NumberFirst && a.registry.byNumber[known.number] == nil
+		stale := known.number >= identity.NumberFirst && a.registry.byNumber[known.number] == nil
 		if !isOwn && (stale || known.shownBy == "") {
 			a.forgetOrigin(netns)
 		}
@@ -191,7 +191,7 @@ func (a *Agent) ownOrigins() map[uint32]uint16 {
 	}
 	for path := range overlays {
 		if id, err := kernel.NetNSIdentity(path); err == nil {
-			own[uint32(id.Inode)] = classify.NumberNone
+			own[uint32(id.Inode)] = identity.NumberNone
 		}
 	}
 	return own
@@ -296,7 +296,7 @@ func (r *registry) originHeld(netns uint32, holders []kernel.NetNSHolder, mount 
 		case h.How == kernel.ByProcess && c != nil:
 			found.number, held = c.number, processOfContainer
 		case h.How == kernel.ByProcess:
-			found.number, held = classify.NumberHost, processOfHost
+			found.number, held = identity.NumberHost, processOfHost
 		case h.PID == 1:
 			held = mountOfHost
 		case c != nil:

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
@@ -53,7 +53,7 @@ func (o *fakeOrigins) Close() error { return nil }
 func (b *bench) direct(name string, netns uint64) *container {
 	c := b.start(name).container
 	c.mode, c.netns = v1.ModeMacvlan, kernel.NetNSID{Dev: 4, Inode: netns}
-	c.attachments = []attachment{{Attachment: classify.Attachment{Mode: v1.ModeMacvlan}, tied: true}}
+	c.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeMacvlan}, tied: true}}
 	return c
 }
 
@@ -84,14 +84,14 @@ func TestWatchOrigins(t *testing.T) {
 
 	// What was found to be a container's goes with it, what is the host's stays.
 	b.Agent.setOrigin(201, origin{one.number, "/proc/1/ns/net"})
-	b.Agent.setOrigin(202, origin{classify.NumberHost, "/proc/2/ns/net"})
+	b.Agent.setOrigin(202, origin{identity.NumberHost, "/proc/2/ns/net"})
 	b.Agent.forget(one)
 	b.watchOrigins()
-	expect("one is gone", true, 1e7, map[uint32]uint16{102: two.number, 202: classify.NumberHost})
+	expect("one is gone", true, 1e7, map[uint32]uint16{102: two.number, 202: identity.NumberHost})
 	// Its inode is given to another.
 	three := b.direct("three", 101)
 	b.watchOrigins()
-	expect("three", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number, 202: classify.NumberHost})
+	expect("three", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number, 202: identity.NumberHost})
 
 	// Without CAP_NET_ADMIN it need not be watched, unless another has it there.
 	two.WithoutNetAdmin, three.WithoutNetAdmin = true, true
@@ -111,11 +111,11 @@ func TestWatchOrigins(t *testing.T) {
 	}
 	overlaid := b.start("overlaid").container
 	overlaid.attachments = []attachment{{
-		Attachment: classify.Attachment{Mode: v1.ModeOverlay, Tap: classify.Tap{NetNSPath: path}}, tied: true,
+		Attachment: identity.Attachment{Mode: v1.ModeOverlay, Tap: identity.Tap{NetNSPath: path}}, tied: true,
 	}}
 	b.watchOrigins()
 	expect("one in an overlay", true, 1e7, map[uint32]uint16{
-		101: three.number, 102: two.number, uint32(hidden.Inode): classify.NumberNone,
+		101: three.number, 102: two.number, uint32(hidden.Inode): identity.NumberNone,
 	})
 	b.Agent.forget(overlaid)
 
@@ -179,15 +179,15 @@ func TestOriginHeld(t *testing.T) {
 		{"somebody of another namespace", []kernel.NetNSHolder{elsewhere}, origin{}, false},
 		{"a container's process", []kernel.NetNSHolder{process("/a/one/x")}, origin{one.number, "process"}, true},
 		{"the innermost container's", []kernel.NetNSHolder{process("/a/one/nested/x")}, origin{nested.number, "process"}, true},
-		{"no more than a name alike", []kernel.NetNSHolder{process("/a/one2")}, origin{classify.NumberHost, "process"}, true},
+		{"no more than a name alike", []kernel.NetNSHolder{process("/a/one2")}, origin{identity.NumberHost, "process"}, true},
 		{"known by its name", []kernel.NetNSHolder{version1}, origin{named.number, "process"}, true},
 		{"a container and the host", []kernel.NetNSHolder{process("/system.slice"), process("/a/one")}, origin{one.number, "process"}, true},
-		{"a container without a number", []kernel.NetNSHolder{process("/a/uncontrolled")}, origin{classify.NumberHost, "process"}, true},
+		{"a container without a number", []kernel.NetNSHolder{process("/a/uncontrolled")}, origin{identity.NumberHost, "process"}, true},
 		{"one that joined another's network", []kernel.NetNSHolder{process("/a/joined")}, origin{one.number, "process"}, true},
-		{"the host's process", []kernel.NetNSHolder{process("/system.slice"), file("/a/one")}, origin{classify.NumberHost, "process"}, true},
-		{"the host's mount", []kernel.NetNSHolder{file("/a/one"), hostMount}, origin{classify.NumberNone, "mounts"}, true},
+		{"the host's process", []kernel.NetNSHolder{process("/system.slice"), file("/a/one")}, origin{identity.NumberHost, "process"}, true},
+		{"the host's mount", []kernel.NetNSHolder{file("/a/one"), hostMount}, origin{identity.NumberNone, "mounts"}, true},
 		{"a container's mount", []kernel.NetNSHolder{file("/system.slice"), file("/a/one")}, origin{one.number, "file"}, true},
-		{"a file of the host's", []kernel.NetNSHolder{file("/system.slice")}, origin{classify.NumberNone, "file"}, true},
+		{"a file of the host's", []kernel.NetNSHolder{file("/system.slice")}, origin{identity.NumberNone, "file"}, true},
 	} {
 		if got, found := b.registry.originHeld(netns, test.holders, mount); got != test.want || found != test.found {
 			t.Errorf("%s: got %+v, %v, want %+v, %v", test.name, got, found, test.want, test.found)
@@ -219,7 +219,7 @@ func TestMeetStrangers(t *testing.T) {
 		t.Helper()
 		if strangers != nil {
 			watcher.strangers = strangers
-			b.classifier.offered[classify.NumberNone]++
+			b.classifier.offered[identity.NumberNone]++
 		}
 		before := searched
 		b.control(now)
@@ -235,7 +235,7 @@ func TestMeetStrangers(t *testing.T) {
 	if err := os.Symlink("net:[300]", shown); err != nil {
 		t.Fatal(err)
 	}
-	if look(300); searched != 1 || watcher.numbers[300] != classify.NumberHost {
+	if look(300); searched != 1 || watcher.numbers[300] != identity.NumberHost {
 		t.Errorf("%d searches, told %v", searched, watcher.numbers)
 	}
 	now = b.origins.searchFrom
@@ -251,7 +251,7 @@ func TestMeetStrangers(t *testing.T) {
 	}
 
 	b.checkOrigins()
-	if watcher.numbers[300] != classify.NumberHost || b.origins.searching {
+	if watcher.numbers[300] != identity.NumberHost || b.origins.searching {
 		t.Error("what is shown was forgotten, or searched for")
 	}
 	if err := os.Remove(shown); err != nil {
@@ -262,7 +262,7 @@ func TestMeetStrangers(t *testing.T) {
 		t.Error("what is not shown is known still, or not searched for")
 	}
 	b.takeHolders(<-b.origins.found)
-	if watcher.numbers[300] != classify.NumberHost {
+	if watcher.numbers[300] != identity.NumberHost {
 		t.Errorf("told %v after the next search", watcher.numbers)
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -200,8 +200,8 @@ func (u *uplink) tree() sched.Tree {
 	}
 	return sched.Tree{
 		RateBPS:       u.rateBPS,
-		ControlNumber: classify.NumberControl,
-		DefaultNumber: classify.NumberHost,
+		ControlNumber: identity.NumberControl,
+		DefaultNumber: identity.NumberHost,
 		Classes:       u.classes,
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched/htb"
 )
@@ -26,7 +26,7 @@ func (u *uplink) remove() error {
 // queueing and the packet limit that were there.
 func (u *uplink) giveBack() error {
 	saved := u.store.uplink(u.name)
-	err := errors.Join(classify.DetachUplink(u.ifindex), u.backend.Remove())
+	err := errors.Join(identity.DetachUplink(u.ifindex), u.backend.Remove())
 	if err == nil && len(saved.Replaced) > 0 {
 		err = u.tc.Restore(u.ifindex, saved.Replaced)
 	}

@@ -7,7 +7,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -239,7 +239,7 @@ func (m *rateMeter) bps() uint64 {
 // that was measured (delayTurns): the kernel counts since ever, and what it had
 // counted before is taken away.
 type delayWindow struct {
-	older, newer *classify.Histogram
+	older, newer *identity.Histogram
 }
 
 // start begins a window: what was counted before is not of it.
@@ -248,7 +248,7 @@ func (w *delayWindow) start(s *share) {
 		return
 	}
 	if w.older == nil {
-		w.older, w.newer = new(classify.Histogram), new(classify.Histogram)
+		w.older, w.newer = new(identity.Histogram), new(identity.Histogram)
 	}
 	if s.uplink.delays.Read(s.number, w.newer) != nil {
 		w.older, w.newer = nil, nil
@@ -273,7 +273,7 @@ func (w *delayWindow) quantiles(s *share) (p50, p99 time.Duration) {
 	if !s.active || w.older == nil || s.uplink.delays == nil {
 		return 0, 0
 	}
-	var now classify.Histogram
+	var now identity.Histogram
 	if s.uplink.delays.Read(s.number, &now) != nil {
 		return 0, 0
 	}

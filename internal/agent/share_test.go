@@ -10,7 +10,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 )
 
 // A guarantee is cut by a 256th at most, by two once the entitlement has
@@ -104,7 +104,7 @@ func TestLatency(t *testing.T) {
 
 // fakeDelays has counted what it was given.
 type fakeDelays struct {
-	histogram classify.Histogram
+	histogram identity.Histogram
 	paused    bool
 	err       error
 }
@@ -113,7 +113,7 @@ func (d *fakeDelays) Close() error  { return nil }
 func (d *fakeDelays) Pause() error  { d.paused = true; return d.err }
 func (d *fakeDelays) Resume() error { d.paused = false; return d.err }
 
-func (d *fakeDelays) Read(_ uint16, dst *classify.Histogram) error {
+func (d *fakeDelays) Read(_ uint16, dst *identity.Histogram) error {
 	*dst = d.histogram
 	return d.err
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
@@ -62,7 +62,7 @@ type savedContainer struct {
 // to it: where its packets are tied, and how large they were before.
 type savedAttachment struct {
 	Interface   string       `json:"interface"`
-	Tap         classify.Tap `json:"tap"`
+	Tap         identity.Tap `json:"tap"`
 	GSOMaxBytes uint32       `json:"gso_max_bytes"`
 }
 
@@ -70,7 +70,7 @@ func (s savedContainer) attachments() []attachment {
 	var list []attachment
 	for _, at := range s.Attached {
 		list = append(list, attachment{
-			Attachment: classify.Attachment{Interface: at.Interface, Tap: at.Tap},
+			Attachment: identity.Attachment{Interface: at.Interface, Tap: at.Tap},
 			gsoBefore:  at.GSOMaxBytes,
 		})
 	}

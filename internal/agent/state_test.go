@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
@@ -33,7 +33,7 @@ func fullState() stateFile {
 				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Labels: map[string]string{"weir.min": "10mbit"},
 				NetNSPath: "/proc/1/ns/net", Interface: "eth0", StartedAt: epoch, Number: 16, AdmittedBPS: map[string]uint64{"up0": 10e6},
 				Override: &v1.Policy{Weight: 300, MinBPS: 10e6, LatencyMS: 2.5, Class: v1.ClassEF},
-				Attached: []savedAttachment{{Interface: "eth0", Tap: classify.Tap{NetNSPath: "/run/netns/hidden", Ifindex: 7, Priority: true}, GSOMaxBytes: 65536}},
+				Attached: []savedAttachment{{Interface: "eth0", Tap: identity.Tap{NetNSPath: "/run/netns/hidden", Ifindex: 7, Priority: true}, GSOMaxBytes: 65536}},
 			},
 			{ID: "fedcba", Runtime: "static", NetNSPath: "/run/netns/x", CgroupPath: "/sys/fs/cgroup/x", HostNetwork: true, SharesNetwork: "cafe"},
 		},

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -32,7 +32,7 @@ type uplink struct {
 	backend    sched.Backend
 	classifier classifier
 	// watcher knows where packets come from, for all uplinks.
-	watcher *classify.Origins
+	watcher *identity.Origins
 	// strangersLimited: the classifier was told so; strangersBytes is what they
 	// offered so far.
 	strangersLimited bool
@@ -60,7 +60,7 @@ type uplink struct {
 	// Scratch space of the control loop.
 	competing []alloc.Container
 	classes   []sched.Class
-	direct    []classify.Direct
+	direct    []identity.Direct
 	offered   []uint64
 	asked     []uint16
 	lacking   []uint16
@@ -69,14 +69,14 @@ type uplink struct {
 	stats   []sched.Stats
 }
 
-// classifier tells the packets of containers apart; *classify.Uplink is it.
+// classifier tells the packets of containers apart; *identity.Uplink is it.
 type classifier interface {
 	// OfferedBytes fills dst, indexed by number, with what each has handed to
 	// the uplink.
 	OfferedBytes(dst []uint64) error
 	// SetDirect says who may go past the classes where nobody waits, in the order
 	// of numbers; all others may not.
-	SetDirect(link classify.Link, direct []classify.Direct) error
+	SetDirect(link identity.Link, direct []identity.Direct) error
 	// DirectBytes is what a number has sent that way.
 	DirectBytes(number uint16) (uint64, error)
 	// TieCgroup makes the packets of a cgroup's sockets count for number.
@@ -89,9 +89,9 @@ type classifier interface {
 	Close() error
 }
 
-// delays are how long packets waited, by number; *classify.Delays is it.
+// delays are how long packets waited, by number; *identity.Delays is it.
 type delays interface {
-	Read(number uint16, dst *classify.Histogram) error
+	Read(number uint16, dst *identity.Histogram) error
 	// Pause stops measuring, and so what it costs, until Resume.
 	Pause() error
 	Resume() error
@@ -100,7 +100,7 @@ type delays interface {
 
 // classifyPackets attaches the classifier, or finds the one that is there.
 func (u *uplink) classifyPackets() error {
-	classifier, err := classify.OpenUplink(u.ifindex, classify.Majors{Classes: htb.Major, Direct: htb.DirectMajor}, u.watcher)
+	classifier, err := identity.OpenUplink(u.ifindex, identity.Majors{Classes: htb.Major, Direct: htb.DirectMajor}, u.watcher)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (u *uplink) classifyPackets() error {
 		s.cgroupTied = false
 	}
 	// Without the delays all else works; `weir doctor` says why there are none.
-	if measured, err := classify.OpenDelays(classifier); err == nil {
+	if measured, err := identity.OpenDelays(classifier); err == nil {
 		u.delays = measured
 	}
 	for _, s := range u.participants {
@@ -129,9 +129,9 @@ func (u *uplink) setDirect(tree sched.Tree) error {
 	}
 	u.direct = u.direct[:0]
 	for _, c := range tree.Classes {
-		u.direct = append(u.direct, classify.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
+		u.direct = append(u.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	link := classify.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
 	return u.classifier.SetDirect(link, u.direct)
 }
 
@@ -281,7 +281,7 @@ func (u *uplink) install() error {
 // that the classifier is there.
 func (u *uplink) verify() error {
 	u.backend.Forget()
-	attached, err := classify.UplinkAttached(u.ifindex)
+	attached, err := identity.UplinkAttached(u.ifindex)
 	if err != nil || attached {
 		return err
 	}

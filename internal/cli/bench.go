@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/bench"
+	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/policy"
 )
 

@@ -20,10 +20,10 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/server"
-	"github.com/weir-project/weir/internal/testbed"
-	"github.com/weir-project/weir/internal/traffic"
 )
 
 // The bounds of --rate. A slower link has no room for the demo's minimums in

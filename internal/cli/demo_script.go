@@ -6,8 +6,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/traffic"
 )
 
 // actor is a container of the demo.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/classify"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/server"
 )
@@ -95,7 +95,7 @@ func examine(ctx context.Context, socket string) []finding {
 	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
 		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
 		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
-	add("direct", classify.ProbeDirect(), resultLess,
+	add("direct", identity.ProbeDirect(), resultLess,
 		"packets that find nobody waiting go past the classes", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
 	add("bridge", kernel.ProbeLink("veth"), resultLess,
 		"containers behind a bridge are controlled", "no containers behind a bridge (CONFIG_VETH; modprobe veth)")
@@ -107,9 +107,9 @@ func examine(ctx context.Context, socket string) []finding {
 	}
 	add("overlay", kernel.ProbeLink("vxlan"), resultLess,
 		"containers of VXLAN overlays are controlled", "no overlay containers (CONFIG_VXLAN; modprobe vxlan)")
-	add("origin", classify.ProbeOrigins(), resultLess,
+	add("origin", identity.ProbeOrigins(), resultLess,
 		"what macvlan and ipvlan containers forward is theirs", "macvlan and ipvlan containers with CAP_NET_ADMIN can forward as the host, or as others (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
-	add("delay", classify.ProbeDelays(), resultLess,
+	add("delay", identity.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	for _, engine := range []struct{ name, socket string }{
 		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/testbed"
-	"github.com/weir-project/weir/internal/traffic"
 )
 
 // newTrafficCommand is a traffic generator for people: an image with nothing

@@ -14,8 +14,8 @@ import (
 	"github.com/moby/moby/client"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/testbed"
-	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 

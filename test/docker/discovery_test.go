@@ -23,7 +23,7 @@ import (
 
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/docker"
-	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 const image = "weir-test:latest"

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/testbed"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // testFirstPackets: a container that sends from its first instant is under

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/meter"
-	"github.com/weir-project/weir/internal/testbed"
-	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
 const (

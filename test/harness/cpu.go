@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
 // starvedPercent is how much of the time some task may wait for a processor

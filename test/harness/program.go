@@ -2,8 +2,8 @@
 // arrives at the neighbour with the ideal allocation. It is what the suites in
 // test/netns and test/docker have in common.
 //
-// A Bed is a host with its neighbour (internal/testbed), a meter at the
-// neighbour that counts bytes on the wire by container (internal/meter), and
+// A Bed is a host with its neighbour (internal/lab/testbed), a meter at the
+// neighbour that counts bytes on the wire by container (internal/lab/meter), and
 // receivers. Agents are processes in the host's network namespace, each with a
 // socket, state and config file of the bed. Whatever a test makes here is
 // removed when the test ends, however it ends.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/meter"
+	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/testbed"
 )
 
 // Tolerances of the suites. The benchmark (`weir bench`) measures more exactly, on a

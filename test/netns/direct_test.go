@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -68,7 +68,7 @@ func TestBurstsStayWithinTheLink(t *testing.T) {
 			t.Errorf("%d bytes went out in %v, want at most %d", most, window, limit)
 		}
 	}
-	if direct := sentDirect(t, b); direct == 0 && !errors.Is(classify.ProbeDirect(), ebpf.ErrNotSupported) {
+	if direct := sentDirect(t, b); direct == 0 && !errors.Is(identity.ProbeDirect(), ebpf.ErrNotSupported) {
 		t.Error("no packet went past the classes: this test proves nothing")
 	} else {
 		t.Logf("%d packets went past the classes", direct)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/classify"
-	"github.com/weir-project/weir/internal/testbed"
-	"github.com/weir-project/weir/internal/traffic"
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -203,7 +203,7 @@ func TestDropsAreShown(t *testing.T) {
 	flood.Stop()
 	ping.Stop()
 	agent.AwaitContainer("loud", "with drops", 5*time.Second, func(c v1.Container) bool { return c.DroppedPackets > 0 })
-	leaf := fmt.Sprintf("%x:", classify.NumberFirst)
+	leaf := fmt.Sprintf("%x:", identity.NumberFirst)
 	counted := regexp.MustCompile(`qdisc \w+ ` + leaf + ` parent [^(]*\(dropped (\d+),`).FindStringSubmatch(
 		strings.ReplaceAll(b.Run("tc", "-s", "qdisc", "show", "dev", b.Host.UplinkName), "\n", " "))
 	if counted == nil {

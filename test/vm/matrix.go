@@ -95,8 +95,8 @@ var Machines = []Machine{
 
 // programs: every BPF program is accepted by the kernel's verifier.
 var programs = []Suite{
-	{Package: "./internal/classify", Tag: TagNetNS, Run: "TestProgramsLoad"},
-	{Package: "./internal/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
+	{Package: "./internal/identity", Tag: TagNetNS, Run: "TestProgramsLoad"},
+	{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
 
 // What a machine is asked for costs this machine's time: a hundred megabits
@@ -126,8 +126,8 @@ func withPackages(netns string, butOfClassifier ...string) []Suite {
 	// Delays are those of a faster processor.
 	skip := strings.Join(append([]string{"TestDelays$"}, butOfClassifier...), "|")
 	return []Suite{
-		{Package: "./internal/classify", Tag: TagNetNS, Run: ".", Skip: skip},
-		{Package: "./internal/meter", Tag: TagNetNS, Run: "."},
+		{Package: "./internal/identity", Tag: TagNetNS, Run: ".", Skip: skip},
+		{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "."},
 		{Package: "./test/netns", Tag: TagNetNS, Run: netns},
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/classify"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/test/golden"
@@ -289,17 +289,17 @@ func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
 func TestHandlesAreApart(t *testing.T) {
 	// Of a container's number, its share, the root class and control traffic,
 	// no two may meet.
-	if classify.NumberLast >= shareBit {
-		t.Errorf("numbers reach %#x, where shares begin", classify.NumberLast)
+	if identity.NumberLast >= shareBit {
+		t.Errorf("numbers reach %#x, where shares begin", identity.NumberLast)
 	}
-	if share := shareClass(classify.NumberLast); share == rootClass || share.Minor()&^uint16(shareBit) != classify.NumberLast {
+	if share := shareClass(identity.NumberLast); share == rootClass || share.Minor()&^uint16(shareBit) != identity.NumberLast {
 		t.Errorf("the last container's share is %s", share)
 	}
-	if classify.NumberHost != hostNumber || classify.NumberControl != controlNumber || classify.NumberFirst <= controlNumber {
-		t.Errorf("numbers: host %d, control %d, containers from %d", classify.NumberHost, classify.NumberControl, classify.NumberFirst)
+	if identity.NumberHost != hostNumber || identity.NumberControl != controlNumber || identity.NumberFirst <= controlNumber {
+		t.Errorf("numbers: host %d, control %d, containers from %d", identity.NumberHost, identity.NumberControl, identity.NumberFirst)
 	}
 	for _, major := range []uint16{DirectMajor, linkMajor, Major} {
-		if major <= classify.NumberLast {
+		if major <= identity.NumberLast {
 			t.Errorf("the queue of container %#x has the handle of the trunk", major)
 		}
 	}

@@ -1,6 +1,0 @@
-package classify
-
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 -type weir_number -type weir_tag -type weir_level -type weir_link -type weir_priority -type weir_activity -type weir_cgroup uplink ../../bpf/uplink.bpf.c -- -O2 -g -Wall -Werror -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 tap ../../bpf/tap.bpf.c -- -O2 -g -Wall -Werror -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 -type weir_delay -type weir_delays delay ../../bpf/delay.bpf.c -- -O2 -g -Wall -Werror -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 origin ../../bpf/origin.bpf.c -- -O2 -g -Wall -Werror -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

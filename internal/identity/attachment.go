@@ -1,0 +1,185 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// Tap is a place where all packets of one container pass, and nobody else's.
+type Tap struct {
+	// NetNSPath is the namespace of the device; empty for the agent's own.
+	NetNSPath string
+	Ifindex   int
+	// Egress: the device inside the container of macvlan and ipvlan;
+	// otherwise the host end of a veth, at ingress.
+	Egress bool
+	// Priority: the number is written into the packet's priority too, which
+	// reaches the uplink where the tag of bridge mode does not.
+	Priority bool
+}
+
+// Attachment is one way in which a container's packets reach this host.
+type Attachment struct {
+	Mode v1.Mode
+	// Interface is the device inside the container.
+	Interface string
+	// GSOMaxBytes is the largest packet the container hands over at present.
+	GSOMaxBytes uint32
+	// Tap is where its packets can be tied to it; without Ifindex if they
+	// cannot, and Obstacle says why.
+	Tap      Tap
+	Obstacle string
+}
+
+// ErrInFlux is a container whose devices are being made or removed: what is
+// seen of them does not fit together. Inspect it again a little later.
+var ErrInFlux = errors.New("the container's devices are being changed")
+
+// Inspector finds out how containers are attached to the network of this host.
+// It remembers in which namespaces it found the overlay networks. Not for use
+// by several goroutines at once.
+type Inspector struct {
+	overlays overlays
+}
+
+// NewInspector makes an inspector that remembers nothing.
+func NewInspector() *Inspector {
+	return &Inspector{overlays: newOverlays()}
+}
+
+// Inspect finds out how the container in the network namespace at path is
+// attached. With only not empty, other devices of the container are left out.
+// The result is empty for a container that has nothing but loopback, or whose
+// devices lead to its own inner namespaces only. Errors: kernel.ErrNoNetNS,
+// ErrInFlux.
+func (i *Inspector) Inspect(path, only string) ([]Attachment, error) {
+	ns, err := kernel.OpenNetNS(path)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	links, err := ns.Links()
+	if err != nil {
+		return nil, err
+	}
+	hereID, err := ns.IDOf(kernel.CurrentNetNS)
+	if err != nil {
+		return nil, err
+	}
+	inside := container{ns: ns, path: path, hereID: hereID}
+	var attachments []Attachment
+	for _, l := range links {
+		if only != "" && l.Name != only {
+			continue
+		}
+		a, found, err := i.attachment(inside, l)
+		if errors.Is(err, ErrInFlux) && gone(ns, l) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			attachments = append(attachments, a)
+		}
+	}
+	return attachments, nil
+}
+
+// container is a container's namespace.
+type container struct {
+	ns   *kernel.NetNS
+	path string
+	// hereID is the ID of the agent's namespace in there.
+	hereID int
+}
+
+// gone says whether a device is no longer in ns.
+func gone(ns *kernel.NetNS, l kernel.Link) bool {
+	_, err := ns.LinkByIndex(l.Index)
+	return errors.Is(err, kernel.ErrNoLink)
+}
+
+// attachment looks at one device of a container. It reports false for one that
+// leads nowhere outside. Errors: ErrInFlux.
+func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, error) {
+	a := Attachment{Interface: l.Name, GSOMaxBytes: l.GSOMaxBytes}
+	switch l.Kind {
+	case "veth":
+		return i.veth(c, l, a)
+	case "macvlan", "macvtap":
+		a.Mode = v1.ModeMacvlan
+	case "ipvlan", "ipvtap":
+		a.Mode = v1.ModeIPvlan
+	default:
+		return a, false, nil
+	}
+	switch l.PeerNetNSID {
+	case kernel.SameNetNS:
+		// On top of another of its devices, which is looked at as well.
+		return a, false, nil
+	case c.hereID:
+		a.Tap = Tap{NetNSPath: c.path, Ifindex: l.Index, Egress: true, Priority: true}
+	default:
+		a.Obstacle = fmt.Sprintf("the device below its %s is in another network namespace", l.Name)
+	}
+	return a, true, nil
+}
+
+func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, bool, error) {
+	switch {
+	case l.PeerIndex == 0: // being deleted, and its other end is first
+		return a, false, lostOtherEnd(l)
+	case l.PeerNetNSID == kernel.SameNetNS:
+		return a, false, nil
+	case l.PeerNetNSID == c.hereID:
+		outside, err := kernel.LinkByIndex(l.PeerIndex)
+		if err == nil {
+			var id int
+			if id, err = c.ns.IDHere(); err == nil {
+				err = checkOtherEnd(l, outside, id)
+			}
+		}
+		if errors.Is(err, kernel.ErrNoLink) {
+			err = lostOtherEnd(l)
+		}
+		if err != nil {
+			return a, false, err
+		}
+		a.Mode = v1.ModeBridge
+		a.Tap = Tap{Ifindex: l.PeerIndex}
+		return a, true, nil
+	}
+	a.Mode = v1.ModeOverlay
+	overlay, err := i.overlays.find(c, l)
+	switch {
+	case errors.Is(err, errNoNetNSFound):
+		if again, err := c.ns.LinkByIndex(l.Index); err != nil || again.PeerIndex != l.PeerIndex {
+			return a, false, lostOtherEnd(l)
+		}
+		a.Obstacle = fmt.Sprintf("the other end of its %s is in a network namespace that no file of an engine's and no process leads to", l.Name)
+		return a, true, nil
+	case err != nil || overlay == "":
+		return a, false, err
+	}
+	a.Tap = Tap{NetNSPath: overlay, Ifindex: l.PeerIndex, Priority: true}
+	return a, true, nil
+}
+
+// checkOtherEnd checks that outside, which was looked up by its index, is the
+// other end of a container's veth: indexes are unique in one namespace only, so
+// each must name the other. id is the container's namespace as outside counts.
+// Errors: ErrInFlux.
+func checkOtherEnd(inside, outside kernel.Link, id int) error {
+	if outside.Kind != "veth" || outside.PeerIndex != inside.Index || outside.PeerNetNSID != id {
+		return lostOtherEnd(inside)
+	}
+	return nil
+}
+
+func lostOtherEnd(l kernel.Link) error {
+	return fmt.Errorf("%s has lost its other end: %w", l.Name, ErrInFlux)
+}

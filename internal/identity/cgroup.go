@@ -1,0 +1,165 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// Limits of enum weir_level in bpf/intf.h.
+const (
+	maxCgroupLevels = int(uplinkWeirLevelWEIR_LEVELS)
+	cgroupLevelBits = int(uplinkWeirLevelWEIR_LEVEL_BITS)
+)
+
+// cgroups are the tied cgroups of an uplink: a map from their IDs to numbers,
+// and the list of the levels they are at. The kernel keeps both with the
+// program, so they outlive the agent.
+type cgroups struct {
+	entries *ebpf.Map
+	// setLevels sets the list.
+	setLevels func(packed uint64) error
+	// byNumber is what entries holds.
+	byNumber map[uint16]kernel.Cgroup
+}
+
+// read takes over what is in the kernel, and brings the list of levels in line
+// with it.
+func (c *cgroups) read() error {
+	c.byNumber = map[uint16]kernel.Cgroup{}
+	var (
+		id    uint64
+		value uplinkWeirCgroup
+	)
+	entries := c.entries.Iterate()
+	for entries.Next(&id, &value) {
+		c.byNumber[uint16(value.Number)] = kernel.Cgroup{ID: id, Level: int(value.Level)}
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read the cgroups that are tied: %w", err)
+	}
+	return c.writeLevels(c.levels())
+}
+
+// levels lists the levels at which there are tied cgroups.
+func (c *cgroups) levels() map[int]bool {
+	levels := map[int]bool{}
+	for _, cgroup := range c.byNumber {
+		levels[cgroup.Level] = true
+	}
+	return levels
+}
+
+// packLevels makes the list that the program reads: one byte for each level,
+// the deepest in the lowest.
+func packLevels(levels map[int]bool) uint64 {
+	list := make([]int, 0, len(levels))
+	for level := range levels {
+		list = append(list, level)
+	}
+	slices.Sort(list)
+	var packed uint64
+	for _, level := range list {
+		packed = packed<<cgroupLevelBits | uint64(level)
+	}
+	return packed
+}
+
+func (c *cgroups) writeLevels(levels map[int]bool) error {
+	return c.setLevels(packLevels(levels))
+}
+
+func (c *cgroups) tie(path string, number uint16) error {
+	cgroup, err := kernel.LookUpCgroup(path)
+	if err != nil {
+		return err
+	}
+	had, tied := c.byNumber[number]
+	if tied && had == cgroup {
+		return nil
+	}
+	levels := c.levels()
+	levels[cgroup.Level] = true
+	switch {
+	case cgroup.Level == 0:
+		return fmt.Errorf("%s is the root of all cgroups, not a container's", path)
+	case cgroup.Level >= 1<<cgroupLevelBits, len(levels) > maxCgroupLevels:
+		return fmt.Errorf("cgroup %s is %d levels below the root: containers' cgroups can be at %d different levels",
+			path, cgroup.Level, maxCgroupLevels)
+	}
+	for other, of := range c.byNumber {
+		if of == cgroup {
+			delete(c.byNumber, other)
+		}
+	}
+	value := uplinkWeirCgroup{Number: uint32(number), Level: uint32(cgroup.Level)}
+	if err := c.entries.Update(cgroup.ID, value, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("tie cgroup %s: %w", path, err)
+	}
+	c.byNumber[number] = cgroup
+	if err := c.writeLevels(levels); err != nil {
+		return err
+	}
+	if tied {
+		return c.remove(had)
+	}
+	return nil
+}
+
+func (c *cgroups) untie(number uint16) error {
+	cgroup, tied := c.byNumber[number]
+	if !tied {
+		return nil
+	}
+	delete(c.byNumber, number)
+	return c.remove(cgroup)
+}
+
+func (c *cgroups) remove(cgroup kernel.Cgroup) error {
+	if err := c.entries.Delete(cgroup.ID); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("untie a cgroup: %w", err)
+	}
+	return c.writeLevels(c.levels())
+}
+
+// TieCgroup ties what the sockets of the cgroup at path, and of those below
+// it, send to number. path is a directory of a version 2 hierarchy. A cgroup
+// that the number had before is untied; where all is so already, nothing is
+// touched. Errors: kernel.ErrNoCgroup when it is gone.
+func (u *Uplink) TieCgroup(path string, number uint16) error {
+	return u.cgroups.tie(path, number)
+}
+
+// UntieCgroup ends what TieCgroup did for number. It is not an error if that
+// has no cgroup.
+func (u *Uplink) UntieCgroup(number uint16) error { return u.cgroups.untie(number) }
+
+// CgroupNumber tells the number that the cgroup at path is tied to, or 0 for
+// none. Errors: kernel.ErrNoCgroup.
+func (u *Uplink) CgroupNumber(path string) (uint16, error) {
+	cgroup, err := kernel.LookUpCgroup(path)
+	if err != nil {
+		return 0, err
+	}
+	for number, of := range u.cgroups.byNumber {
+		if of == cgroup {
+			return number, nil
+		}
+	}
+	return 0, nil
+}
+
+// CgroupNumbers lists the numbers that have a cgroup, those that an earlier
+// agent gave one included.
+func (u *Uplink) CgroupNumbers() []uint16 {
+	numbers := make([]uint16, 0, len(u.cgroups.byNumber))
+	for number := range u.cgroups.byNumber {
+		numbers = append(numbers, number)
+	}
+	slices.Sort(numbers)
+	return numbers
+}

@@ -1,0 +1,205 @@
+//go:build netns
+
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
+)
+
+// BenchmarkDelays tells what measuring delays costs: the CPU time of a small
+// packet from a bridge container through NAT and the uplink's queues, without,
+// with, and while paused, in short turns that alternate. It reports medians and
+// how much more time a packet takes.
+//
+//	go test -tags netns -run - -bench Delays -benchtime 100x ./internal/identity
+func BenchmarkDelays(bench *testing.B) {
+	b := newBed(bench)
+	ns := b.bridgeContainer("one")
+	b.tie(ns, v1.ModeBridge, NumberFirst)
+	b.tree("10gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
+	b.listen(b.targets()[0].Port())
+	var times [3][]float64
+	for bench.Loop() {
+		for i := range times {
+			var delays *Delays
+			if i > 0 {
+				b.inHost(func() (err error) {
+					if delays, err = OpenDelays(b.uplink); err != nil || i == 1 {
+						return err
+					}
+					return delays.Pause()
+				})
+			}
+			err := testbed.InNetNS(path(ns), func() error {
+				ns, err := packetCPUTime(b.targets()[0], 100*time.Millisecond)
+				times[i] = append(times[i], ns)
+				return err
+			})
+			if err != nil {
+				bench.Fatal(err)
+			}
+			if delays != nil {
+				delays.Close()
+			}
+		}
+	}
+	for i := range times {
+		slices.Sort(times[i])
+	}
+	off, on, paused := times[0][len(times[0])/2], times[1][len(times[1])/2], times[2][len(times[2])/2]
+	bench.ReportMetric(off, "ns/packet")
+	bench.ReportMetric(100*(on-off)/off, "%more-on")
+	bench.ReportMetric(100*(paused-off)/off, "%more-paused")
+	bench.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkOrigins tells what watching origins costs: the CPU time of a small
+// packet through the uplink's queues with and without, in short turns that
+// alternate, from the host and from a macvlan container, which pass the
+// tracepoints of one device and of two, and from a bridge container, which
+// passes those of its veth, too. It reports medians.
+//
+//	go test -tags netns -run - -bench Origins -benchtime 100x ./internal/identity
+func BenchmarkOrigins(bench *testing.B) {
+	b := newBed(bench)
+	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
+	b.tie(bridged, v1.ModeBridge, NumberFirst)
+	b.tie(direct, v1.ModeMacvlan, NumberFirst+1)
+	b.set(direct, NumberFirst+1)
+	b.tree("10gbit", 1<<20, NumberHost, NumberControl, NumberFirst, NumberFirst+1)
+	b.listen(b.targets()[0].Port())
+	for name, ns := range map[string]string{"host": b.hostNS(), "bridge": bridged, "macvlan": direct} {
+		bench.Run(name, func(bench *testing.B) {
+			var times [2][]float64
+			for bench.Loop() {
+				for i := range times {
+					if i > 0 {
+						b.watch(1e9)
+					}
+					err := testbed.InNetNS(path(ns), func() error {
+						ns, err := packetCPUTime(b.targets()[0], 100*time.Millisecond)
+						times[i] = append(times[i], ns)
+						return err
+					})
+					if err := errors.Join(err, b.uplink.LimitStrangers(0), b.origins.Unwatch()); err != nil {
+						bench.Fatal(err)
+					}
+				}
+			}
+			for i := range times {
+				slices.Sort(times[i])
+			}
+			off, on := times[0][len(times[0])/2], times[1][len(times[1])/2]
+			bench.ReportMetric(off, "ns/packet")
+			bench.ReportMetric(on-off, "ns-more")
+			bench.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkInspect tells how long it takes to find out how a container is
+// attached.
+func BenchmarkInspect(bench *testing.B) {
+	b := newBed(bench)
+	hidden := b.overlay("hid", 77, b.host.PeerAddr.Prev(), b.host.PeerAddr)
+	for mode, ns := range map[v1.Mode]string{
+		v1.ModeBridge:  b.bridgeContainer("bridged"),
+		v1.ModeMacvlan: b.macvlanContainer("mv", 101),
+		v1.ModeOverlay: b.overlayContainer(hidden, "ov"),
+	} {
+		bench.Run(string(mode), func(bench *testing.B) {
+			b.inHost(func() error {
+				inspector := NewInspector()
+				for bench.Loop() {
+					found, err := inspector.Inspect(path(ns), "")
+					if err != nil || len(found) != 1 || found[0].Mode != mode {
+						return fmt.Errorf("found %+v, %w", found, err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// packetCPUTime sends 64-byte datagrams as fast as possible, and returns the
+// CPU time of one, in nanoseconds: all that happens to it on this machine
+// happens in the system call that sends it, or in the softirq that follows.
+func packetCPUTime(target netip.AddrPort, duration time.Duration) (float64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}); err != nil {
+		return 0, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	payload := make([]byte, 64)
+	start, before := time.Now(), threadCPUTime()
+	sent := 0
+	for time.Since(start) < duration {
+		for range 100 {
+			if _, err := unix.Write(fd, payload); err == nil {
+				sent++
+			}
+		}
+	}
+	return float64(threadCPUTime()-before) / float64(sent), nil
+}
+
+func threadCPUTime() time.Duration {
+	var ts unix.Timespec
+	// It cannot fail: the clock exists and the pointer is valid.
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+	return time.Duration(ts.Nano())
+}
+
+// listen takes what is sent to a port of the neighbour, which would send answers
+// otherwise.
+func (b *bed) listen(port uint16) {
+	b.t.Helper()
+	err := testbed.InNetNS(b.host.PeerNetNSPath(), func() error {
+		// A socket that nobody reads drops what is too much for it.
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: int(port)})
+		if err == nil {
+			b.t.Cleanup(func() { conn.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// tree gives the uplink queues as the agent does: HTB around TBF around HTB, and
+// a FIFO for each number.
+func (b *bed) tree(rate string, queueBytes int, numbers ...uint16) {
+	b.t.Helper()
+	tc := func(args ...string) {
+		b.run("tc", append([]string{"-n", b.hostNS()}, args...)...)
+	}
+	dev := b.host.UplinkName
+	tc("qdisc", "add", "dev", dev, "root", "handle", "7e0f:", "htb", "default", "1")
+	tc("class", "add", "dev", dev, "parent", "7e0f:", "classid", "7e0f:1", "htb", "rate", "1tbit", "quantum", "65536")
+	tc("qdisc", "add", "dev", dev, "parent", "7e0f:1", "handle", "7e10:", "tbf", "rate", "10gbit", "burst", "1mb", "limit", "100mb")
+	tc("qdisc", "add", "dev", dev, "parent", "7e10:1", "handle", "7e11:", "htb", "default", "1")
+	for _, number := range numbers {
+		class := fmt.Sprintf("%x", number)
+		tc("class", "add", "dev", dev, "parent", "7e11:", "classid", "7e11:"+class, "htb", "rate", rate, "burst", "2000", "cburst", "2000")
+		tc("qdisc", "add", "dev", dev, "parent", "7e11:"+class, "handle", class+":", "bfifo", "limit", fmt.Sprint(queueBytes))
+	}
+}

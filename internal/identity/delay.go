@@ -1,0 +1,196 @@
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// Limits of enum weir_delay in bpf/intf.h.
+const (
+	delayUnitShift  = int(delayWeirDelayWEIR_DELAY_UNIT_SHIFT)
+	delayStepsShift = int(delayWeirDelayWEIR_DELAY_STEPS_SHIFT)
+	delaySteps      = int(delayWeirDelayWEIR_DELAY_STEPS)
+	delayBuckets    = int(delayWeirDelayWEIR_DELAY_BUCKETS)
+	delaysBytes     = 4 * delayBuckets // sizeof(struct weir_delays)
+)
+
+// Delays measures how long packets wait at an uplink: from its egress hook to
+// the moment they are handed to the driver. It is a sample of them
+// (bpf/delay.h), and ends with Close or the process.
+type Delays struct {
+	uplink  *Uplink
+	program *ebpf.Program
+	tracing link.Link // nil while paused
+	delays  *ebpf.Map
+	buffer  [delaysBytes]byte
+}
+
+// OpenDelays begins to measure at u, which the calling thread's network
+// namespace has. After the uplink was opened anew it has to be called again.
+// Errors: the kernel cannot trace (it lacks CONFIG_DEBUG_INFO_BTF or
+// CONFIG_BPF_EVENTS, or does not allow it).
+func OpenDelays(u *Uplink) (*Delays, error) {
+	d, err := openDelays(uint32(u.hook.Ifindex), u.majors)
+	if err != nil {
+		return nil, fmt.Errorf("measure delays: %w", err)
+	}
+	d.uplink = u
+	if err := u.setStamping(true); err != nil {
+		return nil, errors.Join(fmt.Errorf("measure delays: %w", err), d.Close())
+	}
+	return d, nil
+}
+
+// ProbeDelays says whether this kernel can measure delays.
+func ProbeDelays() error {
+	d, err := openDelays(0, Majors{})
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+func openDelays(ifindex uint32, majors Majors) (*Delays, error) {
+	netns, err := kernel.NetNSIdentity(kernel.CurrentNetNS)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := loadDelay()
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		spec.Variables[delayVarUplinkIfindex].Set(ifindex),
+		spec.Variables[delayVarUplinkNetns].Set(uint32(netns.Inode)),
+		spec.Variables[delayVarClassMajor].Set(uint32(majors.Classes)),
+		spec.Variables[delayVarDirectMajor].Set(uint32(majors.Direct)))
+	if err != nil {
+		return nil, fmt.Errorf("set the delay program's constants: %w", err)
+	}
+	var objects struct {
+		Program *ebpf.Program `ebpf:"weir_transmit"`
+		Delays  *ebpf.Map     `ebpf:"delays"`
+	}
+	if err := load(spec, &objects, nil); err != nil {
+		return nil, fmt.Errorf("load program: %w", err)
+	}
+	d := &Delays{program: objects.Program, delays: objects.Delays}
+	if err := d.Resume(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Pause stops looking at packets that leave, and so nearly all of the cost. Of
+// those that wait at the time of the next Resume, delays are known all the same.
+func (d *Delays) Pause() error {
+	if d.tracing == nil {
+		return nil
+	}
+	err := d.tracing.Close()
+	d.tracing = nil
+	if err != nil {
+		return fmt.Errorf("pause measuring delays: %w", err)
+	}
+	return nil
+}
+
+// Resume ends a pause.
+func (d *Delays) Resume() error {
+	if d.tracing != nil {
+		return nil
+	}
+	tracing, err := link.AttachTracing(link.TracingOptions{Program: d.program})
+	if err != nil {
+		return fmt.Errorf("attach to tracepoint net_dev_start_xmit: %w", err)
+	}
+	d.tracing = tracing
+	return nil
+}
+
+// Read fills dst with the delays of a number's packets since OpenDelays.
+func (d *Delays) Read(number uint16, dst *Histogram) error {
+	if err := d.delays.Lookup(uint32(number), d.buffer[:]); err != nil {
+		return fmt.Errorf("read the delays of number %d: %w", number, err)
+	}
+	for i := range dst.packets {
+		dst.packets[i] = binary.NativeEndian.Uint32(d.buffer[4*i:])
+	}
+	return nil
+}
+
+// Close ends measuring.
+func (d *Delays) Close() error {
+	var err error
+	if d.uplink != nil {
+		err = d.uplink.setStamping(false)
+	}
+	return errors.Join(err, d.Pause(), d.program.Close(), d.delays.Close())
+}
+
+// Histogram says how many packets waited for how long. The zero value is
+// empty. Counts are modulo 2^32, as the kernel keeps them: differences are
+// right as long as fewer packets than that are between two readings.
+type Histogram struct {
+	packets [delayBuckets]uint32
+}
+
+// Sub takes away what an earlier reading of the same number had.
+func (h *Histogram) Sub(earlier *Histogram) {
+	for i := range h.packets {
+		h.packets[i] -= earlier.packets[i]
+	}
+}
+
+// Packets is how many packets there are, as estimated from the sample.
+func (h *Histogram) Packets() uint64 {
+	var packets uint64
+	for _, n := range h.packets {
+		packets += uint64(n)
+	}
+	return packets
+}
+
+// Quantile is the delay that the part q of the packets, 0 to 1, did not exceed;
+// 0 if there are none. It is off by the width of a bucket at most: a quarter of
+// the delay, or one microsecond. What is longer than 17 s counts as that.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	total := h.Packets()
+	if total == 0 {
+		return 0
+	}
+	// The place of the packet that is meant, in the order of delays.
+	rank := max(1, uint64(math.Ceil(min(max(q, 0), 1)*float64(total))))
+	var below uint64
+	for i, n := range h.packets {
+		if below+uint64(n) < rank {
+			below += uint64(n)
+			continue
+		}
+		low, high := delayBounds(i)
+		inside := float64(rank-below) / float64(n)
+		return low + time.Duration(inside*float64(high-low))
+	}
+	panic("a rank above the number of packets")
+}
+
+// delayBounds are the delays that a bucket holds, from low to below high
+// (bucket_of in bpf/delay.bpf.c).
+func delayBounds(bucket int) (low, high time.Duration) {
+	bound := func(bucket int) time.Duration {
+		if bucket < delaySteps {
+			return time.Duration(bucket) << delayUnitShift
+		}
+		log, step := bucket/delaySteps-1, bucket%delaySteps
+		return time.Duration(delaySteps+step) << (log + delayUnitShift)
+	}
+	return bound(bucket), bound(bucket + 1)
+}

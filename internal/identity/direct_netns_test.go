@@ -1,0 +1,191 @@
+//go:build netns
+
+package identity
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// fastLink sends a packet before the next one comes.
+var fastLink = Link{RateBPS: 1e12, DirectBytes: 1 << 16}
+
+// slowUplink puts a scheduler on the uplink, in the place of Weir's: HTB, and in
+// the place of a slow device a bucket that lets a packet through at once and then
+// takes 100 ms for each.
+func (b *bed) slowUplink() {
+	b.t.Helper()
+	for _, args := range [][]string{
+		{"qdisc", "add", "dev", b.host.UplinkName, "root", "handle", "1:", "tbf", "rate", "80kbit", "burst", "1600", "limit", "10mb"},
+		{"qdisc", "add", "dev", b.host.UplinkName, "parent", "1:1", "handle", "7e0f:", "htb", "default", "1"},
+		{"class", "add", "dev", b.host.UplinkName, "parent", "7e0f:", "classid", "7e0f:1", "htb", "rate", "1gbit"},
+	} {
+		b.run("tc", append([]string{"-n", b.hostNS()}, args...)...)
+	}
+}
+
+// directPackets is how many packets HTB says went direct.
+func (b *bed) directPackets() int {
+	b.t.Helper()
+	out, err := exec.Command("tc", "-n", b.hostNS(), "-j", "-s", "qdisc", "show", "dev", b.host.UplinkName).Output()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var qdiscs []struct {
+		Kind    string
+		Options struct {
+			Direct int `json:"direct_packets_stat"`
+		}
+	}
+	if err := json.Unmarshal(out, &qdiscs); err != nil {
+		b.t.Fatalf("%v: %s", err, out)
+	}
+	for _, q := range qdiscs {
+		if q.Kind == "htb" {
+			return q.Options.Direct
+		}
+	}
+	b.t.Fatalf("no HTB in %s", out)
+	return 0
+}
+
+// newDirectBed is newBed on a kernel on which packets may go direct.
+func newDirectBed(t *testing.T) *bed {
+	t.Helper()
+	switch err := ProbeDirect(); {
+	case errors.Is(err, ebpf.ErrNotSupported):
+		t.Skipf("this kernel lets no program see whether somebody waits: %v", err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return newBed(t)
+}
+
+// setDirect says who may go direct, and nobody else.
+func (b *bed) setDirect(want ...Direct) {
+	b.t.Helper()
+	if err := b.uplink.SetDirect(fastLink, want); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) directBytes(number uint16) uint64 {
+	b.t.Helper()
+	bytes, err := b.uplink.DirectBytes(number)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return bytes
+}
+
+// A packet goes past the classes if it may and nobody waits; the first one does,
+// and those that find it waiting do not.
+func TestDirect(t *testing.T) {
+	b := newDirectBed(t)
+	target := b.targets()[0]
+	frame := frameBytes(target) / packets
+
+	b.setDirect(Direct{NumberHost, true})
+	b.expect("an empty queue", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
+	if got := b.directBytes(NumberHost); got < frameBytes(target) {
+		t.Errorf("%d bytes went direct where nobody waits, want %d", got, frameBytes(target))
+	}
+
+	b.slowUplink()
+	before := b.directBytes(NumberHost)
+	b.expect("a slow uplink", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
+	got := b.directBytes(NumberHost) - before
+	// One, and one for each 100 ms that the sending took, if it found the queue
+	// empty: not here, as 99 wait.
+	if got < frame || got > 2*frame {
+		t.Errorf("%d bytes went direct, want those of the first packet, %d", got, frame)
+	}
+	if direct := b.directPackets(); uint64(direct) != got/frame {
+		t.Errorf("HTB counts %d direct packets, the classifier %d", direct, got/frame)
+	}
+}
+
+// Who may not go direct does not, whatever waits.
+func TestDirectIsRefused(t *testing.T) {
+	b := newBed(t)
+	target := b.targets()[0]
+	for what, set := range map[string][]Direct{
+		"nothing said":    nil,
+		"another may":     {{NumberFirst, true}},
+		"it may not":      {{NumberHost, false}, {NumberFirst, true}},
+		"neither may":     {{NumberFirst, false}},
+		"nobody any more": {},
+	} {
+		b.setDirect(Direct{NumberHost, true}) // for a moment
+		b.setDirect(set...)
+		before := b.directBytes(NumberHost)
+		b.expect(what, NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
+		if got := b.directBytes(NumberHost) - before; got != 0 {
+			t.Errorf("%s: %d bytes went direct", what, got)
+		}
+	}
+}
+
+// Packets that come faster than the link sends do not go direct, though its queue
+// be empty: those of the test take it 100 s all together.
+func TestDirectLeavesTheRate(t *testing.T) {
+	b := newBed(t)
+	target := b.targets()[0]
+	frame := frameBytes(target) / packets
+	if err := b.uplink.SetDirect(Link{RateBPS: 8 * frame, DirectBytes: 1 << 16}, []Direct{{NumberHost, true}}); err != nil {
+		t.Fatal(err)
+	}
+	b.expect("a slow link", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
+	if got := b.directBytes(NumberHost); got > frame {
+		t.Errorf("%d bytes went direct, want one packet's %d", got, frame)
+	}
+}
+
+// Who may go direct, and what did, outlives an agent, but not the container.
+func TestDirectIsKept(t *testing.T) {
+	b := newDirectBed(t)
+	target := b.targets()[0]
+	b.setDirect(Direct{NumberHost, true}, Direct{victim, true})
+	b.sendIn(b.hostNS(), target, 0)
+	sent := b.directBytes(NumberHost)
+	b.open()
+	want := []Direct{{NumberHost, true}, {victim, true}}
+	if !slices.Equal(b.uplink.direct, want) || b.directBytes(NumberHost) < sent {
+		t.Errorf("a new agent finds %v, %d bytes, want %v, %d", b.uplink.direct, b.directBytes(NumberHost), want, sent)
+	}
+	b.setDirect(Direct{NumberHost, false})
+	if got := b.directBytes(NumberHost); got < sent {
+		t.Errorf("%d bytes are left of %d when it may no more", got, sent)
+	}
+	b.setDirect(Direct{victim, true})
+	if got := b.directBytes(NumberHost); got != 0 {
+		t.Errorf("%d bytes are left when it is gone", got)
+	}
+	b.open()
+	if want := []Direct{{victim, true}}; !slices.Equal(b.uplink.direct, want) {
+		t.Errorf("a new agent finds %v, want %v", b.uplink.direct, want)
+	}
+}
+
+// A packet that is too large for the link does not go direct, where nothing would
+// cut it up.
+func TestDirectIsSmall(t *testing.T) {
+	b := newDirectBed(t)
+	target := b.targets()[0]
+	frame := frameBytes(target) / packets
+	for largest, want := range map[uint64]uint64{frame - 1: 0, frame: frameBytes(target)} {
+		if err := b.uplink.SetDirect(Link{RateBPS: fastLink.RateBPS, DirectBytes: uint32(largest)}, []Direct{{NumberHost, true}}); err != nil {
+			t.Fatal(err)
+		}
+		before := b.directBytes(NumberHost)
+		b.sendIn(b.hostNS(), target, 0)
+		if got := b.directBytes(NumberHost) - before; got < want || got >= want+slackBytes {
+			t.Errorf("%d bytes went direct of packets of %d where %d may, want %d", got, frame, largest, want)
+		}
+	}
+}

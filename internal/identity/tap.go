@@ -1,0 +1,136 @@
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// Taps ties what passes taps to container numbers.
+type Taps struct {
+	spec *ebpf.CollectionSpec
+	// tag identifies this version of the program.
+	tag string
+}
+
+// NewTaps prepares the program. Errors: the kernel cannot load it.
+func NewTaps() (*Taps, error) {
+	spec, err := loadTap()
+	if err != nil {
+		return nil, err
+	}
+	t := &Taps{spec: spec}
+	program, err := t.load(tapConstants{})
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the tap program's tag: %w", err)
+	}
+	t.tag = info.Tag
+	return t, nil
+}
+
+// tapConstants are what a program was loaded with: the constants of
+// bpf/tap.bpf.c, in their order.
+type tapConstants struct{ Number, Priority uint32 }
+
+func newTapConstants(tap Tap, number uint16) tapConstants {
+	c := tapConstants{Number: uint32(number)}
+	if tap.Priority {
+		c.Priority = 1
+	}
+	return c
+}
+
+func (t *Taps) load(constants tapConstants) (*ebpf.Program, error) {
+	spec := t.spec.Copy()
+	err := errors.Join(
+		spec.Variables[tapVarContainerNumber].Set(constants.Number),
+		spec.Variables[tapVarTagPriority].Set(constants.Priority))
+	if err != nil {
+		return nil, fmt.Errorf("set the tap program's constants: %w", err)
+	}
+	var objects struct {
+		Program *ebpf.Program `ebpf:"weir_tap"`
+	}
+	if err := spec.LoadAndAssign(&objects, nil); err != nil {
+		return nil, fmt.Errorf("load tap program: %w", err)
+	}
+	return objects.Program, nil
+}
+
+func (t Tap) hook() kernel.Hook {
+	return kernel.Hook{NetNSPath: t.NetNSPath, Ifindex: t.Ifindex, Egress: t.Egress}
+}
+
+// Attach ties everything that passes tap to number. Where that is so already,
+// nothing is touched. Errors: kernel.ErrNoNetNS.
+func (t *Taps) Attach(tap Tap, number uint16) error {
+	want := newTapConstants(tap, number)
+	old, err := tap.hook().Find(tapProgWeirTap)
+	if err != nil {
+		return fmt.Errorf("tie a container's packets: %w", err)
+	}
+	if old != nil {
+		defer old.Close()
+		info, err := old.Info()
+		if err != nil {
+			return fmt.Errorf("tie a container's packets: %w", err)
+		}
+		if had, err := readTapConstants(old); err == nil && had == want && info.Tag == t.tag {
+			return nil
+		}
+	}
+	program, err := t.load(want)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	if err := tap.hook().Attach(program, old); err != nil {
+		return fmt.Errorf("tie a container's packets: %w", err)
+	}
+	return nil
+}
+
+// DetachTap removes the program from a tap.
+func DetachTap(tap Tap) error { return tap.hook().Detach(tapProgWeirTap) }
+
+// TapNumber tells the number that a tap is tied to, or 0 for none. Errors:
+// kernel.ErrNoNetNS.
+func TapNumber(tap Tap) (uint16, error) {
+	program, err := tap.hook().Find(tapProgWeirTap)
+	if err != nil || program == nil {
+		return 0, err
+	}
+	defer program.Close()
+	constants, err := readTapConstants(program)
+	return uint16(constants.Number), err
+}
+
+// readTapConstants reads the constants that a program was loaded with.
+func readTapConstants(program *ebpf.Program) (tapConstants, error) {
+	m, err := mapOf(program, ".rodata")
+	if err != nil {
+		return tapConstants{}, err
+	}
+	if m == nil {
+		return tapConstants{}, errors.New("tap program has no constants")
+	}
+	defer m.Close()
+	var value []byte
+	if err := m.Lookup(uint32(0), &value); err != nil {
+		return tapConstants{}, fmt.Errorf("read the tap program's number: %w", err)
+	}
+	var constants tapConstants
+	if _, err := binary.Decode(value, binary.NativeEndian, &constants); err != nil {
+		return tapConstants{}, fmt.Errorf("read the tap program's number: %w", err)
+	}
+	return constants, nil
+}

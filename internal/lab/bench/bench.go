@@ -1,0 +1,370 @@
+// Package bench measures how the containers of a host share its uplink: with
+// Weir, with what one would use otherwise, and against the ideal.
+//
+// A suite is a table of cases (case.go): a link, containers with policies and
+// what they send. One runner puts every peer (peer.go) into every case, peers
+// and cases interleaved, so that a disturbance of the machine hits all alike.
+// What counts is what the neighbour receives: bytes on the wire, counted by a
+// BPF program in its network namespace (package meter). The ideal is
+// alloc.Allocate over the containers that are sending, for the link's
+// configured rate.
+//
+// Limits: the link is a veth pair, so peers that do not limit it get a token
+// bucket that stands for it; senders, receivers and what is measured share
+// the CPUs; only egress is measured, as only egress is controlled.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+)
+
+// Options of a suite.
+type Options struct {
+	Suite string
+	// RateBPS is the link's rate in bits per second on the wire, for suites
+	// that do not set their own.
+	RateBPS uint64
+	// Duration is counted in every run, after Warmup.
+	Duration, Warmup time.Duration
+	// Repeat is the number of interleaved rounds.
+	Repeat int
+	// Peers are the peers to run; empty means all.
+	Peers []string
+	// Only selects cases by "group: name"; nil means all.
+	Only *regexp.Regexp
+	// Docker runs containers in a private Docker engine; otherwise, and in some
+	// suites always, they are network namespaces.
+	Docker bool
+	// Containers is how many the agent has in the suite about it.
+	Containers int
+	// Overload is how many times the link's rate a UDP sender without a rate
+	// of its own sends.
+	Overload float64
+	// Seed makes random weights.
+	Seed uint64
+	// WeirBinary is the weir that is measured.
+	WeirBinary string
+	// AgentArgs are further arguments of its agent.
+	AgentArgs []string
+	// CacheDir keeps peers that are built.
+	CacheDir string
+	// Command is the command line, for the report.
+	Command string
+	// Progress gets a line per run.
+	Progress io.Writer
+}
+
+// suite is a table of cases.
+type suite struct {
+	name  string
+	cases func(Options) []Case
+	// note is what a reader of the report must know of the suite.
+	note string
+	// bare suites always use network namespaces: they need modes or numbers of
+	// containers that an engine does not easily offer.
+	bare bool
+}
+
+var suites = []suite{
+	{name: "qcon", cases: qconSuite, note: qconNote},
+	{name: "cntc", cases: cntcSuite, note: cntcNote, bare: true},
+	{name: "accuracy", cases: accuracySuite, note: accuracyNote},
+	{name: "reaction", cases: reactionSuite},
+	{name: "cap", cases: capSuite},
+	{name: "cost", cases: costSuite, note: costNote},
+	{name: "agent", cases: agentSuite, note: agentNote, bare: true},
+}
+
+// SuiteNames lists all suites.
+func SuiteNames() []string {
+	names := make([]string, len(suites))
+	for i, one := range suites {
+		names[i] = one.name
+	}
+	return names
+}
+
+// suite is the one that the options name.
+func (o Options) suite() (suite, error) {
+	i := slices.IndexFunc(suites, func(s suite) bool { return s.name == o.Suite })
+	if i < 0 {
+		return suite{}, fmt.Errorf("unknown suite %q: choose from %s", o.Suite, strings.Join(SuiteNames(), ", "))
+	}
+	return suites[i], nil
+}
+
+// Cases are the cases that the options select. It fails for options that make
+// no sense, before anything is started.
+func (o Options) Cases() ([]Case, error) {
+	table, err := o.suite()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Peers {
+		if !slices.Contains(PeerNames(), name) {
+			return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
+		}
+	}
+	switch {
+	case o.Repeat < 1 || o.Duration <= 0 || o.Warmup < 0:
+		return nil, errors.New("rounds and duration must be positive, the warm-up not negative")
+	case o.Overload <= 1:
+		return nil, errors.New("an overload of 1 or less does not fill the link with UDP")
+	case o.Containers < 1 || o.Containers > maxBedContainers:
+		return nil, fmt.Errorf("the number of containers must be 1 to %d", maxBedContainers)
+	}
+	cases := slices.DeleteFunc(table.cases(o), func(c Case) bool {
+		return o.Only != nil && !o.Only.MatchString(c.ID())
+	})
+	if len(cases) == 0 {
+		return nil, fmt.Errorf("no case of suite %s matches %q", o.Suite, o.Only)
+	}
+	return cases, nil
+}
+
+// Run runs a suite. A peer that fails in a case is reported with it; the
+// error is about what made going on impossible.
+func Run(ctx context.Context, options Options) (report Report, err error) {
+	cases, err := options.Cases()
+	if err != nil {
+		return report, err
+	}
+	table, err := options.suite()
+	if err != nil {
+		return report, err
+	}
+	options.Docker = options.Docker && !table.bare
+	ports := 0
+	for _, c := range cases {
+		ports = max(ports, c.ports())
+	}
+
+	started := time.Now()
+	b, err := newBed(ctx, options, ports)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	report = Report{
+		Suite: options.Suite, Note: table.note, Command: options.Command, StartedAt: started,
+		Environment: environment(ctx, b),
+		DurationS:   options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Repeat: options.Repeat,
+	}
+	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
+	r.peers, report.Skipped = makePeers(ctx, options, cases)
+	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
+		return report, err
+	}
+	defer func() { report.PausesUnknown = !r.pauses.Close() }()
+	// Rounds are outermost: what disturbs the machine for a while disturbs
+	// one round of some cases, not all rounds of one.
+	for round := range options.Repeat {
+		for i, c := range cases {
+			if err := r.runCase(ctx, i, c, round); err != nil {
+				return report, fmt.Errorf("case %q: %w", c.ID(), err)
+			}
+		}
+	}
+	report.Results = r.results(cases)
+	report.RepeatedRuns, report.PausedRuns = r.repeatedRuns, r.pausedRuns()
+	report.TookSeconds = time.Since(started).Seconds()
+	report.Verdicts = verdicts(report.Results)
+	return report, nil
+}
+
+// namedPeer is a peer that takes part.
+type namedPeer struct {
+	name string
+	peer peer
+}
+
+// makePeers makes the peers that the cases need. One that cannot be made is
+// skipped.
+func makePeers(ctx context.Context, options Options, cases []Case) (peers []namedPeer, skipped map[string]string) {
+	skipped = map[string]string{}
+	for _, name := range PeerNames() {
+		wanted := len(options.Peers) == 0 || slices.Contains(options.Peers, name)
+		if !wanted || !slices.ContainsFunc(cases, func(c Case) bool { return c.takesPart(name) }) {
+			continue
+		}
+		made, err := newPeer(ctx, name, options)
+		if err != nil {
+			skipped[name] = err.Error()
+			continue
+		}
+		peers = append(peers, namedPeer{name, made})
+	}
+	return peers, skipped
+}
+
+// runner runs cases on a bed.
+type runner struct {
+	options  Options
+	bed      *bed
+	peers    []namedPeer
+	progress *progress
+	pauses   *testbed.PauseWatch
+	observed map[runKey]*outcomes
+	// repeatedRuns were done again for a pause.
+	repeatedRuns int
+}
+
+// runKey is a case, by its place, with a peer.
+type runKey struct {
+	number int
+	peer   string
+}
+
+// outcomes are what came of all rounds of a case with a peer.
+type outcomes struct {
+	seen    []observation
+	failure error // the last one
+}
+
+// runCase runs one round of a case with all its peers.
+func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (err error) {
+	containers, remove, err := r.bed.place(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	for _, one := range r.peers {
+		if !c.takesPart(one.name) {
+			continue
+		}
+		r.progress.run(c, one.name, round)
+		seen, err := r.runUndisturbed(ctx, c, one.peer, containers)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		key := runKey{number, one.name}
+		if r.observed[key] == nil {
+			r.observed[key] = &outcomes{}
+		}
+		if err != nil {
+			r.progress.failed(err)
+			r.observed[key].failure = err
+			continue
+		}
+		r.observed[key].seen = append(r.observed[key].seen, seen)
+	}
+	return nil
+}
+
+// maxAttempts is how often a run is done at most until no processor stood still
+// in it. If one always did, the run counts in which it did so for the shortest time.
+const maxAttempts = 3
+
+// runUndisturbed runs a case once, and again while the machine stood still.
+func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers []placed) (observation, error) {
+	run := func() (observation, error) {
+		seen, err := r.runOnce(ctx, c, p, containers)
+		seen.pause = r.pauses.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
+		return seen, err
+	}
+	return leastDisturbed(run, func(pause time.Duration) {
+		r.repeatedRuns++
+		r.progress.paused(pause)
+	})
+}
+
+// leastDisturbed runs until a run has no pause, maxAttempts times at most, and
+// returns the run with the shortest one. again is told the pause of each run that
+// is repeated.
+func leastDisturbed(run func() (observation, error), again func(pause time.Duration)) (best observation, err error) {
+	for attempt := 1; ; attempt++ {
+		seen, err := run()
+		if err != nil {
+			return seen, err
+		}
+		if attempt == 1 || seen.pause < best.pause {
+			best = seen
+		}
+		if best.pause == 0 || attempt == maxAttempts {
+			return best, nil
+		}
+		again(seen.pause)
+	}
+}
+
+// pausedRuns counts the runs that count in spite of a pause.
+func (r *runner) pausedRuns() int {
+	count := 0
+	for _, found := range r.observed {
+		for _, seen := range found.seen {
+			if seen.pause > 0 {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// results summarises all that was observed.
+func (r *runner) results(cases []Case) []CaseResult {
+	var results []CaseResult
+	for i, c := range cases {
+		for _, one := range r.peers {
+			found := r.observed[runKey{i, one.name}]
+			if found == nil {
+				continue
+			}
+			result := summarise(c, one.name, found.seen)
+			if found.failure != nil {
+				result.Failure = found.failure.Error()
+			}
+			results = append(results, result)
+		}
+	}
+	compare(cases, results)
+	return results
+}
+
+func (r *runner) runOnce(ctx context.Context, c Case, p peer, containers []placed) (seen observation, err error) {
+	var idleCPU float64
+	if c.Measures.has(MeasureCost) {
+		if idleCPU, err = idleUse(ctx); err != nil {
+			return seen, err
+		}
+	}
+	defer func() {
+		// Also after ctx has ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, p.remove(ctx, r.bed, containers))
+	}()
+	if err := p.apply(ctx, r.bed, c, containers); err != nil {
+		return seen, err
+	}
+	seen, err = observe(ctx, r.bed, c, p, containers, r.options)
+	seen.idleCPU = idleCPU
+	return seen, err
+}
+
+// idleTime is how long the idle machine is watched.
+const idleTime = time.Second
+
+// idleUse is the fraction of all CPUs that is busy without traffic.
+func idleUse(ctx context.Context) (float64, error) {
+	from, err := traffic.ReadCPUTimes()
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-time.After(idleTime):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	until, err := traffic.ReadCPUTimes()
+	return until.Sub(from).BusyFraction(), err
+}

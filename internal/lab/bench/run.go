@@ -1,0 +1,285 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+)
+
+const (
+	// startDelay is the time between the last preparation and the start.
+	startDelay = 50 * time.Millisecond
+	// seriesSlack is added to a series, for what is under way at the end.
+	seriesSlack = 200 * time.Millisecond
+
+	reactionBin  = time.Millisecond
+	overshootBin = 100 * time.Microsecond
+)
+
+// observation is what was seen in one run of a case with one peer.
+type observation struct {
+	window time.Duration
+	// fromNS is when the window began, by CLOCK_MONOTONIC.
+	fromNS int64
+	// pause is the longest in it for which a processor stood still; 0 if that
+	// was short.
+	pause time.Duration
+	// arrived has one counter per container, of the window.
+	arrived []meter.Counter
+	cpu     traffic.CPUTimes // in the window
+	// idleCPU is the fraction of all CPUs that was busy before the run,
+	// without the peer; 0 for cases that are not about cost.
+	idleCPU float64
+	ping    traffic.PingResult
+	// agent is what the agent took in the window, and its memory at the end;
+	// zero for cases that are not about it.
+	agent agentReading
+	// series starts with the run; empty for cases that need none.
+	series   [][]uint64
+	binWidth time.Duration
+}
+
+// timing is the plan of a run, from its start.
+type timing struct {
+	windowFrom, windowUntil time.Duration
+	binWidth                time.Duration
+	bins                    int
+}
+
+func (c Case) timing(options Options) timing {
+	warmup := max(options.Warmup, c.MinWarmup)
+	t := timing{windowFrom: warmup, windowUntil: warmup + max(options.Duration, c.MinDuration)}
+	if c.Length > 0 {
+		t.windowFrom, t.windowUntil = 0, c.Length
+	}
+	switch {
+	case c.Measures.has(MeasureOvershoot):
+		t.binWidth = overshootBin
+	case c.Measures.has(MeasureReaction | MeasureTrace):
+		t.binWidth = reactionBin
+	default:
+		return t
+	}
+	t.bins = int((startDelay + t.windowUntil + seriesSlack) / t.binWidth)
+	return t
+}
+
+// action is something to do at a time of a run.
+type action struct {
+	at time.Duration
+	do func() error
+}
+
+// observe runs a case once, with its containers placed and a peer's policies
+// in force.
+func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, options Options) (seen observation, err error) {
+	plan := c.timing(options)
+	count, err := b.newMeter(len(containers), plan.bins, plan.binWidth)
+	if err != nil {
+		return seen, err
+	}
+	defer func() { err = errors.Join(err, testbed.InNetNS(b.host.PeerNetNSPath(), count.Close)) }()
+
+	senders, actions, err := b.prepareSenders(ctx, c, containers, options.Overload)
+	defer func() {
+		for _, one := range senders {
+			one.sender.Stop()
+		}
+	}()
+	if err != nil {
+		return seen, err
+	}
+	for _, change := range c.Changes {
+		actions = append(actions, action{change.At, func() error { return p.change(ctx, containers, change) }})
+	}
+	counters := counters{meter: count}
+	if c.Measures.has(MeasureAgent) {
+		counters.agent, _ = p.(process)
+	}
+	var from, until reading
+	actions = append(actions,
+		action{plan.windowFrom, func() (err error) { from, err = counters.read(); return err }},
+		action{plan.windowUntil, func() (err error) { until, err = counters.read(); return err }})
+	if c.Measures.has(MeasureLatency) {
+		ctx, cancel := context.WithCancel(ctx)
+		pings := pings{bed: b, from: containers[0], ctx: ctx, cancel: cancel, result: &seen.ping}
+		defer func() { _ = pings.end() }() // its error is the action's
+		actions = append(actions, action{plan.windowFrom, pings.begin}, action{plan.windowUntil, pings.end})
+	}
+
+	var originNS int64
+	if plan.bins > 0 {
+		if originNS, err = count.StartSeries(); err != nil {
+			return seen, err
+		}
+	}
+	startNS := traffic.MonotonicNS() + startDelay.Nanoseconds()
+	for _, one := range senders {
+		one.sender.Start(startNS + one.from.Nanoseconds())
+	}
+	if err := perform(ctx, startNS, actions); err != nil {
+		return seen, err
+	}
+	for _, one := range senders {
+		if err := one.sender.Err(); err != nil {
+			return seen, fmt.Errorf("send from container %s: %w", one.container, err)
+		}
+	}
+	seen.between(from, until)
+	if plan.bins > 0 {
+		err = seen.readSeries(count, int((startNS-originNS)/plan.binWidth.Nanoseconds()))
+	}
+	return seen, err
+}
+
+// counters are what is read at both ends of the window.
+type counters struct {
+	meter *meter.Meter
+	agent process // nil where it does not matter
+}
+
+// reading is the state of the counters at one time.
+type reading struct {
+	meter.Snapshot
+	cpu   traffic.CPUTimes
+	agent agentReading
+}
+
+func (c counters) read() (r reading, err error) {
+	if r.cpu, err = traffic.ReadCPUTimes(); err != nil {
+		return r, err
+	}
+	if c.agent != nil {
+		if r.agent, err = readAgent(c.agent); err != nil {
+			return r, err
+		}
+	}
+	r.Snapshot, err = c.meter.Snapshot()
+	return r, err
+}
+
+func (o *observation) between(from, until reading) {
+	o.fromNS = from.MonotonicNS
+	o.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
+	o.cpu = until.cpu.Sub(from.cpu)
+	o.agent = until.agent
+	o.agent.cpu -= from.agent.cpu
+	for i := range until.Slots {
+		o.arrived = append(o.arrived, meter.Counter{
+			Bytes:   until.Slots[i].Bytes - from.Slots[i].Bytes,
+			Packets: until.Slots[i].Packets - from.Slots[i].Packets,
+		})
+	}
+}
+
+// readSeries takes the meter's series without the bins before the run.
+func (o *observation) readSeries(count *meter.Meter, before int) error {
+	series, err := count.Series()
+	if err != nil {
+		return err
+	}
+	o.binWidth = series.BinWidth
+	for _, row := range series.Bytes {
+		o.series = append(o.series, row[min(before, len(row)):])
+	}
+	return nil
+}
+
+// pings are round trips measured in the background.
+type pings struct {
+	bed    *bed
+	from   placed
+	ctx    context.Context // ends when the pings should
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+	result *traffic.PingResult
+	err    error
+}
+
+func (p *pings) begin() error {
+	pinger, err := p.bed.newPinger(p.from)
+	if err != nil {
+		return err
+	}
+	p.wait.Go(func() { *p.result, p.err = pinger.Run(p.ctx) })
+	return nil
+}
+
+// end waits for the pings and says what went wrong. It may be called twice.
+func (p *pings) end() error {
+	p.cancel()
+	p.wait.Wait()
+	return p.err
+}
+
+// plannedSender is a sender for one interval of a container's activity.
+type plannedSender struct {
+	sender    *traffic.Sender
+	container string
+	from      time.Duration
+}
+
+// prepareSenders makes the senders of all containers and the actions that
+// stop those that end before the run does.
+func (b *bed) prepareSenders(ctx context.Context, c Case, containers []placed, overload float64) ([]plannedSender, []action, error) {
+	var senders []plannedSender
+	var actions []action
+	for i, one := range c.Containers {
+		if one.Load.Protocol == "" {
+			continue
+		}
+		intervals := one.Load.Active
+		if intervals == nil {
+			intervals = []Interval{{From: 0}}
+		}
+		for _, interval := range intervals {
+			sender, err := b.newSender(ctx, c, containers, i, overload)
+			if err != nil {
+				return senders, nil, err
+			}
+			senders = append(senders, plannedSender{sender, one.Name, interval.From})
+			if interval.Until > 0 {
+				actions = append(actions, action{interval.Until, func() error {
+					sender.Stop()
+					return nil
+				}})
+			}
+		}
+	}
+	return senders, actions, nil
+}
+
+// perform does actions in the order of their times, of equal ones in the
+// order given.
+func perform(ctx context.Context, startNS int64, actions []action) error {
+	slices.SortStableFunc(actions, func(x, y action) int { return cmp.Compare(x.at, y.at) })
+	for _, one := range actions {
+		if err := waitUntil(ctx, startNS+one.at.Nanoseconds()); err != nil {
+			return err
+		}
+		if err := one.do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitUntil waits for a time of CLOCK_MONOTONIC.
+func waitUntil(ctx context.Context, atNS int64) error {
+	timer := time.NewTimer(time.Duration(atNS - traffic.MonotonicNS()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+const agentNote = "CPU time is the run time of the agent's threads as the kernel's scheduler counts it, without what its packets' " +
+	"treatment costs the senders. The cost of a packet shows in how many of 64 bytes one container can send a second."
+
+// agentSuite measures what the agent itself costs: CPU time and memory beside
+// containers that idle and that send; and, with one container up to as many as
+// a host may have, the time to start and the cost of a packet, which must not
+// depend on their number.
+func agentSuite(options Options) []Case {
+	var cases []Case
+	group := fmt.Sprintf("%d containers at %s", options.Containers, policy.FormatRate(options.RateBPS))
+	for _, load := range []struct {
+		name    string
+		sending int
+	}{
+		{"idle", 0}, {"5 send", 5}, {"all send", options.Containers},
+	} {
+		containers := randomContainers(options.Containers, options.Seed)
+		for i := range containers {
+			if i >= load.sending {
+				containers[i].Load = Load{}
+			}
+		}
+		cases = append(cases, Case{
+			Group: group, Name: load.name, LinkBPS: options.RateBPS,
+			Measures: MeasureAgent, Peers: []string{PeerWeir}, Containers: containers,
+		})
+	}
+	name := func(count int) string { return fmt.Sprintf("%d containers", count) }
+	counts := []int{1, 100, maxBedContainers}
+	for _, count := range counts {
+		one := Case{
+			Group: "scale", Name: name(count),
+			Measures: MeasureAgent | MeasureCost, Peers: []string{PeerWeir},
+			Containers: slices.Repeat([]Container{{Policy: Policy{Weight: 1}}}, count),
+		}
+		for i := range one.Containers {
+			one.Containers[i].Name = fmt.Sprintf("C%d", i+1)
+		}
+		one.Containers[0].Load = Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
+		if count != counts[0] {
+			one.Baseline = name(counts[0])
+		}
+		cases = append(cases, one)
+	}
+	return cases
+}

@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/traffic"
+)
+
+// seenRates is a run of one second in which containers sent these rates, in
+// Mbit/s.
+func seenRates(mbps ...uint64) observation {
+	o := observation{window: time.Second}
+	for _, rate := range mbps {
+		o.arrived = append(o.arrived, meter.Counter{Bytes: rate * 1e6 / 8, Packets: rate * 100})
+	}
+	return o
+}
+
+func TestSharesAreMediansOfRuns(t *testing.T) {
+	load := Load{Protocol: traffic.TCP}
+	c := Case{LinkBPS: 100e6, Containers: []Container{
+		{Name: "C1", Policy: Policy{Weight: 1}, Load: load}, {Name: "C2", Policy: Policy{Weight: 1}}, {Name: "C3", Policy: Policy{Weight: 3}, Load: load, Paper: Paper{anyPeer: {70e6}}},
+	}}
+	list, use := shares(c, PeerWeir, []observation{seenRates(20, 0, 79), seenRates(26, 0, 74), seenRates(25, 0, 73)})
+	if len(list) != 2 || list[0].Container != "C1" || list[1].Container != "C3" {
+		t.Fatalf("shares of %+v, want C1 and C3", list)
+	}
+	if want := (Spread{25e6, 20e6, 26e6}); list[0].Measured != want || list[0].Error != 0 || list[0].PaperBPS != nil {
+		t.Errorf("C1: %+v, want %+v without error", list[0], want)
+	}
+	if got := list[1]; got.IdealBPS != 75e6 || math.Abs(got.Error+1.0/75) > 1e-9 || *got.PaperBPS != 70e6 {
+		t.Errorf("C3: %+v", got)
+	}
+	if want := (Spread{0.99, 0.98, 1}); *use != want {
+		t.Errorf("link use %+v, want %+v", *use, want)
+	}
+}
+
+func TestSharesOfNobody(t *testing.T) {
+	for name, c := range map[string]Case{
+		"nobody sends":        {LinkBPS: 100e6, Containers: []Container{{Name: "C1", Policy: Policy{Weight: 1}}}},
+		"link without a rate": {Containers: []Container{{Name: "C1", Policy: Policy{Weight: 1}, Load: Load{Protocol: traffic.TCP}}}},
+	} {
+		if list, use := shares(c, PeerWeir, []observation{seenRates(0)}); list != nil || use != nil {
+			t.Errorf("%s: shares %+v, use %+v", name, list, use)
+		}
+	}
+}
+
+func TestCostLeavesTheIdleMachineOut(t *testing.T) {
+	o := seenRates(500, 500)
+	const processors = 4 // whatever part of them may run this test
+	o.cpu = traffic.CPUTimes{Busy: processors * 300 * time.Millisecond, Idle: processors * 700 * time.Millisecond}
+	o.idleCPU = 0.1
+	got := cost([]observation{o})
+	for name, pair := range map[string][2]float64{
+		"CPU use":               {got.CPUUse.Median, 0.2},
+		"seconds per gigabit":   {got.CPUSecondsPerGbit.Median, 0.2 * processors},
+		"packets per second":    {got.PacketsPerSecond.Median, 100_000},
+		"rate, bits per second": {got.RateBPS.Median, 1e9},
+	} {
+		if math.Abs(pair[0]-pair[1]) > pair[1]*1e-6 {
+			t.Errorf("%s is %v, want %v", name, pair[0], pair[1])
+		}
+	}
+}
+
+func TestLatencySkipsRunsWithoutAnswers(t *testing.T) {
+	const ms = time.Millisecond
+	answered := observation{ping: traffic.PingResult{Sent: 3, RTTs: []time.Duration{1 * ms, 2 * ms, 3 * ms}}}
+	silent := observation{ping: traffic.PingResult{Sent: 2, Lost: 2}}
+	got := latency(Case{PaperLatencyMS: map[string]float64{PeerHTB: 0.6}}, PeerHTB, []observation{answered, silent})
+	if got.MeanMS.Median != 2 || got.P50MS.Median != 2 || got.Sent != 5 || got.Lost != 2 || *got.PaperMS != 0.6 {
+		t.Errorf("latency %+v", *got)
+	}
+}
+
+func TestReactionsSpanFromChangeToChange(t *testing.T) {
+	c := startStopCase(traffic.UDP, 100e6)
+	o := observation{binWidth: time.Millisecond}
+	for i := range c.Containers {
+		row := make([]uint64, c.Length/time.Millisecond)
+		for bin := range row {
+			// Everyone gets the ideal of 30 ms ago.
+			at := max(time.Duration(bin)*time.Millisecond-30*time.Millisecond, 0)
+			row[bin] = c.ideal(at)[i] / 8 / 1000
+		}
+		o.series = append(o.series, row)
+	}
+	list := reactions(c, []observation{o})
+	if len(list) != 7 {
+		t.Fatalf("%d reactions, want 7", len(list))
+	}
+	for i, reaction := range list {
+		// A window may hold a little of the old rates and still be within 5 %.
+		late := reaction.SettleMS.Median
+		if reaction.SettledRuns != 1 || reaction.Held.Median != 1 || late > 30 || i > 0 && late < 20 {
+			t.Errorf("%s: %+v, want about 30 ms", reaction.Change, reaction)
+		}
+	}
+	series := rateSeries(c, o, seriesStep)
+	if steps := len(series.RateBPS[0]); steps != int(c.Length/seriesStep) {
+		t.Errorf("%d steps of %v, want %v of them", steps, seriesStep, c.Length)
+	}
+}
+
+// TestTraceSharesAreOfPhases: C2 starts after one of two seconds, and what is
+// sent while things settle does not count.
+func TestTraceSharesAreOfPhases(t *testing.T) {
+	load := Load{Protocol: traffic.TCP}
+	late := Load{Protocol: traffic.TCP, Active: []Interval{{time.Second, 2 * time.Second}}}
+	c := Case{LinkBPS: 80e6, Length: 2 * time.Second, Measures: MeasureTrace, Containers: []Container{
+		{Name: "C1", Policy: Policy{Weight: 1}, Load: load, Paper: Paper{PeerTC: {80e6, 20e6}, PeerWeir: {0, 40e6}}},
+		{Name: "C2", Policy: Policy{Weight: 1}, Load: late},
+	}}
+	o := observation{binWidth: time.Millisecond}
+	const full = 10_000 // bytes in a bin at 80 Mbit/s
+	one, two := make([]uint64, 2000), make([]uint64, 2000)
+	for i := range 2000 {
+		settling := i < 250 || i >= 1000 && i < 1250
+		switch {
+		case settling:
+			one[i] = full / 100
+		case i < 1000:
+			one[i] = full
+		default:
+			one[i], two[i] = full*6/10, full*4/10
+		}
+	}
+	o.series = [][]uint64{one, two}
+	list, use := shares(c, PeerWeir, []observation{o})
+	if len(list) != 3 {
+		t.Fatalf("%d shares, want one and two: %+v", len(list), list)
+	}
+	for i, want := range []struct {
+		phase, container string
+		idealBPS         uint64
+		measured         float64
+		paper            float64
+	}{
+		{"from 0.0 s (C1 starts)", "C1", 80e6, 80e6, 0},
+		{"from 1.0 s (C2 starts)", "C1", 40e6, 48e6, 40e6},
+		{"from 1.0 s (C2 starts)", "C2", 40e6, 32e6, 0},
+	} {
+		got := list[i]
+		if got.Phase != want.phase || got.Container != want.container || got.IdealBPS != want.idealBPS ||
+			math.Abs(got.Measured.Median-want.measured) > 1 || (got.PaperBPS != nil) != (want.paper != 0) {
+			t.Errorf("share %d: %+v, want %+v", i, got, want)
+		}
+		if got.PaperBPS != nil && *got.PaperBPS != want.paper {
+			t.Errorf("share %d: paper %v, want %v", i, *got.PaperBPS, want.paper)
+		}
+	}
+	if math.Abs(use.Median-1) > 1e-9 {
+		t.Errorf("link use %v, want 1", use.Median)
+	}
+	if series := rateSeries(c, o, traceStep); len(series.RateBPS[0]) != 20 || len(series.Ideal) != 2 || series.Ideal[1].AtMS != 1000 {
+		t.Errorf("series of %d steps, ideal %+v", len(series.RateBPS[0]), series.Ideal)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	same := func(v float64) Spread { return Spread{v, v, v} }
+	cases := []Case{
+		{Group: "g", Name: "idle", Measures: MeasureLatency | MeasureOverhead, PaperOverhead: map[string]float64{PeerTC: 0.01}},
+		{Group: "g", Name: "busy", Measures: MeasureLatency, Baseline: "idle", MaxLatencyMS: 0.3},
+		{Group: "g", Name: "inside", Measures: MeasureLatency, MaxLatencyMS: 10},
+		{Group: "g", Name: "bulk", Measures: MeasureOverhead},
+		{Group: "g", Name: "1", Measures: MeasureCost},
+		{Group: "g", Name: "9", Measures: MeasureCost, Baseline: "1"},
+		{Group: "other", Name: "9", Measures: MeasureCost, Baseline: "1"},
+	}
+	latency := func(name, peer string, ms float64) CaseResult {
+		return CaseResult{Group: "g", Case: name, Peer: peer, Runs: 1, Latency: &Latency{MeanMS: same(ms), P99MS: same(2 * ms)}}
+	}
+	sent := func(peer string, bps ...float64) CaseResult {
+		result := CaseResult{Group: "g", Case: "bulk", Peer: peer, Runs: 1}
+		for _, one := range bps {
+			result.Shares = append(result.Shares, Share{Measured: same(one)})
+		}
+		return result
+	}
+	packets := func(group, name string, rate float64) CaseResult {
+		return CaseResult{Group: group, Case: name, Peer: PeerWeir, Runs: 1, Cost: &Cost{PacketsPerSecond: same(rate)}}
+	}
+	results := []CaseResult{
+		latency("idle", PeerNone, 1), latency("idle", PeerTC, 1.5), latency("idle", PeerWeir, 1.1),
+		latency("busy", PeerWeir, 4), latency("inside", PeerWeir, 4),
+		sent(PeerNone, 50e6, 50e6), sent(PeerWeir, 60e6, 39e6), {Group: "g", Case: "bulk", Peer: PeerTC},
+		packets("g", "1", 100), packets("g", "9", 98), packets("other", "9", 98),
+	}
+	compare(cases, results)
+	if o := results[1].Overhead; o.Of != overheadRoundTrip || o.Fraction != 0.5 || *o.AddedMS != 0.5 || *o.Paper != 0.01 {
+		t.Errorf("tc's round trip: %+v", o)
+	}
+	if o := results[6].Overhead; o.Of != overheadBandwidth || math.Abs(o.Fraction-0.01) > 1e-9 || o.Senders != 2 || o.Paper != nil {
+		t.Errorf("Weir's bandwidth: %+v", o)
+	}
+	if l := results[3].Latency; *l.BaselineP99MS != 2.2 || *l.LimitMS != 2.5 {
+		t.Errorf("beside bulk: baseline %v, limit %v", *l.BaselineP99MS, *l.LimitMS)
+	}
+	if l := results[4].Latency; l.BaselineP99MS != nil || *l.LimitMS != 10 {
+		t.Errorf("inside: %+v", l)
+	}
+	if ratio := results[9].Cost.PacketsOfBaseline; *ratio != 0.98 {
+		t.Errorf("packets of baseline %v, want 0.98", *ratio)
+	}
+	for _, i := range []int{0, 5, 7, 8, 10} {
+		r := results[i]
+		if r.Overhead != nil || r.Cost != nil && r.Cost.PacketsOfBaseline != nil {
+			t.Errorf("%s, %s is compared with itself or nothing", r.id(), r.Peer)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// maxRowsPerCase is the number of containers up to which each has a row;
+// beyond, a case has one row with its worst container.
+const maxRowsPerCase = 10
+
+// table is a table of a report, for text and HTML alike.
+type table struct {
+	title  string
+	header []string
+	rows   [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// WriteTable prints a report for people: one aligned table per kind of
+// result. Rates are in Mbit/s on the wire.
+func (r Report) WriteTable(w io.Writer) error {
+	if r.Note != "" {
+		fmt.Fprintf(w, "%s\n\n", r.Note)
+	}
+	for i, t := range r.tables() {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, cells := range append([][]string{t.header}, t.rows...) {
+			fmt.Fprintln(tab, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		}
+		if err := tab.Flush(); err != nil {
+			return err
+		}
+	}
+	if note := r.pauseNote(); note != "" {
+		fmt.Fprintf(w, "\n%s\n", note)
+	}
+	return nil
+}
+
+// pauseNote says what the machine's pauses mean for the report; empty if there
+// were none.
+func (r Report) pauseNote() string {
+	switch {
+	case r.PausesUnknown:
+		return "Whether processors stood still meanwhile is not known: what watches them ended early."
+	case r.RepeatedRuns == 0:
+		return ""
+	}
+	note := fmt.Sprintf("%d runs were done again because a processor stood still for %v or longer, which no scheduler can make up for",
+		r.RepeatedRuns, testbed.LeastPause)
+	if r.PausedRuns > 0 {
+		note += fmt.Sprintf("; in %d that count one did so as well", r.PausedRuns)
+	}
+	return note + "."
+}
+
+// tables are the tables of a report that have rows.
+func (r Report) tables() []table {
+	var filled []table
+	for _, t := range []table{
+		r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(), r.agentTable(),
+		r.failureTable(), r.verdictTable(),
+	} {
+		if len(t.rows) > 0 {
+			filled = append(filled, t)
+		}
+	}
+	return filled
+}
+
+func (r Report) shareTable() table {
+	t := table{title: "Shares, Mbit/s", header: []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "ONE PACKET IS", "LINK USE"}}
+	for _, c := range r.cases() {
+		results := r.of(c)
+		if len(results) == 0 {
+			continue
+		}
+		if results[0].crowded() {
+			for _, result := range results {
+				worst := result.worstShare()
+				worst.Container = fmt.Sprintf("worst of %d: %s", len(result.Shares), worst.Container)
+				t.addShare(result, worst, true)
+			}
+			continue
+		}
+		for i := range results[0].Shares {
+			for _, result := range results {
+				t.addShare(result, result.Shares[i], i == 0)
+			}
+		}
+	}
+	return t
+}
+
+func (t *table) addShare(result CaseResult, share Share, withUse bool) {
+	use := ""
+	if withUse && result.LinkUse != nil {
+		use = percent(result.LinkUse.Median)
+	}
+	where := result.id()
+	if share.Phase != "" {
+		where += ", " + share.Phase
+	}
+	t.add(where, share.Container, result.Peer, optional(share.PaperBPS, mbps), mbps(float64(share.IdealBPS)),
+		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error),
+		finePercent(share.OnePacket), use)
+}
+
+// crowded says that a case has too many containers for a row each.
+func (c CaseResult) crowded() bool { return c.Series == nil && len(c.Shares) > maxRowsPerCase }
+
+// worstShare is the share with the largest error; there must be one.
+func (c CaseResult) worstShare() Share {
+	worst := c.Shares[0]
+	for _, share := range c.Shares {
+		if math.Abs(share.Error) > math.Abs(worst.Error) {
+			worst = share
+		}
+	}
+	return worst
+}
+
+func (r Report) overshootTable() table {
+	t := table{title: "Ceilings", header: []string{"CASE", "PEER", "CAP", "OVERSHOOT IN ANY 100 MS", "SPREAD", "ONE FRAME IS"}}
+	for _, result := range r.Results {
+		if o := result.Overshoot; o != nil {
+			t.add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
+				spread(o.Fraction, signedPercent), finePercent(o.OneFrame))
+		}
+	}
+	return t
+}
+
+func (r Report) reactionTable() table {
+	t := table{title: "Reaction", header: []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "RUNS", "WITHIN 5 %"}}
+	for _, result := range r.Results {
+		for _, reaction := range result.Reactions {
+			settled := "never"
+			if reaction.SettledRuns > 0 {
+				settled = ms(reaction.SettleMS.Median) + " ms"
+			}
+			t.add(result.id(), result.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
+				settled, spread(reaction.SettleMS, ms), fmt.Sprintf("%d/%d", reaction.SettledRuns, result.Runs),
+				percent(reaction.Held.Median))
+		}
+	}
+	return t
+}
+
+func (r Report) costTable() table {
+	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "OF BASELINE", "MBIT/S"}}
+	for _, result := range r.Results {
+		if c := result.Cost; c != nil {
+			t.add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent), percent(c.Baseline.Max),
+				fmt.Sprintf("%.1f", c.CPUSecondsPerGbit.Median*1000),
+				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), optional(c.PacketsOfBaseline, percent), mbps(c.RateBPS.Median))
+		}
+	}
+	return t
+}
+
+func (r Report) latencyTable() table {
+	t := table{title: "Round trips, ms", header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "BASELINE P99", "LIMIT FOR WEIR", "LOST"}}
+	for _, result := range r.Results {
+		l := result.Latency
+		if l == nil {
+			continue
+		}
+		t.add(result.id(), result.Peer, optional(l.PaperMS, ms), ms(l.MeanMS.Median), spread(l.MeanMS, ms),
+			ms(l.P50MS.Median), ms(l.P99MS.Median), optional(l.BaselineP99MS, ms), optional(l.LimitMS, ms),
+			fmt.Sprintf("%d/%d", l.Lost, l.Sent))
+	}
+	return t
+}
+
+func (r Report) overheadTable() table {
+	t := table{title: "Overhead, against none", header: []string{"CASE", "PEER", "OF", "PAPER", "OVERHEAD", "ADDED MS"}}
+	for _, result := range r.Results {
+		if o := result.Overhead; o != nil {
+			t.add(result.id(), result.Peer, o.Of, optional(o.Paper, signedPercent), signedPercent(o.Fraction), optional(o.AddedMS, ms))
+		}
+	}
+	return t
+}
+
+func (r Report) agentTable() table {
+	t := table{title: "The agent itself", header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN"}}
+	for _, result := range r.Results {
+		if a := result.Agent; a != nil {
+			t.add(result.id(), strconv.Itoa(a.Containers), finePercent(a.CPUOfCore.Median), spread(a.CPUOfCore, finePercent),
+				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median))
+		}
+	}
+	return t
+}
+
+func (r Report) failureTable() table {
+	t := table{title: "Failures", header: []string{"FAILED", "PEER", "WHY"}}
+	for _, result := range r.Results {
+		if result.Failure != "" {
+			t.add(result.id(), result.Peer, strings.ReplaceAll(result.Failure, "\n", "; "))
+		}
+	}
+	for _, name := range PeerNames() {
+		if why, ok := r.Skipped[name]; ok {
+			t.add("all cases", name, why)
+		}
+	}
+	return t
+}
+
+func (r Report) verdictTable() table {
+	t := table{title: "Targets of Weir", header: []string{"TARGET OF WEIR", "LIMIT", "WORST", "VERDICT", "WHERE"}}
+	for _, v := range r.Verdicts {
+		t.add(v.Target, v.Limit, v.Measured, v.word(), v.Where)
+	}
+	return t
+}
+
+func (v Verdict) word() string {
+	if v.Met {
+		return "met"
+	}
+	return "MISSED"
+}
+
+// Failed is the number of results with runs that failed, and of peers that
+// could not take part.
+func (r Report) Failed() int {
+	count := len(r.Skipped)
+	for _, result := range r.Results {
+		if result.Failure != "" {
+			count++
+		}
+	}
+	return count
+}
+
+// id names the case of a result.
+func (c CaseResult) id() string { return c.Group + ": " + c.Case }
+
+// caseKey names a case of a report.
+type caseKey struct{ group, name string }
+
+// cases lists the cases of a report in order.
+func (r Report) cases() []caseKey {
+	var keys []caseKey
+	seen := map[caseKey]bool{}
+	for _, result := range r.Results {
+		if key := (caseKey{result.Group, result.Case}); !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// of lists the results of a case by those peers that could run it.
+func (r Report) of(key caseKey) []CaseResult {
+	var results []CaseResult
+	for _, result := range r.Results {
+		if (caseKey{result.Group, result.Case}) == key && result.Runs > 0 {
+			results = append(results, result)
+		}
+	}
+	return results
+}
+
+func mbps(bps float64) string { return fmt.Sprintf("%.2f", bps/1e6) }
+
+func ms(value float64) string { return fmt.Sprintf("%.3g", value) }
+
+// optional is a value that may be missing.
+func optional(value *float64, format func(float64) string) string {
+	if value == nil {
+		return "-"
+	}
+	return format(*value)
+}
+
+func finePercent(fraction float64) string { return fmt.Sprintf("%.2f %%", fraction*100) }
+
+func percent(fraction float64) string { return fmt.Sprintf("%.1f %%", fraction*100) }
+
+func signedPercent(fraction float64) string { return fmt.Sprintf("%+.2f %%", fraction*100) }
+
+// spread is "least .. most", or nothing where it says nothing.
+func spread(s Spread, format func(float64) string) string {
+	if s.Min == s.Max {
+		return ""
+	}
+	return format(s.Min) + " .. " + format(s.Max)
+}
