@@ -183,16 +183,16 @@ type terms struct {
 	leaf          leafKind
 	// weightUnit is the weight that gets one packet in a turn.
 	weightUnit uint32
-	// priorities are those of containers that have one of HTB's for themselves,
-	// highest first, and how many those are.
-	priorities    [ownPriorities]uint32
-	priorityCount int
+	// ranks are those of containers that have one of HTB's priorities for
+	// themselves, highest first, and how many those are.
+	ranks     [ownPriorities]uint32
+	rankCount int
 }
 
 func termsOf(tree sched.Tree, leaf leafKind) terms {
 	t := terms{rateBPS: tree.RateBPS, controlNumber: tree.ControlNumber, defaultNumber: tree.DefaultNumber, leaf: leaf}
 	t.weightUnit = weightUnit(tree.Classes)
-	t.priorityCount = copy(t.priorities[:], priorities(tree.Classes))
+	t.rankCount = copy(t.ranks[:], ranks(tree.Classes))
 	return t
 }
 
@@ -314,20 +314,22 @@ func (t terms) add(s *state, c sched.Class) {
 	if c.PacketBytes > 0 {
 		ownBytes = min(ownBytes, c.PacketBytes)
 	}
-	q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), ownBytes, t.leaf)
+	q := leafOf(c.Number, share, ownBytes, t.leaf)
 	if c.Latency > 0 {
-		q = latencyLeafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), c.Latency)
+		q = latencyLeafOf(c.Number, share, c.Latency)
 	}
 	s.qdiscs = append(s.qdiscs, q)
 }
 
 // weightUnit is the weight of which one gets one packet in a turn: a power of
-// two, at most the smallest weight, so that containers that come and go seldom
+// two, at most the smallest weight above 0, so that containers that come and go seldom
 // change the quanta of others.
 func weightUnit(classes []sched.Class) uint32 {
 	smallest := uint32(1 << 30) // twice that is a uint32, too
 	for _, c := range classes {
-		smallest = min(smallest, max(c.Weight, 1))
+		if c.Weight > 0 {
+			smallest = min(smallest, c.Weight)
+		}
 	}
 	unit := uint32(1)
 	for unit*2 <= smallest {
@@ -336,9 +338,13 @@ func weightUnit(classes []sched.Class) uint32 {
 	return unit
 }
 
-// quantum gives every class a turn in proportion to its weight.
+// quantum gives every class a turn in proportion to its weight, and one packet
+// to those that have none: they take turns among themselves only (rank).
 func (t terms) quantum(c sched.Class, packetBytes uint32) uint32 {
-	turn := uint64(packetBytes) * uint64(max(c.Weight, 1)) / uint64(t.weightUnit)
+	if c.Weight == 0 {
+		return packetBytes
+	}
+	turn := uint64(packetBytes) * uint64(c.Weight) / uint64(t.weightUnit)
 	return uint32(min(turn, maxQuantumPackets*uint64(packetBytes)))
 }
 
@@ -356,12 +362,21 @@ const (
 // themselves; those below share the last.
 const ownPriorities = lowestPrio - firstPrio
 
-// priorities are the highest priorities in use, highest first.
-func priorities(classes []sched.Class) []uint32 {
+// rank orders those that what is idle is offered to, higher first: by priority,
+// and within one those without a weight after the others.
+func rank(c sched.Class) uint32 {
+	if c.Weight == 0 {
+		return 2 * c.Priority
+	}
+	return 2*c.Priority + 1
+}
+
+// ranks are the highest ranks in use, highest first.
+func ranks(classes []sched.Class) []uint32 {
 	used := make([]uint32, 0, 8)
 	for _, c := range classes {
-		if !slices.Contains(used, c.Priority) {
-			used = append(used, c.Priority)
+		if r := rank(c); !slices.Contains(used, r) {
+			used = append(used, r)
 		}
 	}
 	slices.Sort(used)
@@ -369,7 +384,7 @@ func priorities(classes []sched.Class) []uint32 {
 	return used[:min(len(used), ownPriorities)]
 }
 
-// prio maps the priorities in use, in their order, onto those of HTB that are
+// prio maps the ranks in use, in their order, onto those of HTB that are
 // left, and classes with a bound on delay before all of them: whoever is within
 // its guarantee then waits for no other's. HTB's few priorities only decide on
 // what is idle between two turns of the control loop; the allocations know them
@@ -378,7 +393,7 @@ func (t terms) prio(c sched.Class) uint32 {
 	if c.Latency > 0 {
 		return latencyPrio
 	}
-	i := slices.Index(t.priorities[:t.priorityCount], c.Priority)
+	i := slices.Index(t.ranks[:t.rankCount], rank(c))
 	if i < 0 {
 		return lowestPrio
 	}

@@ -102,6 +102,11 @@ func TestPlanFromNothing(t *testing.T) {
 			container(16, 100, 90e6, priority(1000)), container(17, 100, 90e6, priority(10)), container(18, 100, 90e6, priority(10)),
 			container(19, 100, 90e6, priority(9)), container(20, 100, 90e6, priority(8)), container(21, 100, 90e6, priority(7)),
 			container(22, 100, 90e6, priority(6)), container(23, 100, 90e6, priority(5)), container(24, 100, 90e6, priority(4)))},
+		// Those without a weight come after those of their priority that have one,
+		// and change no other's turn.
+		{"weight-0", leafFqCodel, treeOf(100e6,
+			container(16, 100, 30e6), container(17, 200, 60e6), container(18, 0, 0),
+			container(19, 0, 5e6, priority(5)), container(20, 0, 0, priority(5), allocated(3e6)))},
 		{"latency", leafFqCodel, treeOf(100e6,
 			container(16, 100, 49e6), container(17, 100, 49e6, latency(20*time.Millisecond)), container(18, 1, 1e6, latency(time.Millisecond)))},
 	} {
@@ -152,7 +157,7 @@ func TestPlanOfChanges(t *testing.T) {
 			treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6), container(32, 100, 8e3)),
 			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3128b ceil 12500000bps cburst 53126b
 class add parent 7e11:4020 classid 7e11:20 htb prio 2 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
-qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:20 handle 20: fq_codel target 1638400us interval 32768000us quantum 1514 memory_limit 4194304b
 `,
 		},
 		{
@@ -322,7 +327,7 @@ func trees() *rapid.Generator[sched.Tree] {
 				ceiling = max(floor, rapid.Uint64Range(8000, 2*rate).Draw(t, "ceiling"))
 			}
 			competing[i] = alloc.Container{
-				Weight:     rapid.SampledFrom([]uint32{1, 2, 7, 100, 300, 9999, 10000}).Draw(t, "weight"),
+				Weight:     rapid.SampledFrom([]uint32{0, 1, 2, 7, 100, 300, 9999, 10000}).Draw(t, "weight"),
 				FloorBPS:   floor,
 				CeilingBPS: ceiling,
 				Priority:   rapid.Uint32Range(0, 12).Draw(t, "priority"),
@@ -509,8 +514,10 @@ func TestRatesFit(t *testing.T) {
 			// Order of priorities and weights.
 			for _, o := range tree.Classes {
 				other := class[leafClass(o.Number)]
-				if c.Priority > o.Priority && leaf.Prio > other.Prio || c.Priority == o.Priority && leaf.Prio != other.Prio {
-					t.Fatalf("priorities %d and %d became %d and %d", c.Priority, o.Priority, leaf.Prio, other.Prio)
+				first, equal := rank(c) > rank(o), rank(c) == rank(o)
+				if first && leaf.Prio > other.Prio || equal && leaf.Prio != other.Prio {
+					t.Fatalf("priorities %d and %d of weights %d and %d became %d and %d",
+						c.Priority, o.Priority, c.Weight, o.Weight, leaf.Prio, other.Prio)
 				}
 				if c.Weight > o.Weight && leaf.QuantumBytes < other.QuantumBytes {
 					t.Fatalf("weights %d and %d became %d and %d", c.Weight, o.Weight, leaf.QuantumBytes, other.QuantumBytes)
