@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -150,21 +149,10 @@ func (s *share) admitLatency(uplinkBPS uint64) {
 }
 
 // feasibleLatency says whether traffic within floorBPS can be sent within a
-// bound. Two things need time: a frame of its own at the floor's rate (CNTC,
-// section 3.2), and the packets of others that are on their way already, one
-// in the scheduler's hand and one on the link.
+// bound. What it waits for are the packets of others that are on their way
+// already, one in the scheduler's hand and one on the link.
 func feasibleLatency(uplinkBPS, floorBPS uint64, asked time.Duration) error {
-	_, err := alloc.Curve(floorBPS, asked, sched.FrameBytes)
-	onTheWay := 2 * sched.PacketTime(uplinkBPS)
-	if err == nil && asked > onTheWay {
-		return nil
-	}
-	var refusal *alloc.LatencyError
-	if !errors.As(err, &refusal) {
-		refusal = &alloc.LatencyError{Asked: asked, FloorBPS: floorBPS, PacketBytes: sched.FrameBytes}
-	}
-	refusal.Min = max(refusal.Min, onTheWay+1)
-	return refusal
+	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(uplinkBPS), asked)
 }
 
 // complaints are what the user should know of: guarantees that are not in
