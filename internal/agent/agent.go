@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -80,7 +79,7 @@ type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	lock      net.Listener
+	lock      *netnsLock
 	store     *store
 	uplinks   []*uplink
 	inspector *identity.Inspector
@@ -113,7 +112,7 @@ func New(config Config) (*Agent, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	lock, err := lockNetNS()
+	lock, err := lockNetNS(lockDir)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +124,7 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-func prepare(config Config, lock net.Listener) (*Agent, error) {
+func prepare(config Config, lock *netnsLock) (*Agent, error) {
 	store, err := openStore(config.StateDir)
 	if err != nil {
 		return nil, err
@@ -161,18 +160,6 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 	}
 	a.addShares(a.host)
 	return a, nil
-}
-
-// lockNetNS makes sure that one agent works in this network namespace: two
-// would tie the same containers to different numbers. Abstract sockets belong
-// to the network namespace, as the devices do, and go with the process: a lock
-// that cannot be left over.
-func lockNetNS() (net.Listener, error) {
-	lock, err := net.Listen("unix", "@weir/agent")
-	if err != nil {
-		return nil, errors.New("another weir agent is at work here: stop it first; one agent shares out several uplinks if its config file names them")
-	}
-	return lock, nil
 }
 
 // openUplinks claims the uplinks. One of several may be missing: it is shared
