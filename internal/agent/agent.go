@@ -152,7 +152,9 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 		rescan:    make(chan struct{}, 1),
 	}
 	for _, s := range config.Sources {
-		a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
+		if _, optional := s.(discovery.Optional); !optional {
+			a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
+		}
 	}
 	if err := a.openUplinks(watcher); err != nil {
 		a.closeUplinks()
