@@ -10,6 +10,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/docker"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -121,7 +122,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		store: store, backend: b.scheduler, classifier: b.classifier,
 	}
 	b.Agent = &Agent{
-		config:    Config{Version: "test"},
+		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
 		uplinks:   []*uplink{b.uplink},

@@ -270,11 +270,17 @@ func (a *Agent) save() error {
 	return a.store.save()
 }
 
+// hasSource says whether containers are learned of from that source, or may be
+// later.
+func (a *Agent) hasSource(name string) bool {
+	return slices.ContainsFunc(a.config.Sources, func(s discovery.Source) bool { return s.Name() == name })
+}
+
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
 	for _, s := range a.store.state.Containers {
-		if _, configured := a.sources[s.Runtime]; !configured {
+		if !a.hasSource(s.Runtime) {
 			continue
 		}
 		c := &container{
