@@ -120,7 +120,7 @@ func (s *share) admits(p v1.Policy) error {
 
 // hostCompetes says whether the host class wants more than its reserve.
 func (u *uplink) hostCompetes() bool {
-	return u.host.demand.demandBPS > u.hostReserveBPS()
+	return u.host.demand.DemandBPS > u.hostReserveBPS()
 }
 
 func (u *uplink) hostReserveBPS() uint64 {
@@ -164,12 +164,12 @@ func (u *uplink) allocate(exact bool) bool {
 	capacity := u.rateBPS
 	if !u.hostCompetes() {
 		participants = u.controlled
-		capacity -= min(capacity, u.host.demand.steadyBPS())
-		u.host.allocatedBPS = max(u.host.guaranteedBPS, u.host.demand.demandBPS)
+		capacity -= min(capacity, u.host.demand.SteadyBPS())
+		u.host.allocatedBPS = max(u.host.guaranteedBPS, u.host.demand.DemandBPS)
 	}
 	u.competing = u.competing[:0]
 	for _, s := range participants {
-		u.competing = append(u.competing, s.competitor(s.demand.steadyBPS()))
+		u.competing = append(u.competing, s.competitor(s.demand.SteadyBPS()))
 	}
 	entitled := u.allocator.Entitle(nil, capacity, u.competing)
 	allocated := u.allocator.Allocate(nil, capacity, u.competing, entitled)
@@ -177,7 +177,7 @@ func (u *uplink) allocate(exact bool) bool {
 	for i, s := range participants {
 		if allocated[i] >= u.competing[i].DemandBPS {
 			// It has all it wants, and may send a little more.
-			allocated[i] = s.demand.demandBPS
+			allocated[i] = s.demand.DemandBPS
 		}
 		difference := max(allocated[i], s.allocatedBPS) - min(allocated[i], s.allocatedBPS)
 		if difference > s.allocatedBPS/significantDivisor {

@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/demand"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -26,7 +27,7 @@ type share struct {
 	latency        time.Duration
 	refusedLatency error
 
-	demand demandMeter
+	demand demand.Meter
 	// active: it sent something lately, or has something queued.
 	active bool
 	// entitledBPS is what it can always have, guaranteedBPS what of that the
@@ -59,7 +60,7 @@ func (a *Agent) addShares(c *container) {
 // wake makes a share active again that has offered nothing until at.
 func (s *share) wake(at time.Time) {
 	s.active = true
-	s.demand.resume(at)
+	s.demand.Resume(at)
 	s.rate.resume(at)
 	s.delay.start(s)
 }
