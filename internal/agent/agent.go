@@ -13,7 +13,7 @@
 // share for every uplink (share.go), which is planned there (plan.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
-// kernel's state plus one small file (state.go).
+// kernel's state plus one small file (internal/state).
 package agent
 
 import (
@@ -29,6 +29,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // Config is what an agent needs to know.
@@ -80,7 +81,7 @@ type Agent struct {
 	log    *slog.Logger
 
 	lock      *netnsLock
-	store     *store
+	store     *state.Store
 	uplinks   []*uplink
 	inspector *identity.Inspector
 	taps      *identity.Taps
@@ -125,7 +126,7 @@ func New(config Config) (*Agent, error) {
 }
 
 func prepare(config Config, lock *netnsLock) (*Agent, error) {
-	store, err := openStore(config.StateDir)
+	store, err := state.Open(config.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +364,7 @@ func (a *Agent) installUplink(u *uplink) error {
 // dropUplinks gives back the uplinks of an earlier agent that are no longer
 // wanted.
 func (a *Agent) dropUplinks() error {
-	for _, saved := range slices.Clone(a.store.state.Uplinks) {
+	for _, saved := range slices.Clone(a.store.Uplinks) {
 		wanted := slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.name == saved.Name })
 		if wanted {
 			continue
