@@ -11,6 +11,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // What users ask of the agent through its socket.
@@ -87,7 +88,7 @@ func (a *Agent) Status(ctx context.Context) (v1.Status, error) {
 // view is the uplink as users see it.
 func (u *uplink) view() v1.Uplink {
 	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.reserveBPS(), State: v1.StateOK,
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), State: v1.StateOK,
 	}
 	if u.backend != nil {
 		view.Scheduler = u.backend.Name()
@@ -217,7 +218,7 @@ func (a *Agent) Down(ctx context.Context) error {
 			a.log.Info("uplink given back", "uplink", u.name)
 		}
 		if err = errors.Join(errs...); err == nil {
-			err = a.store.remove()
+			err = a.store.Remove()
 		}
 		a.removed = err == nil
 	})
@@ -242,13 +243,14 @@ func (a *Agent) saveSoon(now time.Time) {
 
 // save keeps what neither the kernel nor a source knows.
 func (a *Agent) save() error {
-	containers := make([]savedContainer, 0, len(a.registry.byKey))
+	containers := make([]state.Container, 0, len(a.registry.byKey))
 	for _, c := range a.registry.all() {
-		s := savedContainer{
+		s := state.Container{
 			ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
 			NetNSPath: c.NetNSPath, Interface: c.Interface, StartedAt: c.StartedAt,
-			Number: c.number, Override: c.override, CgroupPath: c.CgroupPath,
+			Number: c.number, Set: savedSet(c.override), CgroupPath: c.CgroupPath,
 			HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf,
+			Attached: savedAttachments(c.attachments),
 		}
 		for _, share := range c.shares {
 			if share.admittedBPS > 0 {
@@ -258,23 +260,24 @@ func (a *Agent) save() error {
 				s.AdmittedBPS[share.uplink.name] = share.admittedBPS
 			}
 		}
-		for _, at := range c.attachments {
-			s.Attached = append(s.Attached, savedAttachment{
-				Interface: at.Interface, Tap: at.Tap, GSOMaxBytes: at.gsoBefore,
-			})
-		}
 		containers = append(containers, s)
 	}
-	a.store.state.Containers = containers
+	a.store.Containers = containers
 	a.unsaved = false
-	return a.store.save()
+	return a.store.Save()
+}
+
+// hasSource says whether containers are learned of from that source, or may be
+// later.
+func (a *Agent) hasSource(name string) bool {
+	return slices.ContainsFunc(a.config.Sources, func(s discovery.Source) bool { return s.Name() == name })
 }
 
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
-	for _, s := range a.store.state.Containers {
-		if _, configured := a.sources[s.Runtime]; !configured {
+	for _, s := range a.store.Containers {
+		if !a.hasSource(s.Runtime) {
 			continue
 		}
 		c := &container{
@@ -283,11 +286,11 @@ func (a *Agent) recall() {
 				NetNSPath: s.NetNSPath, Interface: s.Interface, StartedAt: s.StartedAt,
 				CgroupPath: s.CgroupPath, HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
 			},
-			override: s.Override,
 		}
 		a.addShares(c)
-		c.attachments = s.attachments()
+		c.attachments = recalledAttachments(s.Attached)
 		c.labelPolicy, c.problems = policy.Parse(c.Labels)
+		c.override = recalledSet(s.Set, c.labelPolicy)
 		if s.Number != 0 {
 			a.registry.assign(c, s.Number)
 			for _, share := range c.shares {

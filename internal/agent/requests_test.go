@@ -3,13 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // serve runs the requests of a bench as Run does, until the test ends.
@@ -90,7 +90,7 @@ func TestSet(t *testing.T) {
 	if applied.Classes[1].CeilingBPS != 80e6 {
 		t.Errorf("the scheduler was told %+v", applied.Classes[1])
 	}
-	if saved, err := openStore(filepath.Dir(b.Agent.store.path)); err != nil || saved.state.Containers[0].Override == nil {
+	if saved, err := state.Open(b.dir); err != nil || saved.Containers[0].Set == nil {
 		t.Errorf("what was set is not saved: %v, %+v", err, saved)
 	}
 

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // uplink is a device that is shared out, with its scheduler and classifier,
@@ -27,7 +28,7 @@ type uplink struct {
 	// reason says why the uplink is not shared out; nil while it is.
 	reason error
 
-	store      *store
+	store      *state.Store
 	tc         *kernel.TC
 	backend    sched.Backend
 	classifier classifier
@@ -148,7 +149,7 @@ func (u *uplink) closeClassifier() {
 }
 
 // newUplink prepares an uplink whose device may be missing yet.
-func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store *store) (*uplink, error) {
+func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store *state.Store) (*uplink, error) {
 	tc, err := kernel.OpenTC()
 	if err != nil {
 		return nil, err
@@ -224,7 +225,7 @@ func (u *uplink) limitPackets() error {
 	if err != nil {
 		return err
 	}
-	saved := u.store.uplink(u.name)
+	saved := u.store.Uplink(u.name)
 	if saved.GSOMaxBytes == 0 {
 		saved.GSOMaxBytes = link.GSOMaxBytes
 	}
@@ -258,8 +259,8 @@ func (u *uplink) install() error {
 		if err != nil {
 			return fmt.Errorf("put the %s qdisc of %s aside: %w", root.Options.Kind(), u.name, err)
 		}
-		u.store.uplink(u.name).Replaced = saved
-		if err := u.store.save(); err != nil {
+		u.store.Uplink(u.name).Replaced = savedQueueing(saved)
+		if err := u.store.Save(); err != nil {
 			return err
 		}
 		if err := u.tc.Apply(u.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: root}}); err != nil {
@@ -312,7 +313,7 @@ func (u *uplink) follow() error {
 	if !u.lost() {
 		link, err := kernel.LinkByIndex(u.ifindex)
 		if err == nil && link.Name != u.name {
-			err = u.store.rename(u.name, link.Name)
+			err = u.store.Rename(u.name, link.Name)
 			u.name = link.Name
 			return err
 		}

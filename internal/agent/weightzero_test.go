@@ -25,9 +25,9 @@ func TestControlReactsWithoutWeight(t *testing.T) {
 	l.greedy[first] = false
 	l.paceBPS[first] = 30e6
 	l.run(4 * reaction) // its queue has to drain first
-	expect("the first wants less", float64(first.demand.demandBPS), 100e6-float64(first.demand.steadyBPS()), 0)
-	if first.demand.demandBPS > 34.5e6 {
-		t.Errorf("a sender of 30 Mbit/s is allowed for %d", first.demand.demandBPS)
+	expect("the first wants less", float64(first.demand.DemandBPS), 100e6-float64(first.demand.SteadyBPS()), 0)
+	if first.demand.DemandBPS > 34.5e6 {
+		t.Errorf("a sender of 30 Mbit/s is allowed for %d", first.demand.DemandBPS)
 	}
 	l.greedy[third] = true
 	l.run(2 * reaction)

@@ -374,11 +374,11 @@ func TestCorruptState(t *testing.T) {
 		{"cut off", strings.Join(lines[:len(lines)/2], "\n"), path + ":"},
 		{"a letter", strings.Replace(string(good), `"number": 16`, `"number": sixteen`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
 		{"another type", strings.Replace(string(good), `"number": 16`, `"number": "16"`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
-		{"a later version", strings.Replace(string(good), `"version": 1`, `"version": 99`, 1), path + ":2: \"version\" is 99"},
+		{"a later version", strings.Replace(string(good), `"version": 2`, `"version": 99`, 1), path + ":2: \"version\" is 99"},
 		{"empty", "", path + ":1:"},
 		{"rubbish", "\x00\x01\x02", path + ":1:"},
 		{"no object", "[]", path + ":1:"},
-		{"an unknown field", strings.Replace(string(good), `"version": 1,`, `"version": 1, "flavour": 2,`, 1), "flavour"},
+		{"an unknown field", strings.Replace(string(good), `"version": 2,`, `"version": 2, "flavour": 2,`, 1), "flavour"},
 		{"trailing rubbish", string(good) + "}{", path + ":"},
 	} {
 		t.Run(corrupt.name, func(t *testing.T) {
