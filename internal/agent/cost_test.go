@@ -19,7 +19,7 @@ func thousand(b *testing.B) (*bench, *noKernel) {
 	bed.uplink.backend = htb.New(tc, bed.ifindex)
 	for n := range 1000 {
 		c := bed.start(fmt.Sprint(n))
-		c.labelPolicy.Weight = uint32(1 + n*7%100)
+		c.resolved.Policy.Weight = uint32(1 + n*7%100)
 	}
 	bed.reconcile()
 	tc.ops = nil
