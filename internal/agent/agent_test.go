@@ -15,6 +15,8 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 )
 
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
 // fakeScheduler remembers what it was told, and has the counters it was given.
 type fakeScheduler struct {
 	applied []sched.Tree

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-project/weir/internal/demand"
 	"github.com/weir-project/weir/internal/identity"
 )
 
@@ -16,8 +17,6 @@ const (
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 30 * time.Millisecond
 	idleInterval     = 40 * time.Millisecond
-	// settledAfter is how long nothing has to change for that.
-	settledAfter = 200 * time.Millisecond
 	// idleAfter is how long nothing has to be sent for that.
 	idleAfter = time.Second
 	// statsInterval is the period of the counters that people look at, and
@@ -54,7 +53,7 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 	switch {
 	case now.Sub(u.lastTraffic) > idleAfter:
 		return idleInterval, nil
-	case u.inDoubt || now.Sub(u.lastChange) <= settledAfter:
+	case u.inDoubt || now.Sub(u.lastChange) <= demand.SettledAfter:
 		return changingInterval, nil
 	default:
 		return settledInterval, nil
@@ -77,22 +76,22 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 	for _, s := range u.participants {
 		d, offered := &s.demand, u.offered[s.number]
 		if !s.active {
-			if !d.known() {
+			if !d.Known() {
 				// What was counted under this number before is not ours.
-				d.offer(now, minWindow, offered)
+				d.Offer(now, demand.MinWindow, offered)
 			}
-			if offered == d.lastOffered() {
+			if offered == d.LastOffered() {
 				continue
 			}
 			s.wake(u.lastLook)
-			d.changedAt = now
+			d.Doubt(now)
 			woke = true // who knows when
 		}
-		if offered != d.lastOffered() {
+		if offered != d.LastOffered() {
 			u.lastTraffic = now
-			offeredBytes += offered - d.lastOffered()
+			offeredBytes += offered - d.LastOffered()
 		}
-		d.offer(now, demandWindow(s.entitledBPS), offered)
+		d.Offer(now, demand.Window(s.entitledBPS), offered)
 	}
 	u.ask(now, sample, woke || u.full(offeredBytes, now.Sub(u.lastLook)))
 	u.lastLook = now
@@ -106,11 +105,11 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 		if s.counters.BacklogBytes > 0 {
 			u.lastTraffic = now
 		}
-		if s.demand.decide(now) {
+		if s.demand.Decide(now) {
 			changed = true
-			sudden = sudden || !s.demand.settled(now)
+			sudden = sudden || !s.demand.Settled(now)
 		}
-		if s.demand.settled(now) && s.demand.demandBPS == 0 && s.rate.bps() == 0 {
+		if s.demand.Settled(now) && s.demand.DemandBPS == 0 && s.rate.bps() == 0 {
 			s.active = false
 		}
 	}
@@ -142,12 +141,12 @@ func (u *uplink) ask(now time.Time, sample, full bool) {
 		case !s.active:
 		case sample:
 			u.asked = append(u.asked, s.number)
-		case d.wantsMore:
-			if lackBPS := d.lackBPS(now, s.allocatedBPS); lackBPS > 0 {
+		case d.WantsMore():
+			if lackBPS := d.LackBPS(now, s.allocatedBPS); lackBPS > 0 {
 				u.lacking = append(u.lacking, s.number)
 				lackingBPS += lackBPS
 			}
-		case (full || d.rateBPS > ceilingBPS(s.policy())/100*fullPercent) && d.mayWantMore(now, s.allocatedBPS):
+		case (full || d.RateBPS() > ceilingBPS(s.policy())/100*fullPercent) && d.MayWantMore(now, s.allocatedBPS):
 			u.asked = append(u.asked, s.number)
 		}
 	}
@@ -204,7 +203,7 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 	for i := range stats {
 		s := u.share(stats[i].Number)
 		s.counters = stats[i]
-		s.demand.queued(stats[i].BacklogBytes)
+		s.demand.Queued(stats[i].BacklogBytes)
 		if sample {
 			directBytes, err := u.classifier.DirectBytes(s.number)
 			if err != nil {

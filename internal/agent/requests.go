@@ -87,7 +87,7 @@ func (a *Agent) Status(ctx context.Context) (v1.Status, error) {
 // view is the uplink as users see it.
 func (u *uplink) view() v1.Uplink {
 	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.reserveBPS(), State: v1.StateOK,
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), State: v1.StateOK,
 	}
 	if u.backend != nil {
 		view.Scheduler = u.backend.Name()

@@ -1,12 +1,12 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/demand"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -26,7 +26,7 @@ type share struct {
 	latency        time.Duration
 	refusedLatency error
 
-	demand demandMeter
+	demand demand.Meter
 	// active: it sent something lately, or has something queued.
 	active bool
 	// entitledBPS is what it can always have, guaranteedBPS what of that the
@@ -59,7 +59,7 @@ func (a *Agent) addShares(c *container) {
 // wake makes a share active again that has offered nothing until at.
 func (s *share) wake(at time.Time) {
 	s.active = true
-	s.demand.resume(at)
+	s.demand.Resume(at)
 	s.rate.resume(at)
 	s.delay.start(s)
 }
@@ -124,38 +124,6 @@ func (s *share) packetBytes() uint32 {
 		return 0
 	}
 	return sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(s.policy())), s.entitledBPS)
-}
-
-// admitLatency decides whether the bound on delay that the policy asks for can
-// be kept with the minimum that was admitted. Nothing of another container is
-// needed for that.
-func (s *share) admitLatency(uplinkBPS uint64) {
-	s.latency, s.refusedLatency = 0, nil
-	asked := policy.Latency(s.policy())
-	if asked == 0 {
-		return
-	}
-	if s.refusedLatency = feasibleLatency(uplinkBPS, s.admittedBPS, asked); s.refusedLatency == nil {
-		s.latency = asked
-	}
-}
-
-// feasibleLatency says whether traffic within floorBPS can be sent within a
-// bound. Two things need time: a frame of its own at the floor's rate (CNTC,
-// section 3.2), and the packets of others that are on their way already, one
-// in the scheduler's hand and one on the link.
-func feasibleLatency(uplinkBPS, floorBPS uint64, asked time.Duration) error {
-	_, err := alloc.Curve(floorBPS, asked, sched.FrameBytes)
-	onTheWay := 2 * sched.PacketTime(uplinkBPS)
-	if err == nil && asked > onTheWay {
-		return nil
-	}
-	var refusal *alloc.LatencyError
-	if !errors.As(err, &refusal) {
-		refusal = &alloc.LatencyError{Asked: asked, FloorBPS: floorBPS, PacketBytes: sched.FrameBytes}
-	}
-	refusal.Min = max(refusal.Min, onTheWay+1)
-	return refusal
 }
 
 // complaints are what the user should know of: guarantees that are not in

@@ -186,3 +186,49 @@ func TestDelaysArePaused(t *testing.T) {
 		t.Errorf("the window moved %d times in 8 s, want 4", periods)
 	}
 }
+
+func TestRateMeter(t *testing.T) {
+	var m rateMeter
+	if got := m.bps(); got != 0 {
+		t.Errorf("before any sample: %d", got)
+	}
+	at, bytes := epoch, uint64(1<<40)
+	m.observe(at, bytes)
+	if got := m.bps(); got != 0 {
+		t.Errorf("after one sample: %d", got)
+	}
+	step := func(n int, perStep uint64) {
+		for range n {
+			at, bytes = at.Add(statsInterval), bytes+perStep
+			m.observe(at, bytes)
+		}
+	}
+	step(1, 312_500) // 10 Mbit/s
+	if got := m.bps(); got != 2_500_000 {
+		t.Errorf("after the first 250 ms: %d", got)
+	}
+	step(20, 312_500)
+	if got := m.bps(); got != 10_000_000 {
+		t.Errorf("steady: %d", got)
+	}
+	if len(m.samples) != 5 {
+		t.Errorf("%d samples of 250 ms in a second", len(m.samples))
+	}
+	step(1, 1_250_000) // a second's worth at once
+	if got := m.bps(); got != 17_500_000 {
+		t.Errorf("burst: %d", got)
+	}
+	step(5, 0)
+	if got := m.bps(); got != 0 {
+		t.Errorf("a second after the end: %d", got)
+	}
+	bytes = 0
+	step(1, 100) // the class was made anew
+	if got := m.bps(); got != 0 {
+		t.Errorf("counters that start anew: %d", got)
+	}
+	step(6, 312_500)
+	if got := m.bps(); got != 10_000_000 {
+		t.Errorf("a second later: %d", got)
+	}
+}
