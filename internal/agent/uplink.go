@@ -12,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // uplink is a device that is shared out, with its scheduler and classifier,
@@ -50,8 +51,10 @@ type uplink struct {
 	participants []*share
 	allocator    alloc.Allocator
 
-	// drops are the packets dropped so far, by number, as last asked.
-	drops map[uint16]uint64
+	// ledger makes totals that only grow of the kernel's counters; measuredAt is
+	// when those of all were read last.
+	ledger     stats.Ledger
+	measuredAt time.Time
 
 	lastLook    time.Time
 	lastTraffic time.Time
@@ -66,8 +69,8 @@ type uplink struct {
 	asked     []uint16
 	lacking   []uint16
 	// inDoubt: counters were asked for, as the rates left doubt who wants more.
-	inDoubt bool
-	stats   []sched.Stats
+	inDoubt    bool
+	classStats []sched.Stats
 }
 
 // classifier tells the packets of containers apart; *identity.Uplink is it.
@@ -156,7 +159,7 @@ func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store 
 	}
 	return &uplink{
 		index: index, name: config.Name, config: config, rateBPS: config.RateBPS,
-		reserveBasisPoints: reserveBasisPoints, store: store, tc: tc,
+		reserveBasisPoints: reserveBasisPoints, store: store, tc: tc, measuredAt: time.Now(),
 	}, nil
 }
 

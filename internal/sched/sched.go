@@ -55,6 +55,8 @@ type Stats struct {
 	Number       uint16
 	SentBytes    uint64
 	BacklogBytes uint64
+	// SentPackets wraps.
+	SentPackets uint32
 }
 
 // Backend is a scheduler on one uplink.
@@ -70,8 +72,9 @@ type Backend interface {
 	// any order. Classes that are not there are left out.
 	Stats(numbers []uint16, dst []Stats) ([]Stats, error)
 	// Drops tells how many packets of each class, by its number, were dropped
-	// from its queue. It costs more than Stats and is for people to look at.
-	Drops() (map[uint16]uint64, error)
+	// from its queue; the counts wrap. It costs more than Stats and is for people
+	// to look at.
+	Drops() (map[uint16]uint32, error)
 	// Forget makes the next Apply compare with the kernel's own state instead
 	// of with what was last applied.
 	Forget()

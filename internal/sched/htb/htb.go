@@ -212,21 +212,22 @@ func (b *Backend) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, err
 			Number:       s.Handle.Minor(),
 			SentBytes:    s.SentBytes,
 			BacklogBytes: uint64(s.BacklogBytes),
+			SentPackets:  s.SentPackets,
 		})
 	}
 	return dst, nil
 }
 
 // Drops implements sched.Backend. A queue has its class's number.
-func (b *Backend) Drops() (map[uint16]uint64, error) {
+func (b *Backend) Drops() (map[uint16]uint32, error) {
 	drops, err := b.tc.Drops(b.ifindex)
 	if err != nil {
 		return nil, err
 	}
-	byNumber := make(map[uint16]uint64, len(drops))
+	byNumber := make(map[uint16]uint32, len(drops))
 	for handle, packets := range drops {
 		if number := handle.Major(); number < shareBit {
-			byNumber[number] = uint64(packets)
+			byNumber[number] = packets
 		}
 	}
 	return byNumber, nil

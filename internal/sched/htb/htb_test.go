@@ -223,8 +223,8 @@ func TestStats(t *testing.T) {
 		}
 		slices.SortFunc(got, func(a, b sched.Stats) int { return int(a.Number) - int(b.Number) })
 		want := []sched.Stats{
-			{Number: 1, SentBytes: 1000, BacklogBytes: 3},
-			{Number: 16, SentBytes: 16000, BacklogBytes: 18},
+			{Number: 1, SentBytes: 1000, SentPackets: 1, BacklogBytes: 3},
+			{Number: 16, SentBytes: 16000, SentPackets: 16, BacklogBytes: 18},
 			{Number: 99},
 		}
 		if !slices.Equal(got, want) {
@@ -236,7 +236,7 @@ func TestStats(t *testing.T) {
 func TestDrops(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
 	got, err := New(d, testIfindex).Drops()
-	if want := map[uint16]uint64{1: 2, 2: 3, 16: 17}; err != nil || !maps.Equal(got, want) {
+	if want := map[uint16]uint32{1: 2, 2: 3, 16: 17}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 }
