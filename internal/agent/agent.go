@@ -337,6 +337,7 @@ func (a *Agent) install() error {
 			return err
 		}
 	}
+	a.dropLeftovers()
 	a.reconcile()
 	for _, u := range a.uplinks {
 		if !u.lost() {

@@ -203,9 +203,6 @@ func (a *Agent) hasSource(name string) bool {
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
 	for _, s := range a.store.Containers {
-		if !a.hasSource(s.Runtime) {
-			continue
-		}
 		c := &container{
 			Container: discovery.Container{
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
@@ -224,6 +221,25 @@ func (a *Agent) recall() {
 			}
 		}
 		a.registry.byKey[c.key()] = c
-		a.inspect(c)
+		if a.hasSource(c.Runtime) {
+			a.inspect(c)
+		}
+	}
+}
+
+// dropLeftovers forgets the containers of sources that are not asked any more, of
+// which nobody would ever say that they are gone. What an earlier agent did to
+// them is undone, as their numbers will be others'. To be called when the uplinks
+// have their classifiers.
+func (a *Agent) dropLeftovers() {
+	for _, c := range a.registry.all() {
+		if a.hasSource(c.Runtime) {
+			continue
+		}
+		for _, s := range c.shares {
+			s.cgroupTied = true // perhaps; the kernel knows
+		}
+		a.log.Info("no source tells of a container any more; it is not controlled from now on", "name", c.Name, "runtime", c.Runtime)
+		a.forget(c)
 	}
 }
