@@ -115,7 +115,7 @@ func (s *share) admits(p v1.Policy) error {
 	if p.LatencyMS == 0 {
 		return nil
 	}
-	return feasibleLatency(u.rateBPS, p.MinBPS, policy.Latency(p))
+	return feasibleLatency(u.rateBPS, u.mtuBytes, p.MinBPS, policy.Latency(p))
 }
 
 // hostCompetes says whether the host class wants more than its reserve.
@@ -200,6 +200,7 @@ func (u *uplink) tree() sched.Tree {
 	}
 	return sched.Tree{
 		RateBPS:       u.rateBPS,
+		MTUBytes:      u.mtuBytes,
 		ControlNumber: identity.NumberControl,
 		DefaultNumber: identity.NumberHost,
 		Classes:       u.classes,

@@ -135,7 +135,7 @@ func (s *share) admitLatency(uplinkBPS uint64) {
 	if asked == 0 {
 		return
 	}
-	if s.refusedLatency = feasibleLatency(uplinkBPS, s.admittedBPS, asked); s.refusedLatency == nil {
+	if s.refusedLatency = feasibleLatency(uplinkBPS, s.uplink.mtuBytes, s.admittedBPS, asked); s.refusedLatency == nil {
 		s.latency = asked
 	}
 }
@@ -144,9 +144,9 @@ func (s *share) admitLatency(uplinkBPS uint64) {
 // bound. Two things need time: a frame of its own at the floor's rate (CNTC,
 // section 3.2), and the packets of others that are on their way already, one
 // in the scheduler's hand and one on the link.
-func feasibleLatency(uplinkBPS, floorBPS uint64, asked time.Duration) error {
+func feasibleLatency(uplinkBPS uint64, mtuBytes uint32, floorBPS uint64, asked time.Duration) error {
 	_, err := alloc.Curve(floorBPS, asked, sched.FrameBytes)
-	onTheWay := 2 * sched.PacketTime(uplinkBPS)
+	onTheWay := 2 * sched.PacketTime(uplinkBPS, mtuBytes)
 	if err == nil && asked > onTheWay {
 		return nil
 	}

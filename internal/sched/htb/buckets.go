@@ -40,13 +40,13 @@ const (
 	sharedDivisor = 1000
 )
 
-// DirectBytes is the largest packet that may take the direct queue of a link of
-// rateBPS, as qdiscs count it: where the token bucket filter cuts packets up, one
-// that it would leave whole.
-func DirectBytes(rateBPS uint64) uint32 {
-	packetBytes := sched.LinkPacketBytes(rateBPS)
-	return packetBytes + packetBytes/headersDivisor
-}
+// DirectBytes is the largest packet that may take the direct queue of a link, as
+// qdiscs count it: where the token bucket filter cuts packets up, one that it would
+// leave whole. It drops a single frame that is larger.
+func DirectBytes(tree sched.Tree) uint32 { return wholeBytes(tree.PacketBytes()) }
+
+// wholeBytes is what a packet whose sender keeps to packetBytes may count.
+func wholeBytes(packetBytes uint32) uint32 { return packetBytes + packetBytes/headersDivisor }
 
 // shared is what HTB gives out of a rate.
 func shared(bps uint64) uint64 { return bps - bps/sharedDivisor }

@@ -125,8 +125,8 @@ func misplaced(want, have state) bool {
 }
 
 // sameOptions compares what the kernel has with what is wanted. The kernel
-// does not tell the packet limit of a token bucket filter; it follows from
-// the rate.
+// does not tell the packet limit of a token bucket filter; the burst grows
+// with it at any one rate (terms.trunk).
 func sameOptions(have, want kernel.Options) bool {
 	if h, ok := have.(kernel.TBF); ok {
 		if w, ok := want.(kernel.TBF); ok {

@@ -105,22 +105,31 @@ type state struct {
 // terms are what decides, besides a class itself, how it looks in the kernel.
 // While they stay, a class that stays the same needs no change.
 type terms struct {
-	rateBPS       uint64
-	controlNumber uint16
-	defaultNumber uint16
-	leaf          leafKind
+	rateBPS uint64
+	// packetBytes is the largest packet there can be, frameBytes the largest
+	// frame.
+	packetBytes, frameBytes uint32
+	controlNumber           uint16
+	defaultNumber           uint16
+	leaf                    leafKind
+	// places is how many classes the memory for queues is divided among.
+	places uint32
 	// weightUnit is the weight that gets one packet in a turn.
 	weightUnit uint32
-	// priorities are those of containers that have one of HTB's for themselves,
-	// highest first, and how many those are.
-	priorities    [ownPriorities]uint32
-	priorityCount int
+	// ranks are those of containers that have one of HTB's priorities for
+	// themselves, the first first, and rankCount how many those are.
+	ranks     [ownRanks]rank
+	rankCount int
 }
 
 func termsOf(tree sched.Tree, leaf leafKind) terms {
-	t := terms{rateBPS: tree.RateBPS, controlNumber: tree.ControlNumber, defaultNumber: tree.DefaultNumber, leaf: leaf}
+	t := terms{
+		rateBPS: tree.RateBPS, packetBytes: tree.PacketBytes(), frameBytes: tree.FrameBytes(),
+		controlNumber: tree.ControlNumber, defaultNumber: tree.DefaultNumber, leaf: leaf,
+	}
+	t.places = places(len(tree.Classes))
 	t.weightUnit = weightUnit(tree.Classes)
-	t.priorityCount = copy(t.priorities[:], priorities(tree.Classes))
+	t.rankCount = copy(t.ranks[:], ranks(tree.Classes))
 	return t
 }
 
@@ -186,7 +195,7 @@ const othersQuantum = 1 << 16
 // trunk is the direct queue, the link, HTB's root and control traffic: what does
 // not depend on who runs.
 func (t terms) trunk() state {
-	packetBytes := sched.LinkPacketBytes(t.rateBPS)
+	packetBytes := t.packetBytes
 	linkRate := bytesPerSec(t.rateBPS)
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
 	link := kernel.TBF{
@@ -197,7 +206,7 @@ func (t terms) trunk() state {
 	}
 	if packetBytes < 65536 {
 		link.PeakBytesPerSec = noLimitBytesPerSec
-		link.MaxPacketBytes = DirectBytes(t.rateBPS)
+		link.MaxPacketBytes = wholeBytes(packetBytes)
 	}
 	root := shared(t.rateBPS)
 	control, controlCeil := sched.ControlBPS(t.rateBPS), t.rateBPS/controlCeilDivisor
@@ -223,7 +232,7 @@ func (t terms) trunk() state {
 
 // add adds a class of the tree: its share, its leaf and its queue.
 func (t terms) add(s *state, c sched.Class) {
-	packetBytes := sched.LinkPacketBytes(t.rateBPS)
+	packetBytes := t.packetBytes
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
 	ceilBPS := c.CeilingOr(t.rateBPS)
 	ceilBurst := linkBurst
@@ -237,14 +246,6 @@ func (t terms) add(s *state, c sched.Class) {
 	guaranteed := min(c.GuaranteedBPS, ceilBPS)
 	s.classes = append(s.classes,
 		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio),
-		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c, packetBytes), t.prio(c)))
-	ownBytes := packetBytes
-	if c.PacketBytes > 0 {
-		ownBytes = min(ownBytes, c.PacketBytes)
-	}
-	q := leafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), ownBytes, t.leaf)
-	if c.Latency > 0 {
-		q = latencyLeafOf(c.Number, max(c.AllocatedBPS, c.GuaranteedBPS), c.Latency)
-	}
-	s.qdiscs = append(s.qdiscs, q)
+		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
+	s.qdiscs = append(s.qdiscs, t.leafOf(c))
 }
