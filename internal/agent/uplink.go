@@ -24,6 +24,8 @@ type uplink struct {
 	ifindex int // 0 while the device is gone
 	config  UplinkConfig
 	rateBPS uint64
+	// mtuBytes is the device's, which may change at any time.
+	mtuBytes uint32
 	// reserveBasisPoints is the part that minimums may not claim.
 	reserveBasisPoints uint32
 	// reason says why the uplink is not shared out; nil while it is.
@@ -135,7 +137,7 @@ func (u *uplink) setDirect(tree sched.Tree) error {
 	for _, c := range tree.Classes {
 		u.direct = append(u.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree)}
 	return u.classifier.SetDirect(link, u.direct)
 }
 
@@ -201,7 +203,7 @@ func (u *uplink) bind(link kernel.Link) error {
 		return fmt.Errorf("%s carries a %s qdisc (%s) that somebody configured: with --replace it is put aside, and `weir down` puts it back",
 			link.Name, root.Options.Kind(), root.Handle)
 	}
-	u.ifindex, u.name = link.Index, link.Name
+	u.ifindex, u.name, u.mtuBytes = link.Index, link.Name, link.MTUBytes
 	u.backend = htb.New(u.tc, link.Index)
 	return nil
 }
@@ -310,8 +312,8 @@ func (u *uplink) lose(reason error) {
 	u.ifindex, u.reason = 0, reason
 }
 
-// follow finds the device again: under another name, or made anew. Errors:
-// kernel.ErrNoLink while there is none.
+// follow finds the device again: under another name, with another MTU, or made
+// anew. Errors: kernel.ErrNoLink while there is none.
 func (u *uplink) follow() error {
 	if !u.lost() {
 		link, err := kernel.LinkByIndex(u.ifindex)
@@ -319,6 +321,10 @@ func (u *uplink) follow() error {
 			err = u.store.Rename(u.name, link.Name)
 			u.name = link.Name
 			return err
+		}
+		if err == nil && link.MTUBytes != u.mtuBytes {
+			u.mtuBytes = link.MTUBytes
+			return u.apply()
 		}
 		if err == nil {
 			return nil

@@ -25,7 +25,9 @@ type Link struct {
 	PeerNetNSID int
 	// GSOMaxBytes is the largest packet the device is handed at once.
 	GSOMaxBytes uint32
-	Up          bool
+	// MTUBytes is the largest IP packet that the device sends in one frame.
+	MTUBytes uint32
+	Up       bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -41,6 +43,7 @@ func newLink(l netlink.Link) Link {
 		Index: a.Index, Name: a.Name, Kind: l.Type(),
 		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID,
 		GSOMaxBytes: a.GSOMaxSize,
+		MTUBytes:    uint32(a.MTU),
 		Up:          a.Flags&unix.IFF_UP != 0,
 	}
 }

@@ -29,6 +29,8 @@ type Link struct {
 	// ReserveBasisPoints is the part of the rate that floors may not claim, in
 	// hundredths of a percent.
 	ReserveBasisPoints uint32
+	// MTUBytes is the device's; 0 for Ethernet's.
+	MTUBytes uint32
 }
 
 // ReserveBPS is the part of the rate that floors may not claim.
@@ -130,7 +132,7 @@ func (l Link) bound(c Claim, g *Grant) {
 // hand and one on the link.
 func (l Link) feasible(floorBPS uint64, asked time.Duration) error {
 	_, err := alloc.Curve(floorBPS, asked, sched.FrameBytes)
-	onTheWay := 2 * sched.PacketTime(l.RateBPS)
+	onTheWay := 2 * sched.PacketTime(l.RateBPS, l.MTUBytes)
 	if err == nil && asked > onTheWay {
 		return nil
 	}
