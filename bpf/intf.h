@@ -64,6 +64,29 @@ enum weir_link {
 };
 
 /*
+ * What the control class guarantees is divided among those who may put packets
+ * into it, in eighths: nobody can take what another needs, and all of them
+ * together do not overfill its queue. The budgets have places of their own below
+ * WEIR_NUMBER_FIRST, where a container has its part of that of all containers.
+ */
+enum weir_control_budget {
+	/* ARP and neighbour discovery that is forwarded, or of unknown origin. */
+	WEIR_BUDGET_FOREIGN = 0,
+	/* ARP and neighbour discovery of the host's own. */
+	WEIR_BUDGET_NEIGHBOUR = 1,
+	/* That of all containers together. */
+	WEIR_BUDGET_CONTAINERS = 2,
+	WEIR_BUDGET_DHCP = 3,
+	WEIR_BUDGET_PROTOCOL = 4,
+
+	WEIR_BUDGET_FOREIGN_EIGHTHS = 1,
+	WEIR_BUDGET_NEIGHBOUR_EIGHTHS = 2,
+	WEIR_BUDGET_CONTAINERS_EIGHTHS = 2,
+	WEIR_BUDGET_DHCP_EIGHTHS = 1,
+	WEIR_BUDGET_PROTOCOL_EIGHTHS = 2,
+};
+
+/*
  * What a container handed to the uplink, whether it was sent or dropped, and
  * whether its packets may go direct (uplink.bpf.c, 4).
  */

@@ -19,8 +19,10 @@
  *    but a narrow limit holds for all strangers together, and what is above it
  *    is dropped: it may be a container's way around its share.
  *  2. Is it control traffic? Then it goes to a class of its own, which is
- *     served first and cannot be starved. A container's is limited in size and
- *     number, so that it cannot be a way around its share.
+ *     served first. Each of those who may use it has a budget there, ARP and
+ *     neighbour discovery of the host's own apart from all others, and each
+ *     container: nobody can starve the others there, nor get around a share.
+ *     What is beyond a budget is treated as data of who sent it.
  *  3. The class goes into skb->priority, which HTB takes as the class without
  *     running any filter (net/sched/sch_htb.c, htb_classify).
  *  4. Unless it finds the uplink idle: then there is nothing to decide, and it
@@ -119,6 +121,14 @@ __u64 link_byte_shifted_ns = 0;
 __u32 direct_max_bytes = 0;
 
 /*
+ * The rate that the control class guarantees is one byte in so many nanoseconds,
+ * and so many containers share what is theirs of it. Written by the agent; 0: not
+ * told yet.
+ */
+__u64 control_byte_ns = 0;
+__u32 control_containers = 0;
+
+/*
  * Mapped into the agent's memory: reading all counters takes no system call.
  * They are written here; the agent says who may go direct, and clears what went
  * so under a number that has no holder any more.
@@ -164,7 +174,7 @@ struct {
 	__type(value, __u32);
 } strangers SEC(".maps");
 
-/* When the next packet of strangers is due, as in control_due. */
+/* As control_due, for all packets of unknown origin together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -173,8 +183,9 @@ struct {
 } stranger_due SEC(".maps");
 
 /*
- * When each container's next control packet is due, in nanoseconds of
- * bpf_ktime_get_ns. Written here only.
+ * What has been used of the budgets for control traffic, by enum
+ * weir_control_budget and container: the theoretical arrival time of the next
+ * packet (gcra), by bpf_ktime_get_ns. Written here only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -310,36 +321,64 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 }
 
 /*
- * What takes time, on a line that serves one after the other: it is done at *due
- * with all before. Adds what takes cost_ns, unless it would have to wait for
- * longer than most_ns; returns how long that is.
- * Races forget one that was added, no worse.
+ * Generic cell rate algorithm (ITU-T I.371, virtual scheduling). *due is when all
+ * that came before has been sent at the rate of the budget. A packet that takes
+ * cost_ns at that rate conforms if that is no later than tolerance_ns from now,
+ * and is added then. Returns how far in the future it is. Two processors at once
+ * may forget one packet, no worse.
  */
-static __always_inline __u64 line_up(__u64 *due, __u64 cost_ns, __u64 most_ns)
+static __always_inline __u64 gcra(__u64 *due, __u64 cost_ns, __u64 tolerance_ns)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u64 from = *due > now ? *due : now;
 
-	if (from - now <= most_ns)
+	if (from - now <= tolerance_ns)
 		*due = from + cost_ns;
 	return from - now;
 }
 
-/*
- * control_allowed says whether a container may have this packet served as
- * control traffic: address resolution is small, and so is the rate that
- * anybody needs of it.
- */
-static __always_inline int control_allowed(struct __sk_buff *skb, __u32 number)
+/* Takes a packet out of a budget for control traffic, if that holds as much. */
+static __always_inline int take_control(__u32 budget, __u64 byte_ns, __u32 bytes)
 {
-	const __u64 period_ns = 10000000, burst_ns = 64 * period_ns;
-	const __u32 max_bytes = 128;
-	__u64 *due;
+	/* A burst is 40 ms of the rate, and on slow links a few small packets. */
+	const __u64 burst_ns = 40000000, burst_bytes = 512;
+	__u64 tolerance_ns = byte_ns * burst_bytes;
+	__u64 *due = bpf_map_lookup_elem(&control_due, &budget);
 
-	if (skb->len > max_bytes)
+	if (tolerance_ns < burst_ns)
+		tolerance_ns = burst_ns;
+	return due && gcra(due, bytes * byte_ns, tolerance_ns) <= tolerance_ns;
+}
+
+/* Whether a packet is control traffic and within the budget of who sent it. */
+static __always_inline int is_control(struct __sk_buff *skb, __u32 number, __u32 bytes)
+{
+	/* For ARP and neighbour discovery of others than the host. */
+	const __u32 max_bytes = 128;
+	/* 100 kbit/s, until the agent tells. */
+	const __u64 default_byte_ns = 80000;
+	int own = number == WEIR_NUMBER_HOST && !skb->ingress_ifindex;
+	enum weir_control_kind kind = weir_control_kind(skb, !own);
+	__u64 eighth_ns;
+
+	if (!kind || (!own && bytes > max_bytes))
 		return 0;
-	due = bpf_map_lookup_elem(&control_due, &number);
-	return due && line_up(due, period_ns, burst_ns) <= burst_ns;
+	eighth_ns = 8 * (control_byte_ns ? control_byte_ns : default_byte_ns);
+	if (own && kind == WEIR_CONTROL_NEIGHBOUR)
+		return take_control(WEIR_BUDGET_NEIGHBOUR,
+				    eighth_ns / WEIR_BUDGET_NEIGHBOUR_EIGHTHS, bytes);
+	if (kind == WEIR_CONTROL_DHCP)
+		return take_control(WEIR_BUDGET_DHCP,
+				    eighth_ns / WEIR_BUDGET_DHCP_EIGHTHS, bytes);
+	if (kind == WEIR_CONTROL_PROTOCOL)
+		return take_control(WEIR_BUDGET_PROTOCOL,
+				    eighth_ns / WEIR_BUDGET_PROTOCOL_EIGHTHS, bytes);
+	if (number < WEIR_NUMBER_FIRST)
+		return take_control(WEIR_BUDGET_FOREIGN,
+				    eighth_ns / WEIR_BUDGET_FOREIGN_EIGHTHS, bytes);
+	eighth_ns /= WEIR_BUDGET_CONTAINERS_EIGHTHS;
+	return take_control(number, eighth_ns * (control_containers ?: 1), bytes) &&
+	       take_control(WEIR_BUDGET_CONTAINERS, eighth_ns, bytes);
 }
 
 static __always_inline struct weir_activity *activity_of(__u32 number)
@@ -365,7 +404,7 @@ static __always_inline int stranger_allowed(__u32 bytes)
 	__u32 zero = 0;
 	__u64 *due = bpf_map_lookup_elem(&stranger_due, &zero);
 
-	return due && line_up(due, bytes * stranger_byte_ns, burst_ns) <= burst_ns;
+	return due && gcra(due, bytes * stranger_byte_ns, burst_ns) <= burst_ns;
 }
 
 /* Whether the link has sent all that was offered before this packet. */
@@ -377,7 +416,7 @@ static __always_inline int link_is_idle(__u32 bytes)
 	__u64 *due = bpf_map_lookup_elem(&link_due, &zero);
 	__u64 cost_ns = bytes * link_byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 
-	return due && !line_up(due, cost_ns, most_ns);
+	return due && !gcra(due, cost_ns, most_ns);
 }
 
 /* can_see: the kernel lets a program see whether somebody waits. */
@@ -393,8 +432,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		if (activity) /* so that the agent sees it */
 			__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
-	if (weir_is_control(skb, number != WEIR_NUMBER_HOST) &&
-	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number))) {
+	if (is_control(skb, number, bytes)) {
 		number = WEIR_NUMBER_CONTROL;
 	} else if (number == WEIR_NUMBER_NONE) {
 		if (!stranger_allowed(bytes))

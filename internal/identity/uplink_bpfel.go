@@ -93,6 +93,8 @@ const (
 	uplinkProgWeirUplinkOld    = "weir_uplink_old"
 	uplinkVarCgroupLevels      = "cgroup_levels"
 	uplinkVarClassMajor        = "class_major"
+	uplinkVarControlByteNs     = "control_byte_ns"
+	uplinkVarControlContainers = "control_containers"
 	uplinkVarDirectMajor       = "direct_major"
 	uplinkVarDirectMaxBytes    = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
@@ -172,6 +174,8 @@ type uplinkMapSpecs struct {
 type uplinkVariableSpecs struct {
 	CgroupLevels      *ebpf.VariableSpec `ebpf:"cgroup_levels"`
 	ClassMajor        *ebpf.VariableSpec `ebpf:"class_major"`
+	ControlByteNs     *ebpf.VariableSpec `ebpf:"control_byte_ns"`
+	ControlContainers *ebpf.VariableSpec `ebpf:"control_containers"`
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
@@ -235,6 +239,8 @@ func (m *uplinkMaps) Close() error {
 type uplinkVariables struct {
 	CgroupLevels      *ebpf.Variable `ebpf:"cgroup_levels"`
 	ClassMajor        *ebpf.Variable `ebpf:"class_major"`
+	ControlByteNs     *ebpf.Variable `ebpf:"control_byte_ns"`
+	ControlContainers *ebpf.Variable `ebpf:"control_containers"`
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
