@@ -8,10 +8,10 @@
  *        host, macvlan and ipvlan mode;
  *     b. the container whose network namespace it comes from (origin.bpf.c):
  *        macvlan and ipvlan;
- *     c. the tag in queue_mapping, or of a fragment in tc_index (tap.bpf.c):
- *        bridge mode;
- *     d. the tag in priority (tap.bpf.c): overlay; macvlan and ipvlan where
- *        origins are not watched;
+ *     c. the tag in queue_mapping, or of an IPv4 fragment in tc_index
+ *        (tap.bpf.c): bridge mode;
+ *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
+ *        ipvlan where origins are not watched;
  *     e. the host.
  *    A tag is only looked at in packets of the host's own namespace and of
  *    those that the agent says share it, such as an overlay's. A namespace of
@@ -287,6 +287,23 @@ static __always_inline __u32 *number_of_netns(__u32 netns)
 }
 
 /*
+ * The tag in tc_index of an IPv4 fragment that a device of the host's received;
+ * 0 if it is none. Of other packets tc_index is not looked at: it crosses a veth,
+ * and a namespace that no engine knows may have written it.
+ */
+static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
+{
+	const __u16 not_whole = 0x3fff; /* more fragments, offset */
+	__be16 field;
+
+	if (!is_tag(skb->tc_index) || !skb->ingress_ifindex ||
+	    skb->protocol != bpf_htons(ETH_P_IP) ||
+	    bpf_skb_load_bytes_relative(skb, 6, &field, sizeof(field), BPF_HDR_START_NET))
+		return 0;
+	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
+}
+
+/*
  * Whose packet it is, WEIR_NUMBER_NONE for a stranger's; clears the tag in
  * queue_mapping.
  */
@@ -299,7 +316,7 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 	if (is_tag(tag))
 		skb->queue_mapping = 0;
 	else
-		tag = skb->tc_index; /* of a fragment */
+		tag = tag_of_fragment(skb);
 	if (number)
 		return number;
 	netns = netns_of(skb);
