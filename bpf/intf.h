@@ -49,6 +49,18 @@ enum weir_priority {
 };
 
 /*
+ * What the uplink program leaves in tc_index for the devices below (below.bpf.c):
+ * the packet's priority, and the priority code point of its VLAN tag. No tag of a
+ * container's.
+ */
+enum weir_saved {
+	WEIR_SAVED_BASE = 0xbf80,
+	WEIR_SAVED_MASK = 0x7f,
+	WEIR_SAVED_PCP_SHIFT = 4,
+	WEIR_SAVED_PRIORITY_MASK = 0xf,
+};
+
+/*
  * A cgroup's level is its distance from the root of the hierarchy. The levels
  * of the cgroups that are tied are packed into 64 bits, one byte each, the
  * deepest in the lowest byte; 0, the root, ends the list.

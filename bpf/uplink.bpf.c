@@ -24,7 +24,8 @@
  *     container: nobody can starve the others there, nor get around a share.
  *     What is beyond a budget is treated as data of who sent it.
  *  3. The class goes into skb->priority, which HTB takes as the class without
- *     running any filter (net/sched/sch_htb.c, htb_classify).
+ *     running any filter (net/sched/sch_htb.c, htb_classify). Where devices below
+ *     would read it, what was there is saved for them (below.bpf.c).
  *  4. Unless it finds the uplink idle: then there is nothing to decide, and it
  *     takes the direct queue of the outermost HTB, past the classes and the bucket
  *     that holds them to the link's rate (internal/sched/htb/plan.go). Neither knows
@@ -95,6 +96,13 @@
  */
 const volatile __u32 class_major = 0;
 const volatile __u32 direct_major = 0;
+
+/*
+ * Not 0: there are devices below that get the packet's priority back (below.bpf.c),
+ * and the priority code points of the VLAN's egress map, by priority.
+ */
+const volatile __u32 save_priority = 0;
+const volatile __u8 vlan_pcps[WEIR_SAVED_PRIORITY_MASK + 1] = {};
 
 /*
  * The levels at which there are tied cgroups (enum weir_level). Written by the
@@ -208,6 +216,7 @@ const enum weir_tag *weir_tag_btf __attribute__((unused));
 const enum weir_level *weir_level_btf __attribute__((unused));
 const enum weir_link *weir_link_btf __attribute__((unused));
 const enum weir_priority *weir_priority_btf __attribute__((unused));
+const enum weir_saved *weir_saved_btf __attribute__((unused));
 
 /* The number of the innermost tied cgroup that the packet's socket is in. */
 static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
@@ -436,6 +445,17 @@ static __always_inline int link_is_idle(__u32 bytes)
 	return due && !gcra(due, cost_ns, most_ns);
 }
 
+/* Leaves the priority for the devices below; one that no qdisc knows is none. */
+static __always_inline void save(struct __sk_buff *skb)
+{
+	__u32 priority = skb->priority;
+
+	if (priority > WEIR_SAVED_PRIORITY_MASK)
+		priority = 0;
+	skb->tc_index = WEIR_SAVED_BASE | priority |
+			(vlan_pcps[priority] & 7) << WEIR_SAVED_PCP_SHIFT;
+}
+
 /* can_see: the kernel lets a program see whether somebody waits. */
 static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
@@ -457,6 +477,8 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		number = WEIR_NUMBER_HOST;
 	}
 
+	if (save_priority)
+		save(skb);
 	skb->priority = class_major << 16 | number;
 	activity = activity_of(number);
 	if (!activity)

@@ -160,6 +160,9 @@ func (u *Uplink) attach(origins *Origins) error {
 	if err != nil {
 		return err
 	}
+	if err := savePriority(spec, u.hook.Ifindex); err != nil {
+		return err
+	}
 	err = errors.Join(
 		spec.Variables[uplinkVarClassMajor].Set(uint32(u.majors.Classes)),
 		spec.Variables[uplinkVarDirectMajor].Set(uint32(u.majors.Direct)))
@@ -396,7 +399,7 @@ func UplinkAttached(ifindex int) (bool, error) {
 
 // DetachUplink removes the classifier from a device.
 func DetachUplink(ifindex int) error {
-	return kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink)
+	return errors.Join(detachBelow(ifindex), kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink))
 }
 
 // mapOf opens the map of a loaded program whose name ends in suffix, or

@@ -69,6 +69,15 @@ const (
 	uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT uplinkWeirPriority = 4
 )
 
+type uplinkWeirSaved uint32
+
+const (
+	uplinkWeirSavedWEIR_SAVED_BASE          uplinkWeirSaved = 49024
+	uplinkWeirSavedWEIR_SAVED_MASK          uplinkWeirSaved = 127
+	uplinkWeirSavedWEIR_SAVED_PCP_SHIFT     uplinkWeirSaved = 4
+	uplinkWeirSavedWEIR_SAVED_PRIORITY_MASK uplinkWeirSaved = 15
+)
+
 type uplinkWeirTag uint32
 
 const (
@@ -98,12 +107,15 @@ const (
 	uplinkVarDirectMajor       = "direct_major"
 	uplinkVarDirectMaxBytes    = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
+	uplinkVarSavePriority      = "save_priority"
 	uplinkVarStamping          = "stamping"
 	uplinkVarStrangerByteNs    = "stranger_byte_ns"
+	uplinkVarVlanPcps          = "vlan_pcps"
 	uplinkVarWeirLevelBtf      = "weir_level_btf"
 	uplinkVarWeirLinkBtf       = "weir_link_btf"
 	uplinkVarWeirNumberBtf     = "weir_number_btf"
 	uplinkVarWeirPriorityBtf   = "weir_priority_btf"
+	uplinkVarWeirSavedBtf      = "weir_saved_btf"
 	uplinkVarWeirTagBtf        = "weir_tag_btf"
 )
 
@@ -179,12 +191,15 @@ type uplinkVariableSpecs struct {
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	StrangerByteNs    *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
+	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
 	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
 	WeirPriorityBtf   *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
+	WeirSavedBtf      *ebpf.VariableSpec `ebpf:"weir_saved_btf"`
 	WeirTagBtf        *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
 
@@ -244,12 +259,15 @@ type uplinkVariables struct {
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	StrangerByteNs    *ebpf.Variable `ebpf:"stranger_byte_ns"`
+	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
 	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`
 	WeirPriorityBtf   *ebpf.Variable `ebpf:"weir_priority_btf"`
+	WeirSavedBtf      *ebpf.Variable `ebpf:"weir_saved_btf"`
 	WeirTagBtf        *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
 
