@@ -137,7 +137,8 @@ func (u *uplink) setDirect(tree sched.Tree) error {
 	for _, c := range tree.Classes {
 		u.direct = append(u.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree)}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
+		ControlBPS: sched.ControlBPS(tree.RateBPS)}
 	return u.classifier.SetDirect(link, u.direct)
 }
 
