@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/weir-project/weir/internal/lab/report"
 )
@@ -133,32 +134,36 @@ func (c claim) judge(source string, found findings) report.Claim {
 	judged := report.Claim{Source: source, Where: c.where, Says: c.says}
 	numbers := c.numbers(found)
 	holds, beats, unknown := true, false, len(numbers) == 0
-	worst := worst{}
+	furthest := worst{}
 	for _, n := range numbers {
-		judged.Values = append(judged.Values, n.value())
 		if n.measured == nil {
 			unknown = true
 			continue
 		}
+		judged.Values = append(judged.Values, n.value())
 		holds = holds && n.holds()
 		beats = beats || n.beats()
-		worst.see(n.miss(*n.measured, n.ideal)-n.allowed(),
-			fmt.Sprintf("%s misses by %.2f %%, %.3g %% are allowed", n.name, n.miss(*n.measured, n.ideal)*100, n.allowed()*100))
+		miss := n.miss(*n.measured, n.ideal)
+		furthest.see(miss-n.allowed(), fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.name, miss*100, n.allowed()*100))
 	}
+	because := "All numbers hold; " + furthest.where + "."
 	switch {
 	case unknown:
 		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."
 	case !holds:
-		judged.Judgement, judged.Reason = report.NotReproduced, worst.where+". "+c.otherwise
+		judged.Judgement, judged.Reason = report.NotReproduced, capital(furthest.where)+". "+c.otherwise
 	case c.design != "":
 		judged.Judgement, judged.Reason = report.DifferentByDesign, c.design
 	case beats:
-		judged.Judgement, judged.Reason = report.Exceeded, "Every number is as it should be; the paper's own was further off."
+		judged.Judgement, judged.Reason = report.Exceeded, because+" The paper's own was further off."
 	default:
-		judged.Judgement, judged.Reason = report.Reproduced, "Every number is as it should be."
+		judged.Judgement, judged.Reason = report.Reproduced, because
 	}
 	return judged
 }
+
+// capital begins a sentence.
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // findings are the results that claims are looked up in.
 type findings struct{ results []CaseResult }
@@ -195,11 +200,15 @@ const (
 	unitOf   = "times"
 )
 
-// number is a share to be as the ideal.
+// number is a share to be as the ideal; who only gets a minimum should have no
+// less than that.
 func (s Share) number(of string) number {
 	n := number{name: of + s.Container, unit: unitRate, ideal: float64(s.IdealBPS) / 1e6, measured: report.Number(s.Measured.Median / 1e6)}
 	if s.Phase != "" {
 		n.name = of + s.Phase + ", " + s.Container
+	}
+	if s.MinBPS > 0 && s.IdealBPS == s.MinBPS {
+		n.rule = atLeast
 	}
 	if s.PaperBPS != nil {
 		n.paper = report.Number(*s.PaperBPS / 1e6)

@@ -122,7 +122,7 @@ func (r Report) sharePlot(group string) report.Plot {
 		}
 		plot.Panels = append(plot.Panels, *panel.panel)
 	}
-	return plot
+	return plot.WithoutEmpty()
 }
 
 // exactly is a value without a spread.

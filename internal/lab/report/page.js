@@ -86,7 +86,7 @@
 
   const lines = (plot, panel, room, show) => {
     const width = Math.min(room, plot.panels.length > 1 ? Math.max(360, (room - 16) / 2 - 1) : room);
-    const xAxis = { range: [panel.x[0], panel.x[panel.x.length - 1]], axis: { label: plot.x_label, labelSize: 18 } };
+    const xAxis = { range: [panel.x[0], panel.x[panel.x.length - 1]], axis: { size: 30, label: plot.x_label, labelSize: 18 } };
     const series = plot.series.map((one) => ({
       stroke: colour(one, plot.kind), width: one.role === "measured" ? 1.8 : 1.4, points: { show: one.role === "paper" },
       dash: one.role === "measured" ? [] : [7, 5],

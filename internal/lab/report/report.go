@@ -8,7 +8,10 @@
 // turns one into a page that needs nothing but itself; plots are drawn by uPlot.
 package report
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Format is the version of the format. Fields are only ever added; what changes
 // the meaning of one raises it.
@@ -173,6 +176,34 @@ type Panel struct {
 	Values [][]*float64 `json:"values"`
 	Low    [][]*float64 `json:"low,omitempty"`
 	High   [][]*float64 `json:"high,omitempty"`
+}
+
+// WithoutEmpty is the plot without the series that have no value in any panel,
+// such as a paper's that gives no numbers.
+func (p Plot) WithoutEmpty() Plot {
+	trimmed := p
+	trimmed.Series, trimmed.Panels = nil, make([]Panel, len(p.Panels))
+	for n, panel := range p.Panels {
+		panel.Values, panel.Low, panel.High = nil, nil, nil
+		trimmed.Panels[n] = panel
+	}
+	some := func(rows [][]*float64, i int) bool {
+		return i < len(rows) && slices.ContainsFunc(rows[i], func(value *float64) bool { return value != nil })
+	}
+	for i, series := range p.Series {
+		if !slices.ContainsFunc(p.Panels, func(panel Panel) bool { return some(panel.Values, i) }) {
+			continue
+		}
+		trimmed.Series = append(trimmed.Series, series)
+		for n, panel := range p.Panels {
+			to := &trimmed.Panels[n]
+			to.Values = append(to.Values, panel.Values[i])
+			if panel.Low != nil && panel.High != nil {
+				to.Low, to.High = append(to.Low, panel.Low[i]), append(to.High, panel.High[i])
+			}
+		}
+	}
+	return trimmed
 }
 
 // Number is a value that is there.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -154,6 +155,17 @@ func TestPageWithoutPlots(t *testing.T) {
 func TestMissed(t *testing.T) {
 	if missed := sample().Missed(); len(missed) != 1 || missed[0].Target != "link use" {
 		t.Errorf("missed %+v", missed)
+	}
+}
+
+func TestWithoutEmpty(t *testing.T) {
+	plot := sample().Plots[0]
+	plot.Series = append([]Series{{"nobody", Paper, 0}}, plot.Series...)
+	panel := &plot.Panels[0]
+	none := []*float64{nil, nil}
+	panel.Values, panel.Low, panel.High = append([][]*float64{none}, panel.Values...), append([][]*float64{none}, panel.Low...), append([][]*float64{none}, panel.High...)
+	if got, want := plot.WithoutEmpty(), sample().Plots[0]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
