@@ -19,8 +19,10 @@ func newModelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "model",
 		Short: "Compute what a port will do",
-		Args:  exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown model %q; there is: llq", args[0])
+			}
 			return usagef("which model? There is: llq (see %s --help)", cmd.CommandPath())
 		},
 	}
