@@ -10,16 +10,21 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/docker"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // fakeScheduler remembers what it was told, and has the counters it was given.
 type fakeScheduler struct {
 	applied []sched.Tree
 	stats   []sched.Stats
-	drops   map[uint16]uint64
+	drops   map[uint16]uint32
 	err     error
 	forgot  int
 	looks   int // how often counters were asked for
@@ -27,7 +32,7 @@ type fakeScheduler struct {
 	onApply func()
 }
 
-func (s *fakeScheduler) Drops() (map[uint16]uint64, error) { return s.drops, s.err }
+func (s *fakeScheduler) Drops() (map[uint16]uint32, error) { return s.drops, s.err }
 
 func (*fakeScheduler) Name() string  { return "fake" }
 func (s *fakeScheduler) Forget()     { s.forgot++ }
@@ -104,6 +109,7 @@ type bench struct {
 	*uplink
 	host       *share
 	t          testing.TB
+	dir        string // of the state file
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
 	started    int
@@ -111,17 +117,18 @@ type bench struct {
 
 func newBench(t testing.TB, rateBPS uint64) *bench {
 	t.Helper()
-	store, err := openStore(t.TempDir())
+	dir := t.TempDir()
+	store, err := state.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
+	b := &bench{t: t, dir: dir, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
 	b.uplink = &uplink{
 		name: "up0", ifindex: 3, rateBPS: rateBPS, reserveBasisPoints: config.DefaultReserveBasisPoints,
 		store: store, backend: b.scheduler, classifier: b.classifier,
 	}
 	b.Agent = &Agent{
-		config:    Config{Version: "test"},
+		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
 		uplinks:   []*uplink{b.uplink},
@@ -131,6 +138,8 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		host:      newHost(policy.Default()),
 		sources:   map[string]v1.Source{"docker": {Name: "docker"}},
 		requests:  make(chan func()),
+		board:     stats.NewBoard(),
+		events:    stats.NewEvents(epoch),
 		rescan:    make(chan struct{}, 1),
 	}
 	b.addShares(b.Agent.host)

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-project/weir/internal/demand"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // The control loop's period: while who may send how much is changing or in
@@ -16,8 +18,6 @@ const (
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 30 * time.Millisecond
 	idleInterval     = 40 * time.Millisecond
-	// settledAfter is how long nothing has to change for that.
-	settledAfter = 200 * time.Millisecond
 	// idleAfter is how long nothing has to be sent for that.
 	idleAfter = time.Second
 	// statsInterval is the period of the counters that people look at, and
@@ -54,7 +54,7 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 	switch {
 	case now.Sub(u.lastTraffic) > idleAfter:
 		return idleInterval, nil
-	case u.inDoubt || now.Sub(u.lastChange) <= settledAfter:
+	case u.inDoubt || now.Sub(u.lastChange) <= demand.SettledAfter:
 		return changingInterval, nil
 	default:
 		return settledInterval, nil
@@ -77,22 +77,22 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 	for _, s := range u.participants {
 		d, offered := &s.demand, u.offered[s.number]
 		if !s.active {
-			if !d.known() {
+			if !d.Known() {
 				// What was counted under this number before is not ours.
-				d.offer(now, minWindow, offered)
+				d.Offer(now, demand.MinWindow, offered)
 			}
-			if offered == d.lastOffered() {
+			if offered == d.LastOffered() {
 				continue
 			}
 			s.wake(u.lastLook)
-			d.changedAt = now
+			d.Doubt(now)
 			woke = true // who knows when
 		}
-		if offered != d.lastOffered() {
+		if offered != d.LastOffered() {
 			u.lastTraffic = now
-			offeredBytes += offered - d.lastOffered()
+			offeredBytes += offered - d.LastOffered()
 		}
-		d.offer(now, demandWindow(s.entitledBPS), offered)
+		d.Offer(now, demand.Window(s.expectedBPS()), offered)
 	}
 	u.ask(now, sample, woke || u.full(offeredBytes, now.Sub(u.lastLook)))
 	u.lastLook = now
@@ -103,15 +103,15 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 		if !s.active {
 			continue
 		}
-		if s.counters.BacklogBytes > 0 {
+		if s.backlogBytes > 0 {
 			u.lastTraffic = now
 		}
-		if s.demand.decide(now) {
+		if s.demand.Decide(now) {
 			changed = true
-			sudden = sudden || !s.demand.settled(now)
+			sudden = sudden || !s.demand.Settled(now)
 		}
-		if s.demand.settled(now) && s.demand.demandBPS == 0 && s.rate.bps() == 0 {
-			s.active = false
+		if s.demand.Settled(now) && s.demand.DemandBPS == 0 && s.rate.BPS() == 0 {
+			s.rest()
 		}
 	}
 	return changed, sudden, nil
@@ -142,12 +142,12 @@ func (u *uplink) ask(now time.Time, sample, full bool) {
 		case !s.active:
 		case sample:
 			u.asked = append(u.asked, s.number)
-		case d.wantsMore:
-			if lackBPS := d.lackBPS(now, s.allocatedBPS); lackBPS > 0 {
+		case d.WantsMore():
+			if lackBPS := d.LackBPS(now, s.allocatedBPS); lackBPS > 0 {
 				u.lacking = append(u.lacking, s.number)
 				lackingBPS += lackBPS
 			}
-		case (full || d.rateBPS > ceilingBPS(s.policy())/100*fullPercent) && d.mayWantMore(now, s.allocatedBPS):
+		case (full || d.RateBPS() > ceilingBPS(s.policy())/100*fullPercent) && d.MayWantMore(now, s.allocatedBPS):
 			u.asked = append(u.asked, s.number)
 		}
 	}
@@ -191,32 +191,42 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 		}
 	}
 	if len(u.asked) == 0 {
+		u.measuredAt = now
 		return nil
 	}
-	stats, err := u.backend.Stats(u.asked, u.stats[:0])
-	u.stats = stats
+	read, err := u.backend.Stats(u.asked, u.classStats[:0])
+	u.classStats = read
 	if err != nil {
 		return err
 	}
-	if len(stats) < len(u.asked) {
+	if len(read) < len(u.asked) {
 		return errClassesGone
 	}
-	for i := range stats {
-		s := u.share(stats[i].Number)
-		s.counters = stats[i]
-		s.demand.queued(stats[i].BacklogBytes)
-		if sample {
-			directBytes, err := u.classifier.DirectBytes(s.number)
-			if err != nil {
-				return err
-			}
-			s.sentBytes = stats[i].SentBytes + directBytes
-			s.rate.observe(now, s.sentBytes)
-			if u.statsTurns%delayTurns == 1 { // a period just ended
-				s.delay.turn(s)
-			}
+	for i := range read {
+		s := u.share(read[i].Number)
+		s.backlogBytes = read[i].BacklogBytes
+		s.demand.Queued(s.backlogBytes)
+	}
+	if !sample {
+		return nil
+	}
+	return u.count(now, read)
+}
+
+// count takes in the counters of all that are active, for people to look at:
+// all of one moment. Where drops cannot be read, what is known stays.
+func (u *uplink) count(now time.Time, read []sched.Stats) error {
+	drops, _ := u.backend.Drops()
+	for i := range read {
+		s := u.share(read[i].Number)
+		if err := s.count(now, read[i], drops); err != nil {
+			return err
+		}
+		if u.statsTurns%delayTurns == 1 { // a period just ended
+			s.delay.turn(s)
 		}
 	}
+	u.measuredAt = now
 	return nil
 }
 

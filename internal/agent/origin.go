@@ -121,7 +121,7 @@ func (a *Agent) watchOrigins() {
 	}
 	for _, u := range a.uplinks {
 		if !u.lost() && !u.strangersLimited {
-			u.strangersLimited = a.limitStrangers(u, u.rateBPS/hostReserveDivisor)
+			u.strangersLimited = a.limitStrangers(u, u.link().StrangersBPS())
 		}
 	}
 }

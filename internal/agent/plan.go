@@ -7,21 +7,14 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/plan"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
 
 // Who gets what at one uplink: minimums are admitted, entitlements computed
 // from the policies of all that run, allocations from what those want that are
-// sending. The rules are those of internal/alloc; what is added here is the
-// host class.
-
-// hostReserveDivisor is the part of the uplink that the host class can always
-// have, like the part that control traffic has: what a host without heavy
-// traffic of its own needs (name look-ups, an ssh session). It competes as a
-// container does, by its policy, only while it wants more than that; so an
-// idle host does not lower what containers are entitled to.
-const hostReserveDivisor = 100
+// sending. What of that is a decision is in internal/plan.
 
 // significantDivisor: an allocation that changes by less than this part of
 // itself is left as it is.
@@ -40,121 +33,80 @@ func (u *uplink) plan(containers map[key]*container, controlled []*container) {
 	u.allocate(true)
 }
 
-// admission is the rule for minimums on this uplink. The host class's own
-// minimum comes out of the same budget.
-func (u *uplink) admission() alloc.Admission {
-	return alloc.Admission{CapacityBPS: u.rateBPS, ReserveBPS: u.reserveBPS()}
+// link is the uplink as decisions see it.
+func (u *uplink) link() plan.Link {
+	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.mtuBytes}
 }
 
-func (u *uplink) reserveBPS() uint64 {
-	return u.rateBPS / 10_000 * uint64(u.reserveBasisPoints)
-}
-
-// admit decides which minimums are guaranteed. What is admitted stays; who
-// was refused is asked again in order of start.
+// admit decides which minimums and bounds on delay are in force.
 func (u *uplink) admit(containers map[key]*container) {
-	u.admitHost()
-	total := u.host.admittedBPS
-	var asking []*share
+	asking := make([]*share, 0, len(u.controlled))
 	for _, c := range containers {
 		s := c.shares[u.index]
 		if c.number == 0 {
-			s.admittedBPS = 0
-		}
-		asked := c.policy().MinBPS
-		// A lower minimum needs no one's leave.
-		s.admittedBPS = min(s.admittedBPS, asked)
-		s.refused = nil
-		total += s.admittedBPS
-		if c.number != 0 && asked > s.admittedBPS {
-			asking = append(asking, s)
-		}
-	}
-	slices.SortFunc(asking, func(a, b *share) int { return startOrder(a.container, b.container) })
-	for _, s := range asking {
-		asked := s.policy().MinBPS
-		if err := u.admission().Admit(total-s.admittedBPS, s.admittedBPS, asked); err != nil {
-			s.refused = err
+			s.grant(plan.Grant{})
 			continue
 		}
-		total += asked - s.admittedBPS
-		s.admittedBPS = asked
+		asking = append(asking, s)
 	}
-	for _, s := range u.controlled {
-		s.admitLatency(u.rateBPS)
+	slices.SortFunc(asking, func(a, b *share) int { return startOrder(a.container, b.container) })
+	claims := make([]plan.Claim, len(asking))
+	for i, s := range asking {
+		claims[i] = s.claim(s.policy())
+	}
+	host, grants := u.link().Admit(u.host.claim(u.host.policy()), claims)
+	u.host.grant(host)
+	for i, s := range asking {
+		s.grant(grants[i])
 	}
 }
 
-// admitHost guarantees the host class's own minimum before all others, if the
-// uplink has that much.
-func (u *uplink) admitHost() {
-	asked := u.host.policy().MinBPS
-	if u.host.refused = u.admission().Admit(0, 0, asked); u.host.refused != nil {
-		asked = 0
-	}
-	u.host.admittedBPS = asked
-	u.host.admitLatency(u.rateBPS)
+// claim is what a policy asks for at the uplink, given what the share has.
+func (s *share) claim(p v1.Policy) plan.Claim {
+	return plan.Claim{FloorBPS: p.MinBPS, HeldBPS: s.admittedBPS, Latency: policy.Latency(p)}
 }
 
-// admits says whether a policy could be put into force: its minimum fits, and
-// with that its bound on delay can be kept. Errors: *alloc.FloorError,
+// grant takes what was decided on the share's claim.
+func (s *share) grant(g plan.Grant) {
+	s.admittedBPS, s.refused = g.FloorBPS, g.Refused
+	s.latency, s.refusedLatency = g.Latency, g.RefusedLatency
+}
+
+// admits says whether a policy could be put into force. Errors: *alloc.FloorError,
 // *alloc.LatencyError.
 func (s *share) admits(p v1.Policy) error {
-	u := s.uplink
-	if p.MinBPS > s.admittedBPS {
-		others := u.host.admittedBPS
-		for _, other := range u.controlled {
-			if other != s {
-				others += other.admittedBPS
-			}
-		}
-		if err := u.admission().Admit(others, s.admittedBPS, p.MinBPS); err != nil {
-			return err
+	others := uint64(0)
+	for _, other := range s.uplink.participants {
+		if other != s {
+			others += other.admittedBPS
 		}
 	}
-	if p.LatencyMS == 0 {
-		return nil
-	}
-	return feasibleLatency(u.rateBPS, p.MinBPS, policy.Latency(p))
+	return s.uplink.link().Admits(others, s.claim(p))
 }
 
 // hostCompetes says whether the host class wants more than its reserve.
 func (u *uplink) hostCompetes() bool {
-	return u.host.demand.demandBPS > u.hostReserveBPS()
-}
-
-func (u *uplink) hostReserveBPS() uint64 {
-	return max(u.rateBPS/hostReserveDivisor, u.host.admittedBPS)
+	return u.host.demand.DemandBPS > u.link().HostReserveBPS(u.host.admittedBPS)
 }
 
 // entitle computes what everybody can always have.
 func (u *uplink) entitle() {
-	capacity := u.rateBPS
-	// The kernel's guarantees leave room for control traffic and the host's
-	// reserve, so that they fit the link also when nobody adjusts anything.
-	guaranteeable := capacity - sched.ControlBPS(capacity)
 	u.competing = u.competing[:0]
 	for _, s := range u.controlled {
 		u.competing = append(u.competing, s.competitor(alloc.Unlimited))
 	}
-	if u.hostCompetes() {
-		u.competing = append(u.competing, u.host.competitor(alloc.Unlimited))
-		shares := u.allocator.Entitle(nil, capacity, u.competing)
-		guarantees := u.allocator.Entitle(nil, guaranteeable, u.competing)
-		for i, s := range u.participants {
-			s.entitledBPS = shares[i]
-			s.guarantee(guarantees[i])
-		}
-		return
-	}
-	shares := u.allocator.Entitle(nil, capacity-u.host.admittedBPS, u.competing)
-	reserve := min(u.hostReserveBPS(), guaranteeable)
-	guarantees := u.allocator.Entitle(nil, guaranteeable-reserve, u.competing)
+	competes := u.hostCompetes()
+	host, entitlements := u.link().Entitle(&u.allocator, u.host.competitor(alloc.Unlimited), competes, u.competing)
 	for i, s := range u.controlled {
-		s.entitledBPS = shares[i]
-		s.guarantee(guarantees[i])
+		s.entitledBPS = entitlements[i].BPS
+		s.guarantee(entitlements[i].GuaranteeableBPS)
 	}
-	u.host.entitledBPS, u.host.guaranteedBPS = reserve, reserve
+	u.host.entitledBPS = host.BPS
+	if competes {
+		u.host.guarantee(host.GuaranteeableBPS)
+	} else {
+		u.host.guaranteedBPS = host.GuaranteeableBPS
+	}
 }
 
 // allocate computes what everybody may send now and reports whether anything
@@ -164,12 +116,12 @@ func (u *uplink) allocate(exact bool) bool {
 	capacity := u.rateBPS
 	if !u.hostCompetes() {
 		participants = u.controlled
-		capacity -= min(capacity, u.host.demand.steadyBPS())
-		u.host.allocatedBPS = max(u.host.guaranteedBPS, u.host.demand.demandBPS)
+		capacity -= min(capacity, u.host.demand.SteadyBPS())
+		u.host.allocatedBPS = max(u.host.guaranteedBPS, u.host.demand.DemandBPS)
 	}
 	u.competing = u.competing[:0]
 	for _, s := range participants {
-		u.competing = append(u.competing, s.competitor(s.demand.steadyBPS()))
+		u.competing = append(u.competing, s.competitor(s.demand.SteadyBPS()))
 	}
 	entitled := u.allocator.Entitle(nil, capacity, u.competing)
 	allocated := u.allocator.Allocate(nil, capacity, u.competing, entitled)
@@ -177,7 +129,7 @@ func (u *uplink) allocate(exact bool) bool {
 	for i, s := range participants {
 		if allocated[i] >= u.competing[i].DemandBPS {
 			// It has all it wants, and may send a little more.
-			allocated[i] = s.demand.demandBPS
+			allocated[i] = s.demand.DemandBPS
 		}
 		difference := max(allocated[i], s.allocatedBPS) - min(allocated[i], s.allocatedBPS)
 		if difference > s.allocatedBPS/significantDivisor {
@@ -200,6 +152,7 @@ func (u *uplink) tree() sched.Tree {
 	}
 	return sched.Tree{
 		RateBPS:       u.rateBPS,
+		MTUBytes:      u.mtuBytes,
 		ControlNumber: identity.NumberControl,
 		DefaultNumber: identity.NumberHost,
 		Classes:       u.classes,

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -66,8 +67,9 @@ func TestLatency(t *testing.T) {
 		smallest time.Duration // 0: it can be kept
 	}{
 		{"plenty", 100e6, "10mbit", "20ms", 0},
-		{"the smallest at 10mbit, a frame's time", 100e6, "10mbit", "1212us", 0},
-		{"below", 100e6, "10mbit", "1ms", 1211201 * time.Nanosecond},
+		// 2000 bits: a packet of 200 bytes is within it, a full frame is not.
+		{"CNTC's own numbers", 100e6, "100kbit", "20ms", 0},
+		{"just above two packets on the link", 100e6, "10mbit", "501us", 0},
 		{"below two packets on the link", 100e6, "90mbit", "400us", 500001 * time.Nanosecond},
 		{"the slow link's frame", 1e6, "900kbit", "20ms", 24224001 * time.Nanosecond},
 	} {
@@ -132,15 +134,27 @@ func TestDelayWindow(t *testing.T) {
 		t.Fatal("does not measure")
 	}
 	older, newer := c.delay.older, c.delay.newer
+	(*[16]uint32)(unsafe.Pointer(&measured.histogram))[10] = 100 // packets in one of its buckets
+	want := measured.histogram.Quantile(0.99)
 	if c.delay.turn(c); c.delay.older != newer || c.delay.newer != older {
 		t.Error("the window does not move")
+	}
+	// Two periods are seen, the first of them here and in the next.
+	for range 2 {
+		if p99 := c.measured.p99; p99 != want || want == 0 {
+			t.Errorf("shows %s, want %s", p99, want)
+		}
+		c.delay.turn(c)
+	}
+	if c.measured.p99 != 0 {
+		t.Errorf("shows %s of a period that is long over", c.measured.p99)
 	}
 	measured.err = errors.New("gone")
 	if c.delay.turn(c); c.delay.older != nil {
 		t.Error("measures what cannot be read")
 	}
-	if p50, p99 := c.delay.quantiles(c); p50 != 0 || p99 != 0 {
-		t.Errorf("shows %s and %s", p50, p99)
+	if c.measured.p50 != 0 || c.measured.p99 != 0 {
+		t.Errorf("shows %s and %s", c.measured.p50, c.measured.p99)
 	}
 }
 

@@ -1,4 +1,4 @@
-package agent
+package demand
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func TestDemandWindow(t *testing.T) {
+func TestWindow(t *testing.T) {
 	for _, tc := range []struct {
 		rateBPS uint64
 		want    time.Duration
@@ -24,21 +24,21 @@ func TestDemandWindow(t *testing.T) {
 		{100e3, time.Second},
 		{0, time.Second},
 	} {
-		if got := demandWindow(tc.rateBPS); got != tc.want {
+		if got := Window(tc.rateBPS); got != tc.want {
 			t.Errorf("at %d bit/s: %s, want %s", tc.rateBPS, got, tc.want)
 		}
 	}
 }
 
-// observe is one look, with a glance at the queue.
-func (m *demandMeter) observe(now time.Time, window time.Duration, offeredBytes, backlogBytes uint64) bool {
-	m.offer(now, window, offeredBytes)
-	m.queued(backlogBytes)
-	return m.decide(now)
+// observe is one look, with a sample of the queue.
+func (m *Meter) observe(now time.Time, window time.Duration, offeredBytes, backlogBytes uint64) bool {
+	m.Offer(now, window, offeredBytes)
+	m.Queued(backlogBytes)
+	return m.Decide(now)
 }
 
 // One look each, every 10 ms.
-func TestDemandLooks(t *testing.T) {
+func TestLooks(t *testing.T) {
 	const unlimited = alloc.Unlimited
 	type look struct {
 		bytes, backlog uint64
@@ -72,20 +72,20 @@ func TestDemandLooks(t *testing.T) {
 		{"counters that start anew are no rate", []look{{1e6, 0, 0}, {2e6, 0, 840_000_000}, {0, 0, 0}, {0, 0, 0}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var m demandMeter
+			var m Meter
 			before := uint64(0)
 			for i, l := range tc.looks {
-				changed := m.observe(epoch.Add(time.Duration(i)*10*time.Millisecond), minWindow, l.bytes, l.backlog)
-				if max(m.demandBPS, l.want)-min(m.demandBPS, l.want) > 1 { // rounding
-					t.Errorf("look %d: %d, want %d", i, m.demandBPS, l.want)
+				changed := m.observe(epoch.Add(time.Duration(i)*10*time.Millisecond), MinWindow, l.bytes, l.backlog)
+				if max(m.DemandBPS, l.want)-min(m.DemandBPS, l.want) > 1 { // rounding
+					t.Errorf("look %d: %d, want %d", i, m.DemandBPS, l.want)
 				}
-				if changed != (m.demandBPS != before) {
-					t.Errorf("look %d: %d after %d, and changed is %t", i, m.demandBPS, before, changed)
+				if changed != (m.DemandBPS != before) {
+					t.Errorf("look %d: %d after %d, and changed is %t", i, m.DemandBPS, before, changed)
 				}
-				if m.lastOffered() != l.bytes {
-					t.Errorf("look %d: last offered %d", i, m.lastOffered())
+				if m.LastOffered() != l.bytes {
+					t.Errorf("look %d: last offered %d", i, m.LastOffered())
 				}
-				before = m.demandBPS
+				before = m.DemandBPS
 			}
 		})
 	}
@@ -95,7 +95,7 @@ func TestDemandLooks(t *testing.T) {
 // not keep exactly.
 type sender struct {
 	t        *rapid.T
-	meter    demandMeter
+	meter    Meter
 	window   time.Duration
 	now      time.Time
 	offered  float64
@@ -106,7 +106,7 @@ type sender struct {
 
 func newSender(t *rapid.T, linkBPS uint64) *sender {
 	return &sender{
-		t: t, window: demandWindow(linkBPS), now: epoch, interval: 10 * time.Millisecond,
+		t: t, window: Window(linkBPS), now: epoch, interval: 10 * time.Millisecond,
 		offered: float64(rapid.Uint64Range(0, 1<<50).Draw(t, "sent before")),
 	}
 }
@@ -130,7 +130,7 @@ func (s *sender) lookFor(d time.Duration, backlogBytes uint64) {
 
 // A sender that gets all it wants is allowed for what it sends and some
 // headroom: soon for about that, and after a while for exactly that.
-func TestDemandOfSteadySender(t *testing.T) {
+func TestOfSteadySender(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		link := uint64(rapid.SampledFrom([]float64{1e6, 10e6, 100e6, 1e9, 10e9}).Draw(t, "link"))
 		s := newSender(t, link)
@@ -141,7 +141,7 @@ func TestDemandOfSteadySender(t *testing.T) {
 		frame := sched.FrameBytes * 8 / s.window.Seconds()
 		for end := s.now.Add(3 * longWindow); s.now.Before(end); {
 			s.look(0)
-			got := float64(s.meter.steadyBPS())
+			got := float64(s.meter.SteadyBPS())
 			if got < s.rateBPS-(chanceFrames+1)*frame || got > s.rateBPS*1.15+chanceFrames*frame {
 				t.Fatalf("%.0f bit/s sent, %.0f allowed for (a frame is %.0f)", s.rateBPS, got, frame)
 			}
@@ -151,29 +151,29 @@ func TestDemandOfSteadySender(t *testing.T) {
 		s.changes = 0
 		for range 100 {
 			s.look(0)
-			got := float64(s.meter.steadyBPS())
+			got := float64(s.meter.SteadyBPS())
 			if got < s.rateBPS-frame-1 || got > s.rateBPS+frame+1 {
 				t.Fatalf("%.0f bit/s sent, %.0f taken for it (a frame is %.0f)", s.rateBPS, got, frame)
 			}
-			if s.changes > 0 && !s.meter.settled(s.now) {
+			if s.changes > 0 && !s.meter.Settled(s.now) {
 				t.Fatal("a steady sender leaves doubt")
 			}
 		}
 	})
 }
 
-func TestDemandOfGreedySender(t *testing.T) {
+func TestOfGreedySender(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSender(t, 100e6)
 		s.rateBPS = rapid.Float64Range(0, 50e6).Draw(t, "before")
 		s.lookFor(rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, time.Second}).Draw(t, "for"), 0)
 		s.rateBPS = 100e6
 		backlog := rapid.Uint64Range(1, 1<<20)
-		for range glances {
+		for range agreeingSamples {
 			s.look(backlog.Draw(t, "backlog"))
 		}
-		if s.meter.demandBPS != alloc.Unlimited || s.meter.backlogs < glances {
-			t.Fatalf("demand %d after %d looks at a queue", s.meter.demandBPS, glances)
+		if s.meter.DemandBPS != alloc.Unlimited || !s.meter.WantsMore() {
+			t.Fatalf("demand %d after %d looks at a queue", s.meter.DemandBPS, agreeingSamples)
 		}
 		s.changes = 0
 		s.lookFor(time.Second, 1500)
@@ -186,7 +186,7 @@ func TestDemandOfGreedySender(t *testing.T) {
 // A sender that stops is forgotten within the short window and two looks, as
 // everybody waits for what it leaves; if it sent less than a few frames in that
 // time, when the long window has passed.
-func TestDemandOfSenderThatStops(t *testing.T) {
+func TestOfSenderThatStops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		link := uint64(rapid.SampledFrom([]float64{1e6, 100e6, 10e9}).Draw(t, "link"))
 		s := newSender(t, link)
@@ -198,74 +198,28 @@ func TestDemandOfSenderThatStops(t *testing.T) {
 		}
 		s.rateBPS = 0
 		stopped := s.now
-		for s.meter.demandBPS > 0 {
+		for s.meter.DemandBPS > 0 {
 			s.look(0)
 			if s.now.Sub(stopped) > patience+2*15*time.Millisecond {
-				t.Fatalf("demand %d at %s after the last packet", s.meter.demandBPS, s.now.Sub(stopped))
+				t.Fatalf("demand %d at %s after the last packet", s.meter.DemandBPS, s.now.Sub(stopped))
 			}
 		}
 	})
 }
 
 // The meter's memory is one window, however long it runs.
-func TestDemandKeepsOneWindow(t *testing.T) {
-	var m demandMeter
+func TestKeepsOneWindow(t *testing.T) {
+	var m Meter
 	for i := range 10_000 {
-		m.observe(epoch.Add(time.Duration(i)*10*time.Millisecond), minWindow, uint64(i), 0)
+		m.observe(epoch.Add(time.Duration(i)*10*time.Millisecond), MinWindow, uint64(i), 0)
 	}
 	if len(m.samples) > 5 || cap(m.samples) > 16 {
 		t.Errorf("%d samples in room for %d", len(m.samples), cap(m.samples))
 	}
 }
 
-func TestRateMeter(t *testing.T) {
-	var m rateMeter
-	if got := m.bps(); got != 0 {
-		t.Errorf("before any sample: %d", got)
-	}
-	at, bytes := epoch, uint64(1<<40)
-	m.observe(at, bytes)
-	if got := m.bps(); got != 0 {
-		t.Errorf("after one sample: %d", got)
-	}
-	step := func(n int, perStep uint64) {
-		for range n {
-			at, bytes = at.Add(statsInterval), bytes+perStep
-			m.observe(at, bytes)
-		}
-	}
-	step(1, 312_500) // 10 Mbit/s
-	if got := m.bps(); got != 2_500_000 {
-		t.Errorf("after the first 250 ms: %d", got)
-	}
-	step(20, 312_500)
-	if got := m.bps(); got != 10_000_000 {
-		t.Errorf("steady: %d", got)
-	}
-	if len(m.samples) != 5 {
-		t.Errorf("%d samples of 250 ms in a second", len(m.samples))
-	}
-	step(1, 1_250_000) // a second's worth at once
-	if got := m.bps(); got != 17_500_000 {
-		t.Errorf("burst: %d", got)
-	}
-	step(5, 0)
-	if got := m.bps(); got != 0 {
-		t.Errorf("a second after the end: %d", got)
-	}
-	bytes = 0
-	step(1, 100) // the class was made anew
-	if got := m.bps(); got != 0 {
-		t.Errorf("counters that start anew: %d", got)
-	}
-	step(6, 312_500)
-	if got := m.bps(); got != 10_000_000 {
-		t.Errorf("a second later: %d", got)
-	}
-}
-
 // A queue is only asked for where the rate leaves room for doubt.
-func TestDemandDoubts(t *testing.T) {
+func TestDoubts(t *testing.T) {
 	const allocated = 40_000_000 // bit/s; 50000 bytes in 10 ms
 	for _, tc := range []struct {
 		name    string
@@ -282,67 +236,67 @@ func TestDemandDoubts(t *testing.T) {
 		{"slows down", 34_000, 12_800_000, 12_800_000, false},
 		{"sends nothing", 0, 40_000_000, 40_000_000, false},
 	} {
-		var m demandMeter
+		var m Meter
 		at := epoch
 		for i := range uint64(6) {
 			at = at.Add(10 * time.Millisecond)
-			m.offer(at, minWindow, i*tc.perLook)
+			m.Offer(at, MinWindow, i*tc.perLook)
 		}
-		if got := m.lackBPS(at, allocated); got != tc.lackBPS {
+		if got := m.LackBPS(at, allocated); got != tc.lackBPS {
 			t.Errorf("%s: lacks %d", tc.name, got)
 		}
-		if got := m.mayWantMore(at, allocated); got != tc.more {
+		if got := m.MayWantMore(at, allocated); got != tc.more {
 			t.Errorf("%s: may want more: %t", tc.name, got)
 		}
 		// Shortly after a change, everything is in doubt.
-		m.changedAt = at.Add(-settledAfter)
-		if got := m.lackBPS(at, allocated); got != tc.lately {
+		m.Doubt(at.Add(-SettledAfter))
+		if got := m.LackBPS(at, allocated); got != tc.lately {
 			t.Errorf("%s, after a change: lacks %d", tc.name, got)
 		}
-		if !m.mayWantMore(at, allocated) {
+		if !m.MayWantMore(at, allocated) {
 			t.Errorf("%s, after a change: no doubt", tc.name)
 		}
 	}
 }
 
-// Without a glance the estimate follows the rate, and belief stays.
-func TestDemandWithoutGlances(t *testing.T) {
-	var m demandMeter
+// Without samples of the queue the estimate follows the rate, and belief stays.
+func TestWithoutSamples(t *testing.T) {
+	var m Meter
 	at, sum := epoch, uint64(0)
 	look := func(backlog int) {
 		at, sum = at.Add(10*time.Millisecond), sum+12_500 // 10 Mbit/s
-		m.offer(at, minWindow, sum)
+		m.Offer(at, MinWindow, sum)
 		if backlog >= 0 {
-			m.queued(uint64(backlog))
+			m.Queued(uint64(backlog))
 		}
-		m.decide(at)
+		m.Decide(at)
 	}
 	for range 5 {
 		look(-1)
 	}
-	if m.demandBPS != 10_500_000 {
-		t.Errorf("demand %d of a sender nobody doubts", m.demandBPS)
+	if m.DemandBPS != 10_500_000 {
+		t.Errorf("demand %d of a sender nobody doubts", m.DemandBPS)
 	}
 	look(1500)
 	look(1500)
 	for range 5 {
 		look(-1)
 	}
-	if m.demandBPS != alloc.Unlimited {
-		t.Errorf("demand %d of one that wanted more", m.demandBPS)
+	if m.DemandBPS != alloc.Unlimited {
+		t.Errorf("demand %d of one that wanted more", m.DemandBPS)
 	}
 }
 
 // A pause is not part of the rate that follows it.
-func TestDemandResumes(t *testing.T) {
-	var m demandMeter
-	m.resume(epoch) // knows nothing: nothing happens
-	m.offer(epoch, minWindow, 5000)
+func TestResumes(t *testing.T) {
+	var m Meter
+	m.Resume(epoch) // knows nothing: nothing happens
+	m.Offer(epoch, MinWindow, 5000)
 	later := epoch.Add(time.Hour)
-	m.resume(later)
-	m.offer(later.Add(10*time.Millisecond), minWindow, 5000+12_500)
-	m.decide(later)
-	if m.demandBPS != 10_500_000 {
-		t.Errorf("demand %d", m.demandBPS)
+	m.Resume(later)
+	m.Offer(later.Add(10*time.Millisecond), MinWindow, 5000+12_500)
+	m.Decide(later)
+	if m.DemandBPS != 10_500_000 || m.RateBPS() != 10_000_000 {
+		t.Errorf("demand %d at a rate of %d", m.DemandBPS, m.RateBPS())
 	}
 }

@@ -1,0 +1,170 @@
+// Package plan makes the decisions for one link: which floors and bounds on delay
+// are granted, and what everybody is entitled to. The rules are those of
+// internal/alloc; what is added here is the host class, and what is granted
+// already.
+//
+// All of it is functions over plain values, which know neither containers nor the
+// kernel: the agent, `weir set`, and whoever wants to know what would happen ask
+// the same ones.
+package plan
+
+import (
+	"time"
+
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// hostReserveDivisor is the part of a link that the host class can always have,
+// like the part that control traffic has: what a host without heavy traffic of
+// its own needs (name look-ups, an ssh session). It competes as a container does,
+// by its policy, only while it wants more than that; so an idle host does not
+// lower what containers are entitled to.
+const hostReserveDivisor = 100
+
+// Link is what is shared out: one direction of a device.
+type Link struct {
+	RateBPS uint64
+	// ReserveBasisPoints is the part of the rate that floors may not claim, in
+	// hundredths of a percent.
+	ReserveBasisPoints uint32
+	// MTUBytes is the device's; 0 for Ethernet's.
+	MTUBytes uint32
+}
+
+// ReserveBPS is the part of the rate that floors may not claim.
+func (l Link) ReserveBPS() uint64 { return l.RateBPS / 10_000 * uint64(l.ReserveBasisPoints) }
+
+// StrangersBPS is what senders that nobody knows may have together.
+func (l Link) StrangersBPS() uint64 { return l.RateBPS / hostReserveDivisor }
+
+// HostReserveBPS is what the host class can always have when floorBPS is
+// granted to it.
+func (l Link) HostReserveBPS(floorBPS uint64) uint64 {
+	return max(l.RateBPS/hostReserveDivisor, floorBPS)
+}
+
+func (l Link) admission() alloc.Admission {
+	return alloc.Admission{CapacityBPS: l.RateBPS, ReserveBPS: l.ReserveBPS()}
+}
+
+// Claim is what somebody asks of a link that needs leave.
+type Claim struct {
+	// FloorBPS is the minimum that is asked for; HeldBPS is the one that was
+	// granted so far.
+	FloorBPS, HeldBPS uint64
+	// Latency is the bound on delay that is asked for; 0 for none.
+	Latency time.Duration
+}
+
+// Grant is the answer to a Claim.
+type Grant struct {
+	// FloorBPS is the minimum in force; Refused says why it is less than what
+	// was asked for, and is nil or an *alloc.FloorError.
+	FloorBPS uint64
+	Refused  error
+	// Latency is the bound on delay in force; RefusedLatency says why it is not
+	// what was asked for, and is nil or an *alloc.LatencyError.
+	Latency        time.Duration
+	RefusedLatency error
+}
+
+// Admit answers all claims on a link: that of the host class before all others,
+// for its floor comes out of the same budget, then those of containers, which are
+// in the order of their start. What was granted stays, whatever others ask for;
+// who was refused may ask again.
+func (l Link) Admit(host Claim, claims []Claim) (Grant, []Grant) {
+	hostGrant := Grant{FloorBPS: host.FloorBPS}
+	if hostGrant.Refused = l.admission().Admit(0, 0, host.FloorBPS); hostGrant.Refused != nil {
+		hostGrant.FloorBPS = 0
+	}
+	l.bound(host, &hostGrant)
+
+	granted := hostGrant.FloorBPS
+	grants := make([]Grant, len(claims))
+	for i, c := range claims {
+		// A lower floor needs no one's leave.
+		grants[i].FloorBPS = min(c.HeldBPS, c.FloorBPS)
+		granted += grants[i].FloorBPS
+	}
+	for i, c := range claims {
+		g := &grants[i]
+		if c.FloorBPS > g.FloorBPS {
+			g.Refused = l.admission().Admit(granted-g.FloorBPS, g.FloorBPS, c.FloorBPS)
+		}
+		if g.Refused == nil {
+			granted += c.FloorBPS - g.FloorBPS
+			g.FloorBPS = c.FloorBPS
+		}
+		l.bound(c, g)
+	}
+	return hostGrant, grants
+}
+
+// Admits says whether one claim could be granted as a whole, where the floors of
+// all others, the host class among them, are othersBPS together. Errors:
+// *alloc.FloorError, *alloc.LatencyError.
+func (l Link) Admits(othersBPS uint64, c Claim) error {
+	if err := l.admission().Admit(othersBPS, c.HeldBPS, c.FloorBPS); err != nil {
+		return err
+	}
+	if c.Latency == 0 {
+		return nil
+	}
+	return l.feasible(c.FloorBPS, c.Latency)
+}
+
+// bound decides on the bound on delay of a claim whose floor is decided. Nothing
+// of another's is needed for that.
+func (l Link) bound(c Claim, g *Grant) {
+	if c.Latency == 0 {
+		return
+	}
+	if g.RefusedLatency = l.feasible(g.FloorBPS, c.Latency); g.RefusedLatency == nil {
+		g.Latency = c.Latency
+	}
+}
+
+// feasible says whether traffic within floorBPS can be sent within a bound. What
+// it waits for are the packets of others that are on their way already, one in the
+// scheduler's hand and one on the link.
+func (l Link) feasible(floorBPS uint64, asked time.Duration) error {
+	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(l.RateBPS, l.MTUBytes), asked)
+}
+
+// Entitlement is what somebody can always have.
+type Entitlement struct {
+	// BPS is the ideal.
+	BPS uint64
+	// GuaranteeableBPS is what of it a scheduler can hold by itself: it leaves
+	// room for control traffic and the host's reserve, so that all of these fit
+	// the link also when nobody adjusts anything.
+	GuaranteeableBPS uint64
+}
+
+// Entitle computes what the host class and the containers can always have. Their
+// FloorBPS is what was granted. hostCompetes says that the host class wants more
+// than its reserve.
+func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes bool, containers []alloc.Container) (Entitlement, []Entitlement) {
+	guaranteeable := l.RateBPS - sched.ControlBPS(l.RateBPS)
+	entitlements := make([]Entitlement, len(containers), len(containers)+1)
+	if hostCompetes {
+		entitlements = entitlements[:len(containers)+1]
+		divide(a, entitlements, l.RateBPS, guaranteeable, append(containers[:len(containers):len(containers)], host))
+		return entitlements[len(containers)], entitlements[:len(containers)]
+	}
+	reserve := min(l.HostReserveBPS(host.FloorBPS), guaranteeable)
+	divide(a, entitlements, l.RateBPS-min(host.FloorBPS, l.RateBPS), guaranteeable-reserve, containers)
+	return Entitlement{BPS: reserve, GuaranteeableBPS: reserve}, entitlements
+}
+
+// divide entitles competitors to parts of a capacity, and of what of it can be
+// guaranteed.
+func divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS uint64, competitors []alloc.Container) {
+	for i, bps := range a.Entitle(nil, capacityBPS, competitors) {
+		dst[i].BPS = bps
+	}
+	for i, bps := range a.Entitle(nil, guaranteeableBPS, competitors) {
+		dst[i].GuaranteeableBPS = bps
+	}
+}

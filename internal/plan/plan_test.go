@@ -1,0 +1,225 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// link is 100 Mbit/s with a reserve of 5 %.
+var link = Link{RateBPS: 100e6, ReserveBasisPoints: 500}
+
+// floors are claims written as "asked" or "asked/held", in Mbit/s.
+func floors(t *testing.T, words string) []Claim {
+	t.Helper()
+	var claims []Claim
+	for _, word := range strings.Fields(words) {
+		var asked, held uint64
+		if n, err := fmt.Sscanf(word, "%d/%d", &asked, &held); n == 0 {
+			t.Fatalf("%s: %v", word, err)
+		}
+		claims = append(claims, Claim{FloorBPS: asked * 1e6, HeldBPS: held * 1e6})
+	}
+	return claims
+}
+
+// answers are grants written as the floor in force, with a ! where more was
+// asked for.
+func answers(grants ...Grant) string {
+	var words []string
+	for _, g := range grants {
+		word := fmt.Sprint(g.FloorBPS / 1e6)
+		if g.Refused != nil {
+			word += "!"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestAdmit(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		host   string
+		claims string
+		want   string // the host's first
+	}{
+		{"nobody asks", "0", "0 0", "0 0 0"},
+		{"in the order of start", "0", "60 40 35", "0 60 0! 35"},
+		{"all at once", "0", "60 60", "0 60 0!"},
+		{"what is granted stays, also where an earlier one asks now", "0", "10 50/50 45/45", "0 0! 50 45"},
+		{"a raise that is refused keeps what was held", "0", "60/50 40/40", "0 50! 40"},
+		{"a raise that fits", "0", "55/50 40/40", "0 55 40"},
+		{"a raise counts once", "0", "40/30 55", "0 40 55"},
+		{"a lower floor makes room at once", "0", "40/0 55/60", "0 40 55"},
+		{"a later one's lower floor makes room for an earlier one", "0", "60 30/90", "0 60 30"},
+		{"all of the rate but the reserve", "0", "95", "0 95"},
+		{"no more than that", "0", "96", "0 0!"},
+		{"the host's own comes first", "20", "80 75", "20 0! 75"},
+		{"the host's own does not fit", "200", "80", "0! 80"},
+		{"the link is slower than what was granted", "0", "70/70 60/60 1", "0 70 60 0!"},
+	} {
+		host, grants := link.Admit(floors(t, tc.host)[0], floors(t, tc.claims))
+		if got := answers(append([]Grant{host}, grants...)...); got != tc.want {
+			t.Errorf("%s: granted %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	_, grants := link.Admit(Claim{}, floors(t, "60 40"))
+	var refusal *alloc.FloorError
+	if !errors.As(grants[1].Refused, &refusal) || refusal.FreeBPS != 35e6 {
+		t.Errorf("refused with %v", grants[1].Refused)
+	}
+}
+
+// Whatever is asked for and whoever comes and goes: what is granted fits, is
+// kept, nothing that would fit is refused, and a claim that could be granted as a
+// whole is.
+func TestAdmitAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		floor := rapid.SampledFrom([]uint64{0, 1e5, 5e6, 20e6, 30e6, 47e6, 90e6, 96e6})
+		var claims []Claim
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			switch {
+			case len(claims) == 0 || rapid.IntRange(0, 2).Draw(t, "what") == 0:
+				claims = append(claims, Claim{FloorBPS: floor.Draw(t, "floor")})
+			case rapid.Bool().Draw(t, "stop"):
+				i := rapid.IntRange(0, len(claims)-1).Draw(t, "who")
+				claims = slices.Delete(claims, i, i+1)
+			default:
+				claims[rapid.IntRange(0, len(claims)-1).Draw(t, "who")].FloorBPS = floor.Draw(t, "floor")
+			}
+			_, grants := link.Admit(Claim{}, claims)
+			total := uint64(0)
+			for i, g := range grants {
+				total += g.FloorBPS
+				if g.FloorBPS < min(claims[i].HeldBPS, claims[i].FloorBPS) {
+					t.Fatalf("%d was granted, now it is %d", claims[i].HeldBPS, g.FloorBPS)
+				}
+				if (g.Refused != nil) != (g.FloorBPS < claims[i].FloorBPS) {
+					t.Fatalf("asked %d, granted %d, refused: %v", claims[i].FloorBPS, g.FloorBPS, g.Refused)
+				}
+			}
+			if total > 95e6 {
+				t.Fatalf("%d granted", total)
+			}
+			for i, g := range grants {
+				claims[i].HeldBPS = g.FloorBPS
+				fits := link.Admits(total-g.FloorBPS, claims[i]) == nil
+				if fits != (g.Refused == nil) {
+					t.Fatalf("%d refused: %v, while %d is granted; it would be admitted now: %t", claims[i].FloorBPS, g.Refused, total, fits)
+				}
+			}
+		}
+	})
+}
+
+// What is refused at a request is what is refused when it is in a label.
+func TestLatency(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		linkBPS  uint64
+		floorBPS uint64
+		latency  time.Duration
+		smallest time.Duration // 0: it can be kept
+	}{
+		{"none", 100e6, 10e6, 0, 0},
+		{"plenty", 100e6, 10e6, 20 * time.Millisecond, 0},
+		// 2000 bits: a packet of 200 bytes is within it, a full frame is not.
+		{"CNTC's own numbers", 100e6, 100e3, 20 * time.Millisecond, 0},
+		{"just above two packets on the link", 100e6, 10e6, 501 * time.Microsecond, 0},
+		{"below two packets on the link", 100e6, 90e6, 400 * time.Microsecond, 500001 * time.Nanosecond},
+		{"the slow link's frame", 1e6, 900e3, 20 * time.Millisecond, 24224001 * time.Nanosecond},
+	} {
+		l := Link{RateBPS: tc.linkBPS, ReserveBasisPoints: 500}
+		claim := Claim{FloorBPS: tc.floorBPS, Latency: tc.latency}
+		host, grants := l.Admit(Claim{}, []Claim{claim})
+		g, err := grants[0], l.Admits(host.FloorBPS, claim)
+		if tc.smallest == 0 {
+			if g.Latency != tc.latency || g.RefusedLatency != nil || err != nil {
+				t.Errorf("%s: %+v, and %v", tc.name, g, err)
+			}
+			continue
+		}
+		var refusal *alloc.LatencyError
+		if !errors.As(g.RefusedLatency, &refusal) || refusal.Min != tc.smallest || g.Latency != 0 || g.FloorBPS != tc.floorBPS {
+			t.Errorf("%s: %+v", tc.name, g)
+		}
+		if err == nil || err.Error() != g.RefusedLatency.Error() {
+			t.Errorf("%s: a request is answered %v", tc.name, err)
+		}
+	}
+	// A bound needs the floor that is granted, not the one that was asked for.
+	_, grants := link.Admit(Claim{}, []Claim{{FloorBPS: 90e6}, {FloorBPS: 50e6, Latency: 20 * time.Millisecond}})
+	if g := grants[1]; g.Latency != 0 || g.RefusedLatency == nil {
+		t.Errorf("without its floor: %+v", g)
+	}
+	var refusal *alloc.FloorError
+	if err := link.Admits(90e6, Claim{FloorBPS: 50e6}); !errors.As(err, &refusal) || refusal.FreeBPS != 5e6 {
+		t.Errorf("a floor that does not fit: %v", err)
+	}
+}
+
+func TestEntitle(t *testing.T) {
+	competitor := func(weight uint32, floorBPS uint64) alloc.Container {
+		return alloc.Container{Weight: weight, FloorBPS: floorBPS, CeilingBPS: alloc.Unlimited, DemandBPS: alloc.Unlimited}
+	}
+	two := []alloc.Container{competitor(100, 0), competitor(300, 0)}
+	for _, tc := range []struct {
+		name       string
+		host       alloc.Container
+		competes   bool
+		containers []alloc.Container
+		want       string // the host's first
+	}{
+		{"an idle host has its reserve and takes nothing", competitor(100, 0), false, two, "1mbit 25mbit 75mbit"},
+		{"one that wants more competes", competitor(100, 0), true, two, "20mbit 20mbit 60mbit"},
+		{"by its weight", competitor(400, 0), true, two, "50mbit 12.5mbit 37.5mbit"},
+		{"its floor is kept for it, idle or not", competitor(100, 20e6), false, two[:1], "20mbit 80mbit"},
+		{"and lifts it when it competes", competitor(100, 60e6), true, two[:1], "60mbit 40mbit"},
+		{"nobody else", competitor(100, 0), false, nil, "1mbit"},
+	} {
+		host, all := link.Entitle(&alloc.Allocator{}, tc.host, tc.competes, tc.containers)
+		var words []string
+		sum := sched.ControlBPS(link.RateBPS)
+		for _, e := range append([]Entitlement{host}, all...) {
+			words = append(words, policy.FormatRateShort(e.BPS))
+			sum += e.GuaranteeableBPS
+			if e.GuaranteeableBPS > e.BPS {
+				t.Errorf("%s: %d can be guaranteed of %d", tc.name, e.GuaranteeableBPS, e.BPS)
+			}
+		}
+		if got := strings.Join(words, " "); got != tc.want {
+			t.Errorf("%s: entitled to %s, want %s", tc.name, got, tc.want)
+		}
+		if sum > link.RateBPS {
+			t.Errorf("%s: %d guaranteed, control traffic included", tc.name, sum)
+		}
+	}
+	if two[0] != competitor(100, 0) || two[:1][0].FloorBPS != 0 || two[1].Weight != 300 {
+		t.Error("the arguments were changed")
+	}
+}
+
+func TestReserves(t *testing.T) {
+	if got := link.ReserveBPS(); got != 5e6 {
+		t.Errorf("reserve %d", got)
+	}
+	if got := link.HostReserveBPS(0); got != 1e6 {
+		t.Errorf("the host's reserve is %d", got)
+	}
+	if got := link.HostReserveBPS(20e6); got != 20e6 {
+		t.Errorf("with a floor it is %d", got)
+	}
+	if got := link.StrangersBPS(); got != 1e6 {
+		t.Errorf("strangers may have %d", got)
+	}
+}
