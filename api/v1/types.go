@@ -50,7 +50,8 @@ const (
 // Policy is what a container asks for. Zero means "none" for MinBPS, MaxBPS
 // and LatencyMS.
 type Policy struct {
-	// Weight is the relative share when containers compete, 1 to 10000.
+	// Weight is the relative share when containers compete, 0 to 10000;
+	// 0 is no share by weight, only MinBPS and what Priority gives.
 	Weight uint32 `json:"weight"`
 	// MinBPS is the guaranteed egress rate, in bits per second.
 	MinBPS uint64 `json:"min_bps"`

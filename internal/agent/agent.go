@@ -13,7 +13,7 @@
 // share for every uplink (share.go), which is planned there (plan.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
-// kernel's state plus one small file (state.go).
+// kernel's state plus one small file (internal/state).
 package agent
 
 import (
@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -30,6 +29,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -81,8 +81,8 @@ type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	lock      net.Listener
-	store     *store
+	lock      *netnsLock
+	store     *state.Store
 	uplinks   []*uplink
 	inspector *identity.Inspector
 	taps      *identity.Taps
@@ -119,7 +119,7 @@ func New(config Config) (*Agent, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	lock, err := lockNetNS()
+	lock, err := lockNetNS(lockDir)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,8 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-func prepare(config Config, lock net.Listener) (*Agent, error) {
-	store, err := openStore(config.StateDir)
+func prepare(config Config, lock *netnsLock) (*Agent, error) {
+	store, err := state.Open(config.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,9 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 		rescan:    make(chan struct{}, 1),
 	}
 	for _, s := range config.Sources {
-		a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
+		if _, optional := s.(discovery.Optional); !optional {
+			a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
+		}
 	}
 	if err := a.openUplinks(watcher); err != nil {
 		a.closeUplinks()
@@ -169,18 +171,6 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 	}
 	a.addShares(a.host)
 	return a, nil
-}
-
-// lockNetNS makes sure that one agent works in this network namespace: two
-// would tie the same containers to different numbers. Abstract sockets belong
-// to the network namespace, as the devices do, and go with the process: a lock
-// that cannot be left over.
-func lockNetNS() (net.Listener, error) {
-	lock, err := net.Listen("unix", "@weir/agent")
-	if err != nil {
-		return nil, errors.New("another weir agent is at work here: stop it first; one agent shares out several uplinks if its config file names them")
-	}
-	return lock, nil
 }
 
 // openUplinks claims the uplinks. One of several may be missing: it is shared
@@ -347,6 +337,7 @@ func (a *Agent) install() error {
 			return err
 		}
 	}
+	a.dropLeftovers()
 	a.reconcile()
 	for _, u := range a.uplinks {
 		if !u.lost() {
@@ -384,7 +375,7 @@ func (a *Agent) installUplink(u *uplink) error {
 // dropUplinks gives back the uplinks of an earlier agent that are no longer
 // wanted.
 func (a *Agent) dropUplinks() error {
-	for _, saved := range slices.Clone(a.store.state.Uplinks) {
+	for _, saved := range slices.Clone(a.store.Uplinks) {
 		wanted := slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.name == saved.Name })
 		if wanted {
 			continue

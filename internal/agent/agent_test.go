@@ -10,9 +10,11 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/docker"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -107,6 +109,7 @@ type bench struct {
 	*uplink
 	host       *share
 	t          testing.TB
+	dir        string // of the state file
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
 	started    int
@@ -114,17 +117,18 @@ type bench struct {
 
 func newBench(t testing.TB, rateBPS uint64) *bench {
 	t.Helper()
-	store, err := openStore(t.TempDir())
+	dir := t.TempDir()
+	store, err := state.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
+	b := &bench{t: t, dir: dir, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
 	b.uplink = &uplink{
 		name: "up0", ifindex: 3, rateBPS: rateBPS, reserveBasisPoints: config.DefaultReserveBasisPoints,
 		store: store, backend: b.scheduler, classifier: b.classifier,
 	}
 	b.Agent = &Agent{
-		config:    Config{Version: "test"},
+		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
 		uplinks:   []*uplink{b.uplink},

@@ -92,7 +92,7 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 			u.lastTraffic = now
 			offeredBytes += offered - d.LastOffered()
 		}
-		d.Offer(now, demand.Window(s.entitledBPS), offered)
+		d.Offer(now, demand.Window(s.expectedBPS()), offered)
 	}
 	u.ask(now, sample, woke || u.full(offeredBytes, now.Sub(u.lastLook)))
 	u.lastLook = now

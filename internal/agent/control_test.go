@@ -653,7 +653,7 @@ func TestWhoMayGoDirect(t *testing.T) {
 	}
 	b.reconcile()
 	mayNot("at first", c.number)
-	if want := (identity.Link{RateBPS: 100e6, DirectBytes: 4166}); b.classifier.link != want {
+	if want := (identity.Link{RateBPS: 100e6, DirectBytes: 4166, ControlBPS: 1e6}); b.classifier.link != want {
 		t.Errorf("the classifier knows a link %+v, want %+v", b.classifier.link, want)
 	}
 	told := 0

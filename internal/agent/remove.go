@@ -9,6 +9,7 @@ import (
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // remove gives the device back and forgets what was remembered of it.
@@ -18,17 +19,17 @@ func (u *uplink) remove() error {
 			return err
 		}
 	}
-	u.store.forget(u.name)
+	u.store.Forget(u.name)
 	return nil
 }
 
 // giveBack takes scheduler and classifier off the device and puts back the
 // queueing and the packet limit that were there.
 func (u *uplink) giveBack() error {
-	saved := u.store.uplink(u.name)
+	saved := u.store.Uplink(u.name)
 	err := errors.Join(identity.DetachUplink(u.ifindex), u.backend.Remove())
 	if err == nil && len(saved.Replaced) > 0 {
-		err = u.tc.Restore(u.ifindex, saved.Replaced)
+		err = u.tc.Restore(u.ifindex, recalledQueueing(saved.Replaced))
 	}
 	if err == nil && saved.GSOMaxBytes > 0 {
 		err = kernel.SetGSOMaxBytes(u.ifindex, saved.GSOMaxBytes)
@@ -46,12 +47,12 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	lock, err := lockNetNS()
+	lock, err := lockNetNS(lockDir)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
-	store, err := openStore(stateDir)
+	store, err := state.Open(stateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	if uplink != "" {
 		uplinks[uplink] = false
 	}
-	for _, u := range store.state.Uplinks {
+	for _, u := range store.Uplinks {
 		uplinks[u.Name] = true
 	}
 	if uplink != "" && !uplinks[uplink] {
@@ -69,8 +70,8 @@ func Remove(stateDir, uplink string) ([]string, error) {
 		}
 	}
 	var errs []error
-	for _, c := range store.state.Containers {
-		errs = append(errs, undo(c.NetNSPath, c.Number, c.attachments()))
+	for _, c := range store.Containers {
+		errs = append(errs, undo(c.NetNSPath, c.Number, recalledAttachments(c.Attached)))
 	}
 	var done []string
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
@@ -84,12 +85,12 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	if err := errors.Join(errs...); err != nil {
 		return done, err
 	}
-	return done, store.remove()
+	return done, store.Remove()
 }
 
 // removeUplink gives one uplink back and reports whether anything of ours was
 // on it.
-func removeUplink(store *store, name string) (bool, error) {
+func removeUplink(store *state.Store, name string) (bool, error) {
 	u, err := newUplink(0, UplinkConfig{Name: name, Replace: true}, 0, store)
 	if err != nil {
 		return false, err

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // What users ask of the agent through its socket.
@@ -142,7 +144,7 @@ func (a *Agent) Down(ctx context.Context) error {
 			a.log.Info("uplink given back", "uplink", u.name)
 		}
 		if err = errors.Join(errs...); err == nil {
-			err = a.store.remove()
+			err = a.store.Remove()
 		}
 		a.removed = err == nil
 	})
@@ -167,13 +169,14 @@ func (a *Agent) saveSoon(now time.Time) {
 
 // save keeps what neither the kernel nor a source knows.
 func (a *Agent) save() error {
-	containers := make([]savedContainer, 0, len(a.registry.byKey))
+	containers := make([]state.Container, 0, len(a.registry.byKey))
 	for _, c := range a.registry.all() {
-		s := savedContainer{
+		s := state.Container{
 			ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
 			NetNSPath: c.NetNSPath, Interface: c.Interface, StartedAt: c.StartedAt,
-			Number: c.number, Override: c.override, CgroupPath: c.CgroupPath,
+			Number: c.number, Set: savedSet(c.override), CgroupPath: c.CgroupPath,
 			HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf,
+			Attached: savedAttachments(c.attachments),
 		}
 		for _, share := range c.shares {
 			if share.admittedBPS > 0 {
@@ -183,36 +186,34 @@ func (a *Agent) save() error {
 				s.AdmittedBPS[share.uplink.name] = share.admittedBPS
 			}
 		}
-		for _, at := range c.attachments {
-			s.Attached = append(s.Attached, savedAttachment{
-				Interface: at.Interface, Tap: at.Tap, GSOMaxBytes: at.gsoBefore,
-			})
-		}
 		containers = append(containers, s)
 	}
-	a.store.state.Containers = containers
+	a.store.Containers = containers
 	a.unsaved = false
-	return a.store.save()
+	return a.store.Save()
+}
+
+// hasSource says whether containers are learned of from that source, or may be
+// later.
+func (a *Agent) hasSource(name string) bool {
+	return slices.ContainsFunc(a.config.Sources, func(s discovery.Source) bool { return s.Name() == name })
 }
 
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
-	for _, s := range a.store.state.Containers {
-		if _, configured := a.sources[s.Runtime]; !configured {
-			continue
-		}
+	for _, s := range a.store.Containers {
 		c := &container{
 			Container: discovery.Container{
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
 				NetNSPath: s.NetNSPath, Interface: s.Interface, StartedAt: s.StartedAt,
 				CgroupPath: s.CgroupPath, HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
 			},
-			override: s.Override,
 		}
 		a.addShares(c)
-		c.attachments = s.attachments()
+		c.attachments = recalledAttachments(s.Attached)
 		c.labelPolicy, c.problems = policy.Parse(c.Labels)
+		c.override = recalledSet(s.Set, c.labelPolicy)
 		if s.Number != 0 {
 			a.registry.assign(c, s.Number)
 			for _, share := range c.shares {
@@ -220,6 +221,25 @@ func (a *Agent) recall() {
 			}
 		}
 		a.registry.byKey[c.key()] = c
-		a.inspect(c)
+		if a.hasSource(c.Runtime) {
+			a.inspect(c)
+		}
+	}
+}
+
+// dropLeftovers forgets the containers of sources that are not asked any more, of
+// which nobody would ever say that they are gone. What an earlier agent did to
+// them is undone, as their numbers will be others'. To be called when the uplinks
+// have their classifiers.
+func (a *Agent) dropLeftovers() {
+	for _, c := range a.registry.all() {
+		if a.hasSource(c.Runtime) {
+			continue
+		}
+		for _, s := range c.shares {
+			s.cgroupTied = true // perhaps; the kernel knows
+		}
+		a.log.Info("no source tells of a container any more; it is not controlled from now on", "name", c.Name, "runtime", c.Runtime)
+		a.forget(c)
 	}
 }

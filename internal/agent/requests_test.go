@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/docker"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/state"
 )
 
 // serve runs the requests of a bench as Run does, until the test ends.
@@ -95,7 +95,7 @@ func TestSet(t *testing.T) {
 	if applied.Classes[1].CeilingBPS != 80e6 {
 		t.Errorf("the scheduler was told %+v", applied.Classes[1])
 	}
-	if saved, err := openStore(filepath.Dir(b.Agent.store.path)); err != nil || saved.state.Containers[0].Override == nil {
+	if saved, err := state.Open(b.dir); err != nil || saved.Containers[0].Set == nil {
 		t.Errorf("what was set is not saved: %v, %+v", err, saved)
 	}
 

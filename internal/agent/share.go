@@ -74,6 +74,15 @@ func (s *share) wake(at time.Time) {
 	s.delay.start(s)
 }
 
+// expectedBPS is the rate at which the share's demand is looked at: what it can
+// always have, or without a weight, which may be nothing, what it has.
+func (s *share) expectedBPS() uint64 {
+	if s.policy().Weight == 0 {
+		return max(s.entitledBPS, s.allocatedBPS)
+	}
+	return s.entitledBPS
+}
+
 // competitor is the share as the ideal allocation sees it, with a demand of
 // demandBPS.
 func (s *share) competitor(demandBPS uint64) alloc.Container {

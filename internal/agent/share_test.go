@@ -67,8 +67,9 @@ func TestLatency(t *testing.T) {
 		smallest time.Duration // 0: it can be kept
 	}{
 		{"plenty", 100e6, "10mbit", "20ms", 0},
-		{"the smallest at 10mbit, a frame's time", 100e6, "10mbit", "1212us", 0},
-		{"below", 100e6, "10mbit", "1ms", 1211201 * time.Nanosecond},
+		// 2000 bits: a packet of 200 bytes is within it, a full frame is not.
+		{"CNTC's own numbers", 100e6, "100kbit", "20ms", 0},
+		{"just above two packets on the link", 100e6, "10mbit", "501us", 0},
 		{"below two packets on the link", 100e6, "90mbit", "400us", 500001 * time.Nanosecond},
 		{"the slow link's frame", 1e6, "900kbit", "20ms", 24224001 * time.Nanosecond},
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -23,12 +24,14 @@ type uplink struct {
 	ifindex int // 0 while the device is gone
 	config  UplinkConfig
 	rateBPS uint64
+	// mtuBytes is the device's, which may change at any time.
+	mtuBytes uint32
 	// reserveBasisPoints is the part that minimums may not claim.
 	reserveBasisPoints uint32
 	// reason says why the uplink is not shared out; nil while it is.
 	reason error
 
-	store      *store
+	store      *state.Store
 	tc         *kernel.TC
 	backend    sched.Backend
 	classifier classifier
@@ -134,7 +137,8 @@ func (u *uplink) setDirect(tree sched.Tree) error {
 	for _, c := range tree.Classes {
 		u.direct = append(u.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
+		ControlBPS: sched.ControlBPS(tree.RateBPS)}
 	return u.classifier.SetDirect(link, u.direct)
 }
 
@@ -151,7 +155,7 @@ func (u *uplink) closeClassifier() {
 }
 
 // newUplink prepares an uplink whose device may be missing yet.
-func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store *store) (*uplink, error) {
+func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store *state.Store) (*uplink, error) {
 	tc, err := kernel.OpenTC()
 	if err != nil {
 		return nil, err
@@ -200,7 +204,7 @@ func (u *uplink) bind(link kernel.Link) error {
 		return fmt.Errorf("%s carries a %s qdisc (%s) that somebody configured: with --replace it is put aside, and `weir down` puts it back",
 			link.Name, root.Options.Kind(), root.Handle)
 	}
-	u.ifindex, u.name = link.Index, link.Name
+	u.ifindex, u.name, u.mtuBytes = link.Index, link.Name, link.MTUBytes
 	u.backend = htb.New(u.tc, link.Index)
 	return nil
 }
@@ -227,7 +231,7 @@ func (u *uplink) limitPackets() error {
 	if err != nil {
 		return err
 	}
-	saved := u.store.uplink(u.name)
+	saved := u.store.Uplink(u.name)
 	if saved.GSOMaxBytes == 0 {
 		saved.GSOMaxBytes = link.GSOMaxBytes
 	}
@@ -261,8 +265,8 @@ func (u *uplink) install() error {
 		if err != nil {
 			return fmt.Errorf("put the %s qdisc of %s aside: %w", root.Options.Kind(), u.name, err)
 		}
-		u.store.uplink(u.name).Replaced = saved
-		if err := u.store.save(); err != nil {
+		u.store.Uplink(u.name).Replaced = savedQueueing(saved)
+		if err := u.store.Save(); err != nil {
 			return err
 		}
 		if err := u.tc.Apply(u.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: root}}); err != nil {
@@ -309,15 +313,19 @@ func (u *uplink) lose(reason error) {
 	u.ifindex, u.reason = 0, reason
 }
 
-// follow finds the device again: under another name, or made anew. Errors:
-// kernel.ErrNoLink while there is none.
+// follow finds the device again: under another name, with another MTU, or made
+// anew. Errors: kernel.ErrNoLink while there is none.
 func (u *uplink) follow() error {
 	if !u.lost() {
 		link, err := kernel.LinkByIndex(u.ifindex)
 		if err == nil && link.Name != u.name {
-			err = u.store.rename(u.name, link.Name)
+			err = u.store.Rename(u.name, link.Name)
 			u.name = link.Name
 			return err
+		}
+		if err == nil && link.MTUBytes != u.mtuBytes {
+			u.mtuBytes = link.MTUBytes
+			return u.apply()
 		}
 		if err == nil {
 			return nil

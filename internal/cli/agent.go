@@ -166,10 +166,11 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 		if engine.Enabled == config.Off {
 			continue
 		}
-		if _, err := os.Stat(engine.Socket); err != nil && engine.Enabled == config.Auto {
-			continue
+		var source discovery.Source = docker.New(docker.Options{Name: engine.name, Socket: engine.Socket, Logger: log})
+		if engine.Enabled == config.Auto {
+			source = discovery.Optional{Source: source, Path: engine.Socket}
 		}
-		list = append(list, docker.New(docker.Options{Name: engine.name, Socket: engine.Socket, Logger: log}))
+		list = append(list, source)
 	}
 	if len(settings.Containers) > 0 {
 		var containers []discovery.Container

@@ -207,11 +207,13 @@ func TestTopWidths(t *testing.T) {
 		{"top-degraded", degraded, 120},
 		{"top-two-uplinks", topSample{Status: twoUplinks().status, Containers: twoUplinks().containers}, 120},
 	} {
-		t.Run(tc.golden, func(t *testing.T) { compareGolden(t, tc.golden, renderTop(computeTop(tc.sample), tc.width)) })
+		t.Run(tc.golden, func(t *testing.T) {
+			compareGolden(t, tc.golden, renderTop(computeTop(tc.sample, byRate), topWindow{width: tc.width}))
+		})
 	}
 	// However narrow, no line is wider than the terminal.
 	for width := 1; width < 250; width++ {
-		for line := range strings.Lines(renderTop(computeTop(sample), width)) {
+		for line := range strings.Lines(renderTop(computeTop(sample, byRate), topWindow{width: width})) {
 			if got := len([]rune(strings.TrimSuffix(line, "\n"))); got > width {
 				t.Fatalf("%d characters in a line for %d: %q", got, width, line)
 			}
@@ -353,6 +355,12 @@ func TestExitCodes(t *testing.T) {
 		{"reset web --socket " + socket, 1, "refused: min 66mbit"},
 		{"ps --socket " + socket, 1, "refused: min 66mbit"},
 
+		{"help nope", 2, `unknown command "nope"`},
+		{"help ps nope", 2, `"nope"`},
+		{"top --sort size", 2, `"size" is neither rate nor start`},
+
+		{"help", 0, ""},
+		{"help set", 0, ""},
 		{"--help", 0, ""},
 		{"set --help", 0, ""},
 		{"--version", 0, ""},

@@ -107,6 +107,25 @@ func tcClasses(b *harness.Bed) []string {
 	return handles
 }
 
+// TestSourceLeftOut: what an agent did to containers that the next one is not told
+// of is undone, so that their packets do not carry the numbers of others.
+func TestSourceLeftOut(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	if taps := b.Programs("weir_tap"); len(taps) != 1 {
+		t.Fatalf("taps: %v", taps)
+	}
+	agent.Kill()
+	agent = b.StartAgent(harness.AgentOptions{Settings: map[string]any{"containers": []string{}}})
+	if taps := b.Programs("weir_tap"); len(taps) != 0 {
+		t.Errorf("taps are left: %v", taps)
+	}
+	if known := agent.Containers(); len(known) != 1 { // the host
+		t.Errorf("known: %v", known)
+	}
+}
+
 // TestRestartIsNotNoticed: while the agent ends, is away, and comes back, not
 // a packet of a container within its share is lost, though others flood; no
 // class or queue is made anew; and what was set stays set.
@@ -374,11 +393,11 @@ func TestCorruptState(t *testing.T) {
 		{"cut off", strings.Join(lines[:len(lines)/2], "\n"), path + ":"},
 		{"a letter", strings.Replace(string(good), `"number": 16`, `"number": sixteen`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
 		{"another type", strings.Replace(string(good), `"number": 16`, `"number": "16"`, 1), path + ":" + lineOf(lines, `"number": 16`) + ":"},
-		{"a later version", strings.Replace(string(good), `"version": 1`, `"version": 99`, 1), path + ":2: \"version\" is 99"},
+		{"a later version", strings.Replace(string(good), `"version": 2`, `"version": 99`, 1), path + ":2: \"version\" is 99"},
 		{"empty", "", path + ":1:"},
 		{"rubbish", "\x00\x01\x02", path + ":1:"},
 		{"no object", "[]", path + ":1:"},
-		{"an unknown field", strings.Replace(string(good), `"version": 1,`, `"version": 1, "flavour": 2,`, 1), "flavour"},
+		{"an unknown field", strings.Replace(string(good), `"version": 2,`, `"version": 2, "flavour": 2,`, 1), "flavour"},
 		{"trailing rubbish", string(good) + "}{", path + ":"},
 	} {
 		t.Run(corrupt.name, func(t *testing.T) {

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/state"
+)
+
+// What the agent knows, in the state file's types and back.
+
+func savedSet(p *v1.Policy) *state.Set {
+	if p == nil {
+		return nil
+	}
+	class := string(p.Class)
+	return &state.Set{
+		Weight: &p.Weight, MinBPS: &p.MinBPS, MaxBPS: &p.MaxBPS,
+		Priority: &p.Priority, LatencyMS: &p.LatencyMS, Class: &class,
+	}
+}
+
+// recalledSet is the policy of a container whose labels ask for p, and of which
+// something was set.
+func recalledSet(s *state.Set, p v1.Policy) *v1.Policy {
+	if s == nil {
+		return nil
+	}
+	take(&p.Weight, s.Weight)
+	take(&p.MinBPS, s.MinBPS)
+	take(&p.MaxBPS, s.MaxBPS)
+	take(&p.Priority, s.Priority)
+	take(&p.LatencyMS, s.LatencyMS)
+	if s.Class != nil {
+		p.Class = v1.Class(*s.Class)
+	}
+	return &p
+}
+
+func take[T any](dst, saved *T) {
+	if saved != nil {
+		*dst = *saved
+	}
+}
+
+func savedAttachments(list []attachment) []state.Attachment {
+	var saved []state.Attachment
+	for _, at := range list {
+		saved = append(saved, state.Attachment{
+			Interface: at.Interface, Tap: state.Tap(at.Tap), GSOMaxBytes: at.gsoBefore,
+		})
+	}
+	return saved
+}
+
+func recalledAttachments(saved []state.Attachment) []attachment {
+	var list []attachment
+	for _, at := range saved {
+		list = append(list, attachment{
+			Attachment: identity.Attachment{Interface: at.Interface, Tap: identity.Tap(at.Tap)},
+			gsoBefore:  at.GSOMaxBytes,
+		})
+	}
+	return list
+}
+
+func savedQueueing(objects []kernel.SavedObject) []state.Queueing {
+	var saved []state.Queueing
+	for _, o := range objects {
+		saved = append(saved, state.Queueing{
+			IsClass: o.IsClass, Handle: uint32(o.Handle), Parent: uint32(o.Parent),
+			Kind: o.Kind, Options: o.Options, Nested: o.Nested,
+		})
+	}
+	return saved
+}
+
+func recalledQueueing(saved []state.Queueing) []kernel.SavedObject {
+	var objects []kernel.SavedObject
+	for _, q := range saved {
+		objects = append(objects, kernel.SavedObject{
+			IsClass: q.IsClass, Handle: kernel.Handle(q.Handle), Parent: kernel.Handle(q.Parent),
+			Kind: q.Kind, Options: q.Options, Nested: q.Nested,
+		})
+	}
+	return objects
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/state"
+)
+
+// An agent that starts again knows what the last one knew.
+func TestSaveAndRecall(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newBench(t, 100e6)
+		for range rapid.IntRange(0, 5).Draw(rt, "containers") {
+			c := b.start(rapid.StringMatching(`[a-z]{1,8}`).Draw(rt, "name"), "weight=200", "min=10mbit")
+			if rapid.Bool().Draw(rt, "set") {
+				c.override = &v1.Policy{Weight: 7, MinBPS: 5e6}
+			}
+			// Nothing is known of its devices, so that none is touched.
+			c.HostNetwork = rapid.Bool().Draw(rt, "host network")
+			c.NetNSPath = "/nowhere/ns/net"
+			c.attachments = []attachment{{gsoBefore: 65536}}
+		}
+		b.reconcile()
+		if err := b.save(); err != nil {
+			rt.Fatal(err)
+		}
+		if b.uplink.reason != nil {
+			rt.Fatal(b.uplink.reason)
+		}
+		saved, err := state.Open(b.dir)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		next := newBench(t, 100e6)
+		next.Agent.store = saved
+		next.recall()
+		if len(next.registry.byKey) != len(b.registry.byKey) {
+			rt.Fatalf("%d of %d containers", len(next.registry.byKey), len(b.registry.byKey))
+		}
+		for k, c := range b.registry.byKey {
+			got := next.registry.byKey[k]
+			if got == nil || got.Name != c.Name || !got.StartedAt.Equal(c.StartedAt) || got.policy() != c.policy() || got.HostNetwork != c.HostNetwork {
+				rt.Fatalf("%+v became %+v", c, got)
+			}
+		}
+	})
+
+	// Of a source that is not asked any more, nobody would ever say that its
+	// containers are gone.
+	b := newBench(t, 100e6)
+	b.Agent.store.File = state.File{Containers: []state.Container{
+		{ID: "0123456789abcdef", Runtime: "docker"},
+		{ID: "fedcba", Runtime: "static", Number: 77, HostNetwork: true, CgroupPath: "/cgroup/fedcba"},
+	}}
+	b.classifier.cgroups[77] = "/cgroup/fedcba"
+	b.recall()
+	b.dropLeftovers()
+	if path, tied := b.classifier.cgroups[77]; tied {
+		t.Errorf("%s is still known by a number that is free", path)
+	}
+	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
+		t.Errorf("recalled %v", b.registry.byKey)
+	}
+}
+
+// What was not set stays as the labels say.
+func TestRecallPartOfAPolicy(t *testing.T) {
+	weight := uint32(700)
+	labels := v1.Policy{Weight: 100, MinBPS: 5e6, Class: v1.ClassEF}
+	got := recalledSet(&state.Set{Weight: &weight}, labels)
+	if want := (v1.Policy{Weight: 700, MinBPS: 5e6, Class: v1.ClassEF}); *got != want {
+		t.Errorf("%+v, want %+v", *got, want)
+	}
+	all := v1.Policy{Weight: 1, MaxBPS: 2, Priority: 3, LatencyMS: 4, Class: v1.ClassBE}
+	if got := recalledSet(savedSet(&all), labels); *got != all {
+		t.Errorf("%+v, want %+v", *got, all)
+	}
+	if recalledSet(nil, labels) != nil {
+		t.Error("something was set")
+	}
+}

@@ -1,0 +1,105 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Version is that of the file as this package writes it.
+const Version = 2
+
+// File is what the state file holds.
+type File struct {
+	Version    int         `json:"version"`
+	Uplinks    []*Uplink   `json:"uplinks"`
+	Containers []Container `json:"containers"`
+}
+
+// Uplink is what is remembered of a device that was taken.
+type Uplink struct {
+	Name string `json:"name"`
+	// Replaced is the queueing that somebody had configured there.
+	Replaced []Queueing `json:"replaced,omitempty"`
+	// GSOMaxBytes is what the device was handed at once before.
+	GSOMaxBytes uint32 `json:"gso_max_bytes,omitempty"`
+}
+
+// Queueing is a qdisc or a class, with its options as the kernel gave them.
+type Queueing struct {
+	IsClass bool   `json:"is_class,omitempty"`
+	Handle  uint32 `json:"handle"`
+	Parent  uint32 `json:"parent"`
+	Kind    string `json:"kind"`
+	Options []byte `json:"options,omitempty"`
+	Nested  bool   `json:"nested,omitempty"`
+}
+
+// Container is what is remembered of a container.
+type Container struct {
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Runtime   string            `json:"runtime"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	NetNSPath string            `json:"netns_path"`
+	Interface string            `json:"interface,omitempty"`
+	StartedAt time.Time         `json:"started_at"`
+	Number    uint16            `json:"number"`
+	// AdmittedBPS is by uplink.
+	AdmittedBPS   map[string]uint64 `json:"admitted_bps,omitempty"`
+	Set           *Set              `json:"set,omitempty"`
+	Attached      []Attachment      `json:"attached,omitempty"`
+	CgroupPath    string            `json:"cgroup_path,omitempty"`
+	HostNetwork   bool              `json:"host_network,omitempty"`
+	SharesNetwork string            `json:"shares_network_of,omitempty"`
+}
+
+// Set is what `weir set` changed of a container's policy; nil for what it did not.
+type Set struct {
+	Weight    *uint32  `json:"weight,omitempty"`
+	MinBPS    *uint64  `json:"min_bps,omitempty"`
+	MaxBPS    *uint64  `json:"max_bps,omitempty"`
+	Priority  *uint32  `json:"priority,omitempty"`
+	LatencyMS *float64 `json:"latency_ms,omitempty"`
+	Class     *string  `json:"class,omitempty"`
+}
+
+// Attachment is a device of a container with what undoes what was done to it:
+// where its packets are tied, and how large they were before.
+type Attachment struct {
+	Interface   string `json:"interface"`
+	Tap         Tap    `json:"tap"`
+	GSOMaxBytes uint32 `json:"gso_max_bytes"`
+}
+
+// Tap is the device where a container's packets are tied to its number, and how.
+type Tap struct {
+	NetNSPath string `json:"netns_path,omitempty"`
+	Ifindex   int    `json:"ifindex"`
+	Egress    bool   `json:"egress,omitempty"`
+	Priority  bool   `json:"priority,omitempty"`
+}
+
+func (f File) validate() error {
+	names := map[string]bool{}
+	for _, u := range f.Uplinks {
+		if u == nil || u.Name == "" {
+			return errors.New("an uplink has no name")
+		}
+		if names[u.Name] {
+			return fmt.Errorf("uplink %q is there twice", u.Name)
+		}
+		names[u.Name] = true
+	}
+	numbers := map[uint16]string{}
+	for _, c := range f.Containers {
+		if c.ID == "" {
+			return fmt.Errorf("container %q has no id", c.Name)
+		}
+		if other, taken := numbers[c.Number]; taken && c.Number != 0 {
+			return fmt.Errorf("containers %q and %q have the same number %d", other, c.ID, c.Number)
+		}
+		numbers[c.Number] = c.ID
+	}
+	return nil
+}
