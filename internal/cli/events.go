@@ -57,16 +57,16 @@ func writeEvent(w io.Writer, e v1.Event) error {
 	words := []string{e.At.Local().Format("2006-01-02 15:04:05.000"), strings.ReplaceAll(string(e.Kind), "_", " ")}
 	switch {
 	case e.Container != "":
-		words = append(words, visible(e.Container))
+		words = append(words, printable(e.Container))
 	case e.Uplink != "":
-		words = append(words, visible(e.Uplink))
+		words = append(words, printable(e.Uplink))
 	}
 	if e.Policy != nil {
 		words = append(words, "("+policySummary(*e.Policy)+")")
 	}
 	line := strings.Join(words, " ")
 	if e.Message != "" {
-		line += ": " + visible(e.Message)
+		line += ": " + printable(e.Message)
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err
@@ -86,15 +86,4 @@ func policySummary(p v1.Policy) string {
 	add(p.LatencyMS > 0, "latency %s", formatMS(p.LatencyMS))
 	add(p.Class != v1.ClassNone, "class %s", p.Class)
 	return strings.Join(words, ", ")
-}
-
-// visible shows what a terminal would act on: names come from whoever starts
-// containers.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, text)
 }

@@ -27,7 +27,7 @@ func TestEvents(t *testing.T) {
 	want := stamp + "agent started: version 1.2\n" +
 		stamp + "started web (weight 300, minimum 20mbit, maximum 80mbit, priority 10, latency 2.5ms, class ef)\n" +
 		stamp + "policy changed web (weight 100)\n" +
-		stamp + "degraded evil?[2J?name?: a?b\n" +
+		stamp + "degraded evil\\x1b[2J\\nname\\u009b: a\\tb\n" +
 		stamp + "uplink lost eth0: eth0 is gone\n"
 	if code != 0 || stdout != want || stderr != "" {
 		t.Errorf("exit code %d, %q, printed\n%s want\n%s", code, stderr, stdout, want)
