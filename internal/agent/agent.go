@@ -31,6 +31,7 @@ import (
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // Config is what an agent needs to know.
@@ -94,6 +95,11 @@ type Agent struct {
 	sources   map[string]v1.Source
 
 	requests chan func()
+	// board and events are what readers see, who never enter the loop.
+	board  *stats.Board
+	events *stats.Events
+	// publishedAt is when a snapshot was published last.
+	publishedAt time.Time
 	// rescan asks for containers without an engine, or without devices, to
 	// be looked at; rescanning says that it was asked for.
 	rescan     chan struct{}
@@ -153,6 +159,8 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 		host:      newHost(config.Host),
 		sources:   map[string]v1.Source{},
 		requests:  make(chan func()),
+		board:     stats.NewBoard(),
+		events:    stats.NewEvents(time.Now()),
 		rescan:    make(chan struct{}, 1),
 	}
 	for _, s := range config.Sources {
@@ -298,6 +306,7 @@ func drain(events <-chan discovery.Event, handle func(discovery.Event)) {
 // Close lets go of everything without changing it.
 func (a *Agent) Close() {
 	a.closeUplinks()
+	a.events.Close()
 	a.lock.Close()
 }
 
@@ -331,6 +340,7 @@ func (a *Agent) install() error {
 			return err
 		}
 	}
+	a.dropLeftovers()
 	a.reconcile()
 	for _, u := range a.uplinks {
 		if !u.lost() {
@@ -352,6 +362,7 @@ func (a *Agent) installUplink(u *uplink) error {
 		return err
 	}
 	if !adopted {
+		u.ledger.ClassesMade()
 		return u.install()
 	}
 	for range adoptionLooks {
@@ -388,10 +399,12 @@ func (a *Agent) reconcile() {
 		if !u.lost() {
 			a.apply(u)
 		}
+		u.ledger.Keep(u.hasClass)
 	}
 	a.tie()
 	a.unsaved = true
 	a.saveSoon(time.Now())
+	a.publish(time.Now())
 }
 
 // apply brings an uplink's scheduler to the plan.
@@ -436,6 +449,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 	}
 	a.meetStrangers(now)
 	a.saveSoon(now)
+	a.publishSoon(now)
 	return next
 }
 

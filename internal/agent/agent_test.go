@@ -15,6 +15,7 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -23,7 +24,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type fakeScheduler struct {
 	applied []sched.Tree
 	stats   []sched.Stats
-	drops   map[uint16]uint64
+	drops   map[uint16]uint32
 	err     error
 	forgot  int
 	looks   int // how often counters were asked for
@@ -31,7 +32,7 @@ type fakeScheduler struct {
 	onApply func()
 }
 
-func (s *fakeScheduler) Drops() (map[uint16]uint64, error) { return s.drops, s.err }
+func (s *fakeScheduler) Drops() (map[uint16]uint32, error) { return s.drops, s.err }
 
 func (*fakeScheduler) Name() string  { return "fake" }
 func (s *fakeScheduler) Forget()     { s.forgot++ }
@@ -137,6 +138,8 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		host:      newHost(policy.Default()),
 		sources:   map[string]v1.Source{"docker": {Name: "docker"}},
 		requests:  make(chan func()),
+		board:     stats.NewBoard(),
+		events:    stats.NewEvents(epoch),
 		rescan:    make(chan struct{}, 1),
 	}
 	b.addShares(b.Agent.host)

@@ -35,7 +35,7 @@ func (u *uplink) plan(containers map[key]*container, controlled []*container) {
 
 // link is the uplink as decisions see it.
 func (u *uplink) link() plan.Link {
-	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints}
+	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.mtuBytes}
 }
 
 // admit decides which minimums and bounds on delay are in force.
@@ -152,6 +152,7 @@ func (u *uplink) tree() sched.Tree {
 	}
 	return sched.Tree{
 		RateBPS:       u.rateBPS,
+		MTUBytes:      u.mtuBytes,
 		ControlNumber: identity.NumberControl,
 		DefaultNumber: identity.NumberHost,
 		Classes:       u.classes,

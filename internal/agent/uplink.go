@@ -12,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // uplink is a device that is shared out, with its scheduler and classifier,
@@ -23,6 +24,8 @@ type uplink struct {
 	ifindex int // 0 while the device is gone
 	config  UplinkConfig
 	rateBPS uint64
+	// mtuBytes is the device's, which may change at any time.
+	mtuBytes uint32
 	// reserveBasisPoints is the part that minimums may not claim.
 	reserveBasisPoints uint32
 	// reason says why the uplink is not shared out; nil while it is.
@@ -50,8 +53,10 @@ type uplink struct {
 	participants []*share
 	allocator    alloc.Allocator
 
-	// drops are the packets dropped so far, by number, as last asked.
-	drops map[uint16]uint64
+	// ledger makes totals that only grow of the kernel's counters; measuredAt is
+	// when those of all were read last.
+	ledger     stats.Ledger
+	measuredAt time.Time
 
 	lastLook    time.Time
 	lastTraffic time.Time
@@ -66,8 +71,8 @@ type uplink struct {
 	asked     []uint16
 	lacking   []uint16
 	// inDoubt: counters were asked for, as the rates left doubt who wants more.
-	inDoubt bool
-	stats   []sched.Stats
+	inDoubt    bool
+	classStats []sched.Stats
 }
 
 // classifier tells the packets of containers apart; *identity.Uplink is it.
@@ -132,7 +137,8 @@ func (u *uplink) setDirect(tree sched.Tree) error {
 	for _, c := range tree.Classes {
 		u.direct = append(u.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
+		ControlBPS: sched.ControlBPS(tree.RateBPS)}
 	return u.classifier.SetDirect(link, u.direct)
 }
 
@@ -156,7 +162,7 @@ func newUplink(index int, config UplinkConfig, reserveBasisPoints uint32, store 
 	}
 	return &uplink{
 		index: index, name: config.Name, config: config, rateBPS: config.RateBPS,
-		reserveBasisPoints: reserveBasisPoints, store: store, tc: tc,
+		reserveBasisPoints: reserveBasisPoints, store: store, tc: tc, measuredAt: time.Now(),
 	}, nil
 }
 
@@ -198,7 +204,7 @@ func (u *uplink) bind(link kernel.Link) error {
 		return fmt.Errorf("%s carries a %s qdisc (%s) that somebody configured: with --replace it is put aside, and `weir down` puts it back",
 			link.Name, root.Options.Kind(), root.Handle)
 	}
-	u.ifindex, u.name = link.Index, link.Name
+	u.ifindex, u.name, u.mtuBytes = link.Index, link.Name, link.MTUBytes
 	u.backend = htb.New(u.tc, link.Index)
 	return nil
 }
@@ -307,8 +313,8 @@ func (u *uplink) lose(reason error) {
 	u.ifindex, u.reason = 0, reason
 }
 
-// follow finds the device again: under another name, or made anew. Errors:
-// kernel.ErrNoLink while there is none.
+// follow finds the device again: under another name, with another MTU, or made
+// anew. Errors: kernel.ErrNoLink while there is none.
 func (u *uplink) follow() error {
 	if !u.lost() {
 		link, err := kernel.LinkByIndex(u.ifindex)
@@ -316,6 +322,10 @@ func (u *uplink) follow() error {
 			err = u.store.Rename(u.name, link.Name)
 			u.name = link.Name
 			return err
+		}
+		if err == nil && link.MTUBytes != u.mtuBytes {
+			u.mtuBytes = link.MTUBytes
+			return u.apply()
 		}
 		if err == nil {
 			return nil

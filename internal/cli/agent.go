@@ -254,7 +254,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 		a.Close()
 		return err
 	}
-	api := &http.Server{Handler: server.New(a, log), ReadHeaderTimeout: 5 * time.Second}
+	api := server.New(a, log)
 	go func() {
 		if err := api.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serve the agent's socket", "error", err)
@@ -264,5 +264,9 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 	// A request that ended Run (down) still gets its answer.
 	shutdown, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return errors.Join(err, api.Shutdown(shutdown))
+	closeErr := api.Shutdown(shutdown)
+	if errors.Is(closeErr, context.DeadlineExceeded) { // somebody who asked for events does not read them
+		closeErr = api.Close()
+	}
+	return errors.Join(err, closeErr)
 }

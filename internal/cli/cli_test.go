@@ -16,6 +16,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/stats"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -30,6 +31,7 @@ type fakeAgent struct {
 	containers []v1.Container
 	status     v1.Status
 	err        error
+	events     *stats.Events
 	called     []string
 	change     v1.PolicyChange
 }
@@ -38,15 +40,12 @@ func (a *fakeAgent) call(format string, args ...any) {
 	a.called = append(a.called, fmt.Sprintf(format, args...))
 }
 
-func (a *fakeAgent) Containers(context.Context) ([]v1.Container, error) {
-	a.call("containers")
-	return a.containers, a.err
+func (a *fakeAgent) Snapshot(context.Context) (v1.Snapshot, error) {
+	a.call("snapshot")
+	return v1.Snapshot{Status: a.status, Containers: a.containers}, a.err
 }
 
-func (a *fakeAgent) Status(context.Context) (v1.Status, error) {
-	a.call("status")
-	return a.status, a.err
-}
+func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
 	a.call("set %s", name)
@@ -72,7 +71,7 @@ func (a *fakeAgent) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: server.New(a, slog.New(slog.DiscardHandler))}
+	s := server.New(a, slog.New(slog.DiscardHandler))
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
 	t.Cleanup(func() {

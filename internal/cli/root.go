@@ -97,10 +97,12 @@ and watch (weir top).`,
 		newTopCommand(g),
 		newSetCommand(g),
 		newResetCommand(g),
+		newEventsCommand(g),
 		newDownCommand(g),
 		newDoctorCommand(g),
 		newDemoCommand(),
 		newBenchCommand(),
+		newModelCommand(),
 		newTrafficCommand(),
 	)
 	return root

@@ -98,12 +98,8 @@ type topSample struct {
 }
 
 func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
-	status, err := client.Status(ctx)
-	if err != nil {
-		return topSample{}, err
-	}
-	containers, err := client.Containers(ctx)
-	return topSample{Status: status, Containers: containers}, err
+	seen, err := client.Snapshot(ctx)
+	return topSample(seen), err
 }
 
 // topPicture is a sample as it is shown: text, and bars as parts of the

@@ -28,6 +28,8 @@ type Link struct {
 	// ReserveBasisPoints is the part of the rate that floors may not claim, in
 	// hundredths of a percent.
 	ReserveBasisPoints uint32
+	// MTUBytes is the device's; 0 for Ethernet's.
+	MTUBytes uint32
 }
 
 // ReserveBPS is the part of the rate that floors may not claim.
@@ -127,7 +129,7 @@ func (l Link) bound(c Claim, g *Grant) {
 // it waits for are the packets of others that are on their way already, one in the
 // scheduler's hand and one on the link.
 func (l Link) feasible(floorBPS uint64, asked time.Duration) error {
-	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(l.RateBPS), asked)
+	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(l.RateBPS, l.MTUBytes), asked)
 }
 
 // Entitlement is what somebody can always have.

@@ -56,7 +56,7 @@ func TestSetAndReset(t *testing.T) {
 			{[]string{"set", "one", "--min", "50mbit", "--max", "none"}, 0, ""},
 			{[]string{"set", "two", "--min", "46mbit", "--weight", "900"}, 1, "45mbit is free"},
 			{[]string{"set", "two", "--min", "70mbit", "--max", "60mbit"}, 1, "above the maximum"},
-			{[]string{"set", "two", "--weight", "0"}, 1, "weight"},
+			{[]string{"set", "two", "--weight", "10001"}, 1, "weight"},
 			{[]string{"set", "two", "--min", "10MB/s"}, 1, "bytes"},
 			{[]string{"set", "nobody", "--weight", "7"}, 1, "no such container"},
 			{[]string{"set", "two"}, 2, "nothing to set"},
@@ -105,6 +105,25 @@ func tcClasses(b *harness.Bed) []string {
 	}
 	slices.Sort(handles)
 	return handles
+}
+
+// TestSourceLeftOut: what an agent did to containers that the next one is not told
+// of is undone, so that their packets do not carry the numbers of others.
+func TestSourceLeftOut(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	if taps := b.Programs("weir_tap"); len(taps) != 1 {
+		t.Fatalf("taps: %v", taps)
+	}
+	agent.Kill()
+	agent = b.StartAgent(harness.AgentOptions{Settings: map[string]any{"containers": []string{}}})
+	if taps := b.Programs("weir_tap"); len(taps) != 0 {
+		t.Errorf("taps are left: %v", taps)
+	}
+	if known := agent.Containers(); len(known) != 1 { // the host
+		t.Errorf("known: %v", known)
+	}
 }
 
 // TestRestartIsNotNoticed: while the agent ends, is away, and comes back, not
