@@ -8,7 +8,6 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
@@ -176,19 +175,9 @@ func (u *uplink) open() error {
 	if err != nil {
 		return err
 	}
-	speedBPS, err := kernel.LinkSpeedBPS(u.name)
+	rateBPS, err := rateOf(u.name, u.config)
 	if err != nil {
 		return err
-	}
-	rateBPS := u.config.RateBPS
-	switch {
-	case rateBPS == 0 && speedBPS == 0:
-		return fmt.Errorf("%s does not report its speed: say how fast it is, e.g. --rate 100mbit", u.name)
-	case rateBPS == 0:
-		rateBPS = speedBPS
-	case speedBPS != 0 && rateBPS > speedBPS && !u.config.IgnoreLinkSpeed:
-		return fmt.Errorf("the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (--ignore-link-speed if the device is wrong about itself)",
-			policy.FormatRate(rateBPS), u.name, policy.FormatRate(speedBPS))
 	}
 	u.rateBPS = rateBPS
 	return u.bind(link)
