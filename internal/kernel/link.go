@@ -27,7 +27,6 @@ type Link struct {
 	GSOMaxBytes uint32
 	// MTUBytes is the largest IP packet that the device sends in one frame.
 	MTUBytes uint32
-	Up       bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -44,7 +43,6 @@ func newLink(l netlink.Link) Link {
 		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID,
 		GSOMaxBytes: a.GSOMaxSize,
 		MTUBytes:    uint32(a.MTU),
-		Up:          a.Flags&unix.IFF_UP != 0,
 	}
 }
 
@@ -70,19 +68,6 @@ func LinkByIndex(index int) (Link, error) {
 		return Link{}, fmt.Errorf("look up device %d: %w", index, err)
 	}
 	return newLink(l), nil
-}
-
-// Links lists the devices of the current namespace.
-func Links() ([]Link, error) {
-	list, err := netlink.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list network devices: %w", err)
-	}
-	links := make([]Link, len(list))
-	for i, l := range list {
-		links[i] = newLink(l)
-	}
-	return links, nil
 }
 
 // SetGSOMaxBytes limits what a device of the current namespace is handed at
