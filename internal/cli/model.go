@@ -198,6 +198,9 @@ var zeroRate = regexp.MustCompile(`^0+(\.0+)?([A-Za-z]*)$`)
 // parseArrival reads a rate, which may be 0.
 func parseArrival(text string) (float64, error) {
 	if zero := zeroRate.FindStringSubmatch(text); zero != nil {
+		if zero[2] == "" {
+			return 0, nil
+		}
 		_, err := policy.ParseRate("1" + zero[2]) // for its unit
 		return 0, err
 	}
