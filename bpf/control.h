@@ -36,20 +36,36 @@ static __always_inline int weir_is_mld(__u8 icmp6_type)
 	return (icmp6_type >= 130 && icmp6_type <= 132) || icmp6_type == 143;
 }
 
+/* Kinds of control traffic, by who can make it. */
+enum weir_control_kind {
+	WEIR_CONTROL_NO = 0,
+	/* ARP and neighbour discovery: the kernel, or a raw socket. */
+	WEIR_CONTROL_NEIGHBOUR,
+	/* DHCP: whoever can open a UDP socket. */
+	WEIR_CONTROL_DHCP,
+	/* Group membership, routing hellos, link-layer protocols: as the first. */
+	WEIR_CONTROL_PROTOCOL,
+};
+
+static __always_inline enum weir_control_kind weir_kind_if(int is, enum weir_control_kind kind)
+{
+	return is ? kind : WEIR_CONTROL_NO;
+}
+
 /*
- * weir_is_control says whether skb is control traffic. from_container narrows
- * it to address resolution on this link: a container must not move its data
- * into this class by dressing it as DHCP or OSPF, nor fill it from behind a
- * router. A router takes one off the hop limit, and neighbour discovery is
- * void below 255 (RFC 4861, section 6.1).
+ * weir_control_kind says what control traffic skb is. neighbour_only leaves all
+ * but ARP and neighbour discovery out: what is not the host's own must not get
+ * into this class dressed as DHCP or OSPF, nor from behind a router. A router
+ * takes one off the hop limit, and neighbour discovery is void below 255
+ * (RFC 4861, section 6.1).
  */
-static __always_inline int weir_is_control(struct __sk_buff *skb,
-					   int from_container)
+static __always_inline enum weir_control_kind
+weir_control_kind(struct __sk_buff *skb, int neighbour_only)
 {
 	__u16 protocol = bpf_ntohs(skb->protocol);
 
 	if (protocol == ETH_P_ARP)
-		return 1;
+		return WEIR_CONTROL_NEIGHBOUR;
 
 	if (protocol == ETH_P_IPV6) {
 		/* bytes 6 and 7: next header, hop limit; 40..: what follows */
@@ -60,16 +76,18 @@ static __always_inline int weir_is_control(struct __sk_buff *skb,
 			return 0;
 		next = fixed[0];
 		if (next == IPPROTO_ICMPV6) {
-			if (from_container && fixed[1] != 255)
+			if (neighbour_only && fixed[1] != 255)
 				return 0;
 			if (bpf_skb_load_bytes_relative(skb, 40, &type,
 							sizeof(type),
 							BPF_HDR_START_NET))
 				return 0;
-			return weir_is_nd(type) ||
-			       (!from_container && weir_is_mld(type));
+			if (weir_is_nd(type))
+				return WEIR_CONTROL_NEIGHBOUR;
+			return weir_kind_if(!neighbour_only && weir_is_mld(type),
+					    WEIR_CONTROL_PROTOCOL);
 		}
-		if (from_container)
+		if (neighbour_only)
 			return 0;
 		if (next == IPPROTO_HOPOPTS) {
 			/* MLD carries a router alert of 8 bytes before it. */
@@ -80,7 +98,8 @@ static __always_inline int weir_is_control(struct __sk_buff *skb,
 							sizeof(type),
 							BPF_HDR_START_NET))
 				return 0;
-			return after == IPPROTO_ICMPV6 && weir_is_mld(type);
+			return weir_kind_if(after == IPPROTO_ICMPV6 && weir_is_mld(type),
+					    WEIR_CONTROL_PROTOCOL);
 		}
 		if (next == IPPROTO_UDP) {
 			__be16 dest;
@@ -89,12 +108,14 @@ static __always_inline int weir_is_control(struct __sk_buff *skb,
 							sizeof(dest),
 							BPF_HDR_START_NET))
 				return 0;
-			return weir_is_dhcp_port(bpf_ntohs(dest));
+			return weir_kind_if(weir_is_dhcp_port(bpf_ntohs(dest)),
+					    WEIR_CONTROL_DHCP);
 		}
-		return next == WEIR_IPPROTO_OSPF || next == WEIR_IPPROTO_VRRP;
+		return weir_kind_if(next == WEIR_IPPROTO_OSPF || next == WEIR_IPPROTO_VRRP,
+				    WEIR_CONTROL_PROTOCOL);
 	}
 
-	if (from_container)
+	if (neighbour_only)
 		return 0;
 
 	if (protocol == ETH_P_IP) {
@@ -112,14 +133,17 @@ static __always_inline int weir_is_control(struct __sk_buff *skb,
 							sizeof(dest),
 							BPF_HDR_START_NET))
 				return 0;
-			return weir_is_dhcp_port(bpf_ntohs(dest));
+			return weir_kind_if(weir_is_dhcp_port(bpf_ntohs(dest)),
+					    WEIR_CONTROL_DHCP);
 		}
-		return proto == IPPROTO_IGMP || proto == WEIR_IPPROTO_OSPF ||
-		       proto == WEIR_IPPROTO_VRRP;
+		return weir_kind_if(proto == IPPROTO_IGMP || proto == WEIR_IPPROTO_OSPF ||
+					    proto == WEIR_IPPROTO_VRRP,
+				    WEIR_CONTROL_PROTOCOL);
 	}
 
-	return protocol == ETH_P_PAE || protocol == WEIR_ETH_P_LLDP ||
-	       protocol == ETH_P_PPP_DISC || protocol == ETH_P_802_2;
+	return weir_kind_if(protocol == ETH_P_PAE || protocol == WEIR_ETH_P_LLDP ||
+				    protocol == ETH_P_PPP_DISC || protocol == ETH_P_802_2,
+			    WEIR_CONTROL_PROTOCOL);
 }
 
 #endif

@@ -49,6 +49,18 @@ enum weir_priority {
 };
 
 /*
+ * What the uplink program leaves in tc_index for the devices below (below.bpf.c):
+ * the packet's priority, and the priority code point of its VLAN tag. No tag of a
+ * container's.
+ */
+enum weir_saved {
+	WEIR_SAVED_BASE = 0xbf80,
+	WEIR_SAVED_MASK = 0x7f,
+	WEIR_SAVED_PCP_SHIFT = 4,
+	WEIR_SAVED_PRIORITY_MASK = 0xf,
+};
+
+/*
  * A cgroup's level is its distance from the root of the hierarchy. The levels
  * of the cgroups that are tied are packed into 64 bits, one byte each, the
  * deepest in the lowest byte; 0, the root, ends the list.
@@ -61,6 +73,29 @@ enum weir_level {
 /* The time that a byte takes the link is in nanoseconds, shifted so far. */
 enum weir_link {
 	WEIR_LINK_BYTE_SHIFT = 16,
+};
+
+/*
+ * What the control class guarantees is divided among those who may put packets
+ * into it, in eighths: nobody can take what another needs, and all of them
+ * together do not overfill its queue. The budgets have places of their own below
+ * WEIR_NUMBER_FIRST, where a container has its part of that of all containers.
+ */
+enum weir_control_budget {
+	/* ARP and neighbour discovery that is forwarded, or of unknown origin. */
+	WEIR_BUDGET_FOREIGN = 0,
+	/* ARP and neighbour discovery of the host's own. */
+	WEIR_BUDGET_NEIGHBOUR = 1,
+	/* That of all containers together. */
+	WEIR_BUDGET_CONTAINERS = 2,
+	WEIR_BUDGET_DHCP = 3,
+	WEIR_BUDGET_PROTOCOL = 4,
+
+	WEIR_BUDGET_FOREIGN_EIGHTHS = 1,
+	WEIR_BUDGET_NEIGHBOUR_EIGHTHS = 2,
+	WEIR_BUDGET_CONTAINERS_EIGHTHS = 2,
+	WEIR_BUDGET_DHCP_EIGHTHS = 1,
+	WEIR_BUDGET_PROTOCOL_EIGHTHS = 2,
 };
 
 /*

@@ -15,8 +15,11 @@
  *    would do as well but belongs to others (kube-proxy, Calico, Tailscale).
  *    Where the host takes a packet apart, for an uplink of a smaller MTU or
  *    because NAT had put its fragments together, the fragments are new packets
- *    that get tc_index from the old one, and not queue_mapping
- *    (net/ipv4/ip_output.c, ip_copy_metadata); so it goes there as well.
+ *    that do not get queue_mapping from the old one. IPv6 gives them priority,
+ *    which routing leaves alone there (net/ipv6/ip6_output.c, ip6_forward,
+ *    ip6_copy_metadata). Of IPv4 routing overwrites that, and what is left is
+ *    tc_index (net/ipv4/ip_output.c, ip_copy_metadata). So the number goes into
+ *    these as well.
  *  - VXLAN overlay: the host end of the veth as well, which is in a namespace
  *    of the overlay's. Encapsulation clears mark and the device's choice of a
  *    queue overwrites queue_mapping; priority stays (net/ipv4/ip_tunnel_core.c,
@@ -34,14 +37,16 @@
  * no look-up, and nothing to clean up when the device goes.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "intf.h"
 
 /* The container's number, WEIR_NUMBER_FIRST to WEIR_NUMBER_LAST. */
 const volatile __u32 container_number = WEIR_NUMBER_NONE;
-/* Not 0: write priority as well. */
+/* Not 0: write priority as well, also of packets other than IPv6. */
 const volatile __u32 tag_priority = 0;
 
 SEC("tc")
@@ -51,7 +56,7 @@ int weir_tap(struct __sk_buff *skb)
 
 	skb->queue_mapping = WEIR_TAG_BASE | number;
 	skb->tc_index = WEIR_TAG_BASE | number;
-	if (tag_priority)
+	if (tag_priority || skb->protocol == bpf_htons(ETH_P_IPV6))
 		skb->priority = (__u32)WEIR_PRIORITY_MAGIC
 					<< WEIR_PRIORITY_MAGIC_SHIFT |
 				number << WEIR_PRIORITY_NUMBER_SHIFT;

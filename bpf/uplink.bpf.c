@@ -8,10 +8,10 @@
  *        host, macvlan and ipvlan mode;
  *     b. the container whose network namespace it comes from (origin.bpf.c):
  *        macvlan and ipvlan;
- *     c. the tag in queue_mapping, or of a fragment in tc_index (tap.bpf.c):
- *        bridge mode;
- *     d. the tag in priority (tap.bpf.c): overlay; macvlan and ipvlan where
- *        origins are not watched;
+ *     c. the tag in queue_mapping, or of an IPv4 fragment in tc_index
+ *        (tap.bpf.c): bridge mode;
+ *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
+ *        ipvlan where origins are not watched;
  *     e. the host.
  *    A tag is only looked at in packets of the host's own namespace and of
  *    those that the agent says share it, such as an overlay's. A namespace of
@@ -19,10 +19,13 @@
  *    but a narrow limit holds for all strangers together, and what is above it
  *    is dropped: it may be a container's way around its share.
  *  2. Is it control traffic? Then it goes to a class of its own, which is
- *     served first and cannot be starved. A container's is limited in size and
- *     number, so that it cannot be a way around its share.
+ *     served first. Each of those who may use it has a budget there, ARP and
+ *     neighbour discovery of the host's own apart from all others, and each
+ *     container: nobody can starve the others there, nor get around a share.
+ *     What is beyond a budget is treated as data of who sent it.
  *  3. The class goes into skb->priority, which HTB takes as the class without
- *     running any filter (net/sched/sch_htb.c, htb_classify).
+ *     running any filter (net/sched/sch_htb.c, htb_classify). Where devices below
+ *     would read it, what was there is saved for them (below.bpf.c).
  *  4. Unless it finds the uplink idle: then there is nothing to decide, and it
  *     takes the direct queue of the outermost HTB, past the classes and the bucket
  *     that holds them to the link's rate (internal/sched/htb/plan.go). Neither knows
@@ -95,6 +98,13 @@ const volatile __u32 class_major = 0;
 const volatile __u32 direct_major = 0;
 
 /*
+ * Not 0: there are devices below that get the packet's priority back (below.bpf.c),
+ * and the priority code points of the VLAN's egress map, by priority.
+ */
+const volatile __u32 save_priority = 0;
+const volatile __u8 vlan_pcps[WEIR_SAVED_PRIORITY_MASK + 1] = {};
+
+/*
  * The levels at which there are tied cgroups (enum weir_level). Written by the
  * agent.
  */
@@ -117,6 +127,14 @@ __u64 link_byte_shifted_ns = 0;
 
 /* The largest packet that may go direct. Written by the agent. */
 __u32 direct_max_bytes = 0;
+
+/*
+ * The rate that the control class guarantees is one byte in so many nanoseconds,
+ * and so many containers share what is theirs of it. Written by the agent; 0: not
+ * told yet.
+ */
+__u64 control_byte_ns = 0;
+__u32 control_containers = 0;
 
 /*
  * Mapped into the agent's memory: reading all counters takes no system call.
@@ -164,7 +182,7 @@ struct {
 	__type(value, __u32);
 } strangers SEC(".maps");
 
-/* When the next packet of strangers is due, as in control_due. */
+/* As control_due, for all packets of unknown origin together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -173,8 +191,9 @@ struct {
 } stranger_due SEC(".maps");
 
 /*
- * When each container's next control packet is due, in nanoseconds of
- * bpf_ktime_get_ns. Written here only.
+ * What has been used of the budgets for control traffic, by enum
+ * weir_control_budget and container: the theoretical arrival time of the next
+ * packet (gcra), by bpf_ktime_get_ns. Written here only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -197,6 +216,7 @@ const enum weir_tag *weir_tag_btf __attribute__((unused));
 const enum weir_level *weir_level_btf __attribute__((unused));
 const enum weir_link *weir_link_btf __attribute__((unused));
 const enum weir_priority *weir_priority_btf __attribute__((unused));
+const enum weir_saved *weir_saved_btf __attribute__((unused));
 
 /* The number of the innermost tied cgroup that the packet's socket is in. */
 static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
@@ -276,6 +296,23 @@ static __always_inline __u32 *number_of_netns(__u32 netns)
 }
 
 /*
+ * The tag in tc_index of an IPv4 fragment that a device of the host's received;
+ * 0 if it is none. Of other packets tc_index is not looked at: it crosses a veth,
+ * and a namespace that no engine knows may have written it.
+ */
+static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
+{
+	const __u16 not_whole = 0x3fff; /* more fragments, offset */
+	__be16 field;
+
+	if (!is_tag(skb->tc_index) || !skb->ingress_ifindex ||
+	    skb->protocol != bpf_htons(ETH_P_IP) ||
+	    bpf_skb_load_bytes_relative(skb, 6, &field, sizeof(field), BPF_HDR_START_NET))
+		return 0;
+	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
+}
+
+/*
  * Whose packet it is, WEIR_NUMBER_NONE for a stranger's; clears the tag in
  * queue_mapping.
  */
@@ -288,7 +325,7 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 	if (is_tag(tag))
 		skb->queue_mapping = 0;
 	else
-		tag = skb->tc_index; /* of a fragment */
+		tag = tag_of_fragment(skb);
 	if (number)
 		return number;
 	netns = netns_of(skb);
@@ -310,36 +347,64 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 }
 
 /*
- * What takes time, on a line that serves one after the other: it is done at *due
- * with all before. Adds what takes cost_ns, unless it would have to wait for
- * longer than most_ns; returns how long that is.
- * Races forget one that was added, no worse.
+ * Generic cell rate algorithm (ITU-T I.371, virtual scheduling). *due is when all
+ * that came before has been sent at the rate of the budget. A packet that takes
+ * cost_ns at that rate conforms if that is no later than tolerance_ns from now,
+ * and is added then. Returns how far in the future it is. Two processors at once
+ * may forget one packet, no worse.
  */
-static __always_inline __u64 line_up(__u64 *due, __u64 cost_ns, __u64 most_ns)
+static __always_inline __u64 gcra(__u64 *due, __u64 cost_ns, __u64 tolerance_ns)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u64 from = *due > now ? *due : now;
 
-	if (from - now <= most_ns)
+	if (from - now <= tolerance_ns)
 		*due = from + cost_ns;
 	return from - now;
 }
 
-/*
- * control_allowed says whether a container may have this packet served as
- * control traffic: address resolution is small, and so is the rate that
- * anybody needs of it.
- */
-static __always_inline int control_allowed(struct __sk_buff *skb, __u32 number)
+/* Takes a packet out of a budget for control traffic, if that holds as much. */
+static __always_inline int take_control(__u32 budget, __u64 byte_ns, __u32 bytes)
 {
-	const __u64 period_ns = 10000000, burst_ns = 64 * period_ns;
-	const __u32 max_bytes = 128;
-	__u64 *due;
+	/* A burst is 40 ms of the rate, and on slow links a few small packets. */
+	const __u64 burst_ns = 40000000, burst_bytes = 512;
+	__u64 tolerance_ns = byte_ns * burst_bytes;
+	__u64 *due = bpf_map_lookup_elem(&control_due, &budget);
 
-	if (skb->len > max_bytes)
+	if (tolerance_ns < burst_ns)
+		tolerance_ns = burst_ns;
+	return due && gcra(due, bytes * byte_ns, tolerance_ns) <= tolerance_ns;
+}
+
+/* Whether a packet is control traffic and within the budget of who sent it. */
+static __always_inline int is_control(struct __sk_buff *skb, __u32 number, __u32 bytes)
+{
+	/* For ARP and neighbour discovery of others than the host. */
+	const __u32 max_bytes = 128;
+	/* 100 kbit/s, until the agent tells. */
+	const __u64 default_byte_ns = 80000;
+	int own = number == WEIR_NUMBER_HOST && !skb->ingress_ifindex;
+	enum weir_control_kind kind = weir_control_kind(skb, !own);
+	__u64 eighth_ns;
+
+	if (!kind || (!own && bytes > max_bytes))
 		return 0;
-	due = bpf_map_lookup_elem(&control_due, &number);
-	return due && line_up(due, period_ns, burst_ns) <= burst_ns;
+	eighth_ns = 8 * (control_byte_ns ? control_byte_ns : default_byte_ns);
+	if (own && kind == WEIR_CONTROL_NEIGHBOUR)
+		return take_control(WEIR_BUDGET_NEIGHBOUR,
+				    eighth_ns / WEIR_BUDGET_NEIGHBOUR_EIGHTHS, bytes);
+	if (kind == WEIR_CONTROL_DHCP)
+		return take_control(WEIR_BUDGET_DHCP,
+				    eighth_ns / WEIR_BUDGET_DHCP_EIGHTHS, bytes);
+	if (kind == WEIR_CONTROL_PROTOCOL)
+		return take_control(WEIR_BUDGET_PROTOCOL,
+				    eighth_ns / WEIR_BUDGET_PROTOCOL_EIGHTHS, bytes);
+	if (number < WEIR_NUMBER_FIRST)
+		return take_control(WEIR_BUDGET_FOREIGN,
+				    eighth_ns / WEIR_BUDGET_FOREIGN_EIGHTHS, bytes);
+	eighth_ns /= WEIR_BUDGET_CONTAINERS_EIGHTHS;
+	return take_control(number, eighth_ns * (control_containers ?: 1), bytes) &&
+	       take_control(WEIR_BUDGET_CONTAINERS, eighth_ns, bytes);
 }
 
 static __always_inline struct weir_activity *activity_of(__u32 number)
@@ -365,7 +430,7 @@ static __always_inline int stranger_allowed(__u32 bytes)
 	__u32 zero = 0;
 	__u64 *due = bpf_map_lookup_elem(&stranger_due, &zero);
 
-	return due && line_up(due, bytes * stranger_byte_ns, burst_ns) <= burst_ns;
+	return due && gcra(due, bytes * stranger_byte_ns, burst_ns) <= burst_ns;
 }
 
 /* Whether the link has sent all that was offered before this packet. */
@@ -377,7 +442,18 @@ static __always_inline int link_is_idle(__u32 bytes)
 	__u64 *due = bpf_map_lookup_elem(&link_due, &zero);
 	__u64 cost_ns = bytes * link_byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 
-	return due && !line_up(due, cost_ns, most_ns);
+	return due && !gcra(due, cost_ns, most_ns);
+}
+
+/* Leaves the priority for the devices below; one that no qdisc knows is none. */
+static __always_inline void save(struct __sk_buff *skb)
+{
+	__u32 priority = skb->priority;
+
+	if (priority > WEIR_SAVED_PRIORITY_MASK)
+		priority = 0;
+	skb->tc_index = WEIR_SAVED_BASE | priority |
+			(vlan_pcps[priority] & 7) << WEIR_SAVED_PCP_SHIFT;
 }
 
 /* can_see: the kernel lets a program see whether somebody waits. */
@@ -393,8 +469,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		if (activity) /* so that the agent sees it */
 			__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
-	if (weir_is_control(skb, number != WEIR_NUMBER_HOST) &&
-	    (number == WEIR_NUMBER_HOST || control_allowed(skb, number))) {
+	if (is_control(skb, number, bytes)) {
 		number = WEIR_NUMBER_CONTROL;
 	} else if (number == WEIR_NUMBER_NONE) {
 		if (!stranger_allowed(bytes))
@@ -402,6 +477,8 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		number = WEIR_NUMBER_HOST;
 	}
 
+	if (save_priority)
+		save(skb);
 	skb->priority = class_major << 16 | number;
 	activity = activity_of(number);
 	if (!activity)

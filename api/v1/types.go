@@ -5,6 +5,8 @@
 // field's name. The field names are a contract: they are only ever added to.
 package v1
 
+import "time"
+
 // Mode is how a container is attached to the network.
 type Mode string
 
@@ -48,7 +50,8 @@ const (
 // Policy is what a container asks for. Zero means "none" for MinBPS, MaxBPS
 // and LatencyMS.
 type Policy struct {
-	// Weight is the relative share when containers compete, 1 to 10000.
+	// Weight is the relative share when containers compete, 0 to 10000;
+	// 0 is no share by weight, only MinBPS and what Priority gives.
 	Weight uint32 `json:"weight"`
 	// MinBPS is the guaranteed egress rate, in bits per second.
 	MinBPS uint64 `json:"min_bps"`
@@ -77,9 +80,13 @@ type Container struct {
 	// AllocatedBPS is what it can have now, given who else is sending.
 	AllocatedBPS uint64 `json:"allocated_bps"`
 	// RateBPS is what it sent in the last second, in bits per second.
-	RateBPS        uint64 `json:"rate_bps"`
-	BacklogBytes   uint64 `json:"backlog_bytes"`
+	RateBPS      uint64 `json:"rate_bps"`
+	BacklogBytes uint64 `json:"backlog_bytes"`
+	// SentBytes, SentPackets and DroppedPackets only grow while the container
+	// runs (since StartedAt), also when the uplink is set up again or the agent
+	// restarts.
 	SentBytes      uint64 `json:"sent_bytes"`
+	SentPackets    uint64 `json:"sent_packets"`
 	DroppedPackets uint64 `json:"dropped_packets"`
 	// DelayP50MS and DelayP99MS are how long its packets waited at the uplink
 	// in the last seconds, in milliseconds: median and 99th percentile. Zero
@@ -90,6 +97,13 @@ type Container struct {
 	// Reason explains a State other than ok; several reasons are joined
 	// with "; ".
 	Reason string `json:"reason"`
+	// StartedAt tells one run of a container from the next; absent where the
+	// source does not know it.
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// MeasuredAt is when the rate, the backlog, the counters and the delays were
+	// read, all of them; that of the share that was measured first, if there are
+	// several. Absent before the first time.
+	MeasuredAt time.Time `json:"measured_at,omitzero"`
 	// Shares are what the container gets at each uplink. The rates and
 	// counters above are their sums, the delays their largest.
 	Shares []Share `json:"shares"`
@@ -97,15 +111,17 @@ type Container struct {
 
 // Share is what a container gets at one uplink.
 type Share struct {
-	Uplink         string  `json:"uplink"`
-	EntitledBPS    uint64  `json:"entitled_bps"`
-	AllocatedBPS   uint64  `json:"allocated_bps"`
-	RateBPS        uint64  `json:"rate_bps"`
-	BacklogBytes   uint64  `json:"backlog_bytes"`
-	SentBytes      uint64  `json:"sent_bytes"`
-	DroppedPackets uint64  `json:"dropped_packets"`
-	DelayP50MS     float64 `json:"delay_p50_ms"`
-	DelayP99MS     float64 `json:"delay_p99_ms"`
+	Uplink         string    `json:"uplink"`
+	EntitledBPS    uint64    `json:"entitled_bps"`
+	AllocatedBPS   uint64    `json:"allocated_bps"`
+	RateBPS        uint64    `json:"rate_bps"`
+	BacklogBytes   uint64    `json:"backlog_bytes"`
+	SentBytes      uint64    `json:"sent_bytes"`
+	SentPackets    uint64    `json:"sent_packets"`
+	DroppedPackets uint64    `json:"dropped_packets"`
+	DelayP50MS     float64   `json:"delay_p50_ms"`
+	DelayP99MS     float64   `json:"delay_p99_ms"`
+	MeasuredAt     time.Time `json:"measured_at,omitzero"`
 }
 
 // PolicyChange is the body of a `weir set` request. A field that is nil is
@@ -135,6 +151,9 @@ type Status struct {
 	Scheduler string `json:"scheduler"`
 	State     State  `json:"state"`
 	Reason    string `json:"reason"`
+	// AgeMS is how long ago the agent looked, in milliseconds. What is older
+	// than ten seconds is degraded.
+	AgeMS float64 `json:"age_ms"`
 	// Uplinks are the uplinks one by one.
 	Uplinks []Uplink `json:"uplinks"`
 	// Sources are the container engines and other sources of containers.
@@ -148,8 +167,10 @@ type Uplink struct {
 	ReserveBPS uint64 `json:"reserve_bps"`
 	SentBPS    uint64 `json:"sent_bps"`
 	Scheduler  string `json:"scheduler"`
-	State      State  `json:"state"`
-	Reason     string `json:"reason"`
+	// Present: the device is there, and can be used.
+	Present bool   `json:"present"`
+	State   State  `json:"state"`
+	Reason  string `json:"reason"`
 }
 
 // Source is where the agent learns of containers.
@@ -158,6 +179,64 @@ type Source struct {
 	Connected bool   `json:"connected"`
 	// Reason says why a source is not connected.
 	Reason string `json:"reason"`
+}
+
+// Snapshot is all that the agent knows, of one moment.
+type Snapshot struct {
+	Status     Status      `json:"status"`
+	Containers []Container `json:"containers"`
+}
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events. More may come.
+const (
+	// EventAgentStarted: an agent began; numbers of events go on from there.
+	EventAgentStarted EventKind = "agent_started"
+	// EventStarted and EventStopped: a container did.
+	EventStarted EventKind = "started"
+	EventStopped EventKind = "stopped"
+	// EventPolicyChanged: Policy is what is asked for now.
+	EventPolicyChanged EventKind = "policy_changed"
+	// EventRefused: a guarantee cannot be given, at the start of a container or
+	// to a request.
+	EventRefused EventKind = "refused"
+	// EventDegraded and EventRepaired: part of a policy, or an uplink, is not in
+	// force, and is again.
+	EventDegraded EventKind = "degraded"
+	EventRepaired EventKind = "repaired"
+	// EventUplinkLost and EventUplinkBack: the device went away and came back.
+	EventUplinkLost EventKind = "uplink_lost"
+	EventUplinkBack EventKind = "uplink_back"
+	// EventSourceLost and EventSourceConnected: a container engine cannot be
+	// reached, and can be.
+	EventSourceLost      EventKind = "source_lost"
+	EventSourceConnected EventKind = "source_connected"
+	// EventMissed: the reader was too slow; Missed events are not kept any more.
+	EventMissed EventKind = "missed"
+)
+
+// Event is something that happened at the agent.
+type Event struct {
+	// Seq grows from one event to the next, also over restarts of the agent. It
+	// is that of the last missed one for EventMissed.
+	Seq  uint64    `json:"seq"`
+	At   time.Time `json:"at"`
+	Kind EventKind `json:"kind"`
+	// Container is the name of the container that it is about, if it is about
+	// one; ID and Runtime tell it from others.
+	Container string `json:"container,omitempty"`
+	ID        string `json:"id,omitempty"`
+	Runtime   string `json:"runtime,omitempty"`
+	// Uplink is the device that it is about, if it is about one.
+	Uplink string `json:"uplink,omitempty"`
+	// Policy is what a container asks for that started or changed.
+	Policy *Policy `json:"policy,omitempty"`
+	// Message says more, for people.
+	Message string `json:"message,omitempty"`
+	// Missed is how many events were lost to this reader.
+	Missed uint64 `json:"missed,omitempty"`
 }
 
 // Error is the body of every response that is not a success.

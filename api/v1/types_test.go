@@ -6,9 +6,13 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 )
+
+// someTime shows the fields that are left out without one.
+var someTime = time.Unix(1, 0)
 
 // The names that programs read from `weir ps -o json` and from the socket. They
 // are a contract: names may be added here, none changed or taken away.
@@ -17,15 +21,16 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{Shares: []v1.Share{}}, map[string]string{
+	"container": {v1.Container{Shares: []v1.Share{}, StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
-		"sent_bytes": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
-		"state": "string", "reason": "string", "shares": "array",
+		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string",
 	}},
-	"share": {v1.Share{}, map[string]string{
+	"share": {v1.Share{MeasuredAt: someTime}, map[string]string{
 		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
-		"sent_bytes": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"measured_at": "string",
 	}},
 	"policy": {v1.Policy{}, map[string]string{
 		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",
@@ -38,11 +43,18 @@ var contract = map[string]struct {
 	}},
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string", "sources": "array", "uplinks": "array",
+		"scheduler": "string", "state": "string", "reason": "string", "sources": "array", "uplinks": "array", "age_ms": "number",
 	}},
 	"uplink": {v1.Uplink{}, map[string]string{
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string",
+		"scheduler": "string", "state": "string", "reason": "string", "present": "bool",
+	}},
+	"snapshot": {v1.Snapshot{Containers: []v1.Container{}}, map[string]string{"status": "object", "containers": "array"}},
+	"event": {v1.Event{
+		Container: "c", ID: "i", Runtime: "r", Uplink: "u", Policy: &v1.Policy{}, Message: "m", Missed: 1,
+	}, map[string]string{
+		"seq": "number", "at": "string", "kind": "string", "container": "string", "id": "string", "runtime": "string",
+		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
 	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
 	"error":  {v1.Error{}, map[string]string{"error": "string"}},

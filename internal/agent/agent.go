@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -31,6 +30,7 @@ import (
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
@@ -75,7 +75,7 @@ type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	lock      net.Listener
+	lock      *netnsLock
 	machine   *lifecycle.Host
 	store     *state.Store
 	uplinks   []*uplink
@@ -87,6 +87,11 @@ type Agent struct {
 	sources   map[string]v1.Source
 
 	requests chan func()
+	// board and events are what readers see, who never enter the loop.
+	board  *stats.Board
+	events *stats.Events
+	// publishedAt is when a snapshot was published last.
+	publishedAt time.Time
 	// rescan asks for containers without an engine, or without devices, to
 	// be looked at; rescanning says that it was asked for.
 	rescan     chan struct{}
@@ -112,7 +117,7 @@ func New(config Config) (*Agent, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	lock, err := lockNetNS()
+	lock, err := lockNetNS(lockDir)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +129,7 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-func prepare(config Config, lock net.Listener) (*Agent, error) {
+func prepare(config Config, lock *netnsLock) (*Agent, error) {
 	store, err := state.Open(config.StateDir)
 	if err != nil {
 		return nil, err
@@ -155,10 +160,14 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 		host:      newHost(config.Host),
 		sources:   map[string]v1.Source{},
 		requests:  make(chan func()),
+		board:     stats.NewBoard(),
+		events:    stats.NewEvents(time.Now()),
 		rescan:    make(chan struct{}, 1),
 	}
 	for _, s := range config.Sources {
-		a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
+		if _, optional := s.(discovery.Optional); !optional {
+			a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
+		}
 	}
 	if err := a.openUplinks(); err != nil {
 		a.closeUplinks()
@@ -166,18 +175,6 @@ func prepare(config Config, lock net.Listener) (*Agent, error) {
 	}
 	a.addShares(a.host)
 	return a, nil
-}
-
-// lockNetNS makes sure that one agent works in this network namespace: two
-// would tie the same containers to different numbers. Abstract sockets belong
-// to the network namespace, as the devices do, and go with the process: a lock
-// that cannot be left over.
-func lockNetNS() (net.Listener, error) {
-	lock, err := net.Listen("unix", "@weir/agent")
-	if err != nil {
-		return nil, errors.New("another weir agent is at work here: stop it first; one agent shares out several uplinks if its config file names them")
-	}
-	return lock, nil
 }
 
 // openUplinks claims the uplinks. One of several may be missing: it is shared
@@ -307,6 +304,7 @@ func drain(events <-chan discovery.Event, handle func(discovery.Event)) {
 // Close lets go of everything without changing it.
 func (a *Agent) Close() {
 	a.closeUplinks()
+	a.events.Close()
 	a.lock.Close()
 }
 
@@ -334,6 +332,7 @@ func (a *Agent) install() error {
 			return u.reason
 		}
 	}
+	a.dropLeftovers()
 	a.reconcile()
 	return nil
 }
@@ -362,10 +361,12 @@ func (a *Agent) reconcile() {
 		if u.installed() {
 			a.apply(u)
 		}
+		u.ledger.Keep(u.hasClass)
 	}
 	a.tie()
 	a.unsaved = true
 	a.saveSoon(time.Now())
+	a.publish(time.Now())
 }
 
 // apply brings an uplink's scheduler to the plan, and tells of a failure once.
@@ -405,6 +406,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 	}
 	a.meetStrangers(now)
 	a.saveSoon(now)
+	a.publishSoon(now)
 	return next
 }
 

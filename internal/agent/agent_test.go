@@ -10,12 +10,14 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/docker"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
@@ -25,7 +27,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type fakeScheduler struct {
 	applied  []sched.Tree
 	stats    []sched.Stats
-	drops    map[uint16]uint64
+	drops    map[uint16]uint32
 	err      error
 	forgot   int
 	looks    int // how often counters were asked for
@@ -34,7 +36,7 @@ type fakeScheduler struct {
 	onApply  func()
 }
 
-func (s *fakeScheduler) Drops() (map[uint16]uint64, error) { return s.drops, s.err }
+func (s *fakeScheduler) Drops() (map[uint16]uint32, error) { return s.drops, s.err }
 
 func (*fakeScheduler) Name() string    { return "fake" }
 func (s *fakeScheduler) Forget()       { s.forgot++ }
@@ -196,7 +198,7 @@ func newBenchOf(t testing.TB, rateBPS uint64, scheduler sched.Backend) *bench {
 	device.Advance(func() sched.Tree { return sched.Tree{RateBPS: rateBPS} })
 	b.uplink = newUplink(0, device, config.DefaultReserveBasisPoints)
 	b.Agent = &Agent{
-		config:    Config{Version: "test"},
+		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
 		uplinks:   []*uplink{b.uplink},
@@ -206,6 +208,8 @@ func newBenchOf(t testing.TB, rateBPS uint64, scheduler sched.Backend) *bench {
 		host:      newHost(policy.Default()),
 		sources:   map[string]v1.Source{"docker": {Name: "docker"}},
 		requests:  make(chan func()),
+		board:     stats.NewBoard(),
+		events:    stats.NewEvents(epoch),
 		rescan:    make(chan struct{}, 1),
 	}
 	b.addShares(b.Agent.host)

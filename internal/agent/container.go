@@ -127,7 +127,7 @@ func (c *container) view() v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
 		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Mode: c.mode,
-		Policy: c.policy(), State: state, Reason: reason,
+		Policy: c.policy(), State: state, Reason: reason, StartedAt: c.StartedAt,
 	}
 	for _, s := range c.shares {
 		share := s.view()
@@ -136,9 +136,13 @@ func (c *container) view() v1.Container {
 		view.RateBPS += share.RateBPS
 		view.BacklogBytes += share.BacklogBytes
 		view.SentBytes += share.SentBytes
+		view.SentPackets += share.SentPackets
 		view.DroppedPackets += share.DroppedPackets
 		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
 		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
+		if view.MeasuredAt.IsZero() || share.MeasuredAt.Before(view.MeasuredAt) {
+			view.MeasuredAt = share.MeasuredAt
+		}
 		view.Shares = append(view.Shares, share)
 	}
 	return view

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-project/weir/internal/demand"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // The control loop's period: while who may send how much is changing or in
@@ -91,7 +92,7 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 			u.lastTraffic = now
 			offeredBytes += offered - d.LastOffered()
 		}
-		d.Offer(now, demand.Window(s.entitledBPS), offered)
+		d.Offer(now, demand.Window(s.expectedBPS()), offered)
 	}
 	u.ask(now, sample, woke || u.full(offeredBytes, now.Sub(u.lastLook)))
 	u.lastLook = now
@@ -102,15 +103,15 @@ func (u *uplink) measure(now time.Time) (changed, sudden bool, err error) {
 		if !s.active {
 			continue
 		}
-		if s.counters.BacklogBytes > 0 {
+		if s.backlogBytes > 0 {
 			u.lastTraffic = now
 		}
 		if s.demand.Decide(now) {
 			changed = true
 			sudden = sudden || !s.demand.Settled(now)
 		}
-		if s.demand.Settled(now) && s.demand.DemandBPS == 0 && s.rate.bps() == 0 {
-			s.active = false
+		if s.demand.Settled(now) && s.demand.DemandBPS == 0 && s.rate.BPS() == 0 {
+			s.rest()
 		}
 	}
 	return changed, sudden, nil
@@ -190,32 +191,42 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 		}
 	}
 	if len(u.asked) == 0 {
+		u.measuredAt = now
 		return nil
 	}
-	stats, err := u.backend.Stats(u.asked, u.stats[:0])
-	u.stats = stats
+	read, err := u.backend.Stats(u.asked, u.classStats[:0])
+	u.classStats = read
 	if err != nil {
 		return err
 	}
-	if len(stats) < len(u.asked) {
+	if len(read) < len(u.asked) {
 		return errClassesGone
 	}
-	for i := range stats {
-		s := u.share(stats[i].Number)
-		s.counters = stats[i]
-		s.demand.Queued(stats[i].BacklogBytes)
-		if sample {
-			directBytes, err := u.classifier.DirectBytes(s.number)
-			if err != nil {
-				return err
-			}
-			s.sentBytes = stats[i].SentBytes + directBytes
-			s.rate.observe(now, s.sentBytes)
-			if u.statsTurns%delayTurns == 1 { // a period just ended
-				s.delay.turn(s)
-			}
+	for i := range read {
+		s := u.share(read[i].Number)
+		s.backlogBytes = read[i].BacklogBytes
+		s.demand.Queued(s.backlogBytes)
+	}
+	if !sample {
+		return nil
+	}
+	return u.count(now, read)
+}
+
+// count takes in the counters of all that are active, for people to look at:
+// all of one moment. Where drops cannot be read, what is known stays.
+func (u *uplink) count(now time.Time, read []sched.Stats) error {
+	drops, _ := u.backend.Drops()
+	for i := range read {
+		s := u.share(read[i].Number)
+		if err := s.count(now, read[i], drops); err != nil {
+			return err
+		}
+		if u.statsTurns%delayTurns == 1 { // a period just ended
+			s.delay.turn(s)
 		}
 	}
+	u.measuredAt = now
 	return nil
 }
 

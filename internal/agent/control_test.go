@@ -436,7 +436,7 @@ func TestControlKeepsStill(t *testing.T) {
 	if n := len(l.scheduler.applied) - applied; n > 0 {
 		t.Errorf("%d changes in 3 seconds of the same traffic", n)
 	}
-	if rate := a.rate.bps() + c.rate.bps(); !near(rate, 100e6) {
+	if rate := a.rate.BPS() + c.rate.BPS(); !near(rate, 100e6) {
 		t.Errorf("measured %d", rate)
 	}
 }
@@ -465,9 +465,9 @@ func TestMeasureMissesClasses(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	b.classifier.offered[a.number] = 1 << 20 // more than the uplink takes
-	b.scheduler.stats = []sched.Stats{{Number: a.number, SentBytes: 5}, {Number: 99}}
-	if _, _, err := b.measure(epoch.Add(2 * changingInterval)); err != nil || a.counters.SentBytes != 5 {
-		t.Errorf("error %v, counters %+v", err, a.counters)
+	b.scheduler.stats = []sched.Stats{{Number: a.number, BacklogBytes: 5}, {Number: 99}}
+	if _, _, err := b.measure(epoch.Add(2 * changingInterval)); err != nil || a.backlogBytes != 5 {
+		t.Errorf("error %v, backlog %d", err, a.backlogBytes)
 	}
 }
 
@@ -653,7 +653,7 @@ func TestWhoMayGoDirect(t *testing.T) {
 	}
 	b.reconcile()
 	mayNot("at first", c.number)
-	if want := (identity.Link{RateBPS: 100e6, DirectBytes: 4166}); b.classifier.link != want {
+	if want := (identity.Link{RateBPS: 100e6, DirectBytes: 4166, ControlBPS: 1e6}); b.classifier.link != want {
 		t.Errorf("the classifier knows a link %+v, want %+v", b.classifier.link, want)
 	}
 	told := 0

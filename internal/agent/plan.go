@@ -147,6 +147,7 @@ func (u *uplink) tree() sched.Tree {
 	}
 	return sched.Tree{
 		RateBPS:       u.rateBPS,
+		MTUBytes:      u.mtuBytes,
 		ControlNumber: identity.NumberControl,
 		DefaultNumber: identity.NumberHost,
 		Classes:       u.classes,

@@ -25,83 +25,6 @@ var (
 	ErrRefused = errors.New("refused")
 )
 
-// Containers lists what runs, the host class last.
-func (a *Agent) Containers(ctx context.Context) ([]v1.Container, error) {
-	var list []v1.Container
-	err := a.do(ctx, func() {
-		a.readDrops()
-		for _, c := range a.registry.all() {
-			list = append(list, c.view())
-		}
-		list = append(list, a.host.view())
-	})
-	return list, err
-}
-
-// readDrops learns what was dropped at every uplink. Where that fails, what was
-// known stays.
-func (a *Agent) readDrops() {
-	for _, u := range a.uplinks {
-		if !u.installed() {
-			continue
-		}
-		drops, err := u.backend.Drops()
-		if err != nil {
-			a.log.Debug("read what was dropped", "uplink", u.name, "error", err)
-			continue
-		}
-		u.drops = drops
-	}
-}
-
-// Status describes the agent and its uplink.
-func (a *Agent) Status(ctx context.Context) (v1.Status, error) {
-	var status v1.Status
-	err := a.do(ctx, func() {
-		status = v1.Status{Version: a.config.Version, State: v1.StateOK}
-		var names, schedulers, reasons []string
-		for _, u := range a.uplinks {
-			view := u.view()
-			status.Uplinks = append(status.Uplinks, view)
-			names = append(names, view.Name)
-			if !slices.Contains(schedulers, view.Scheduler) {
-				schedulers = append(schedulers, view.Scheduler)
-			}
-			status.RateBPS += view.RateBPS
-			status.ReserveBPS += view.ReserveBPS
-			status.SentBPS += view.SentBPS
-			if view.State != v1.StateOK {
-				status.State = view.State
-				reasons = append(reasons, view.Reason)
-			}
-		}
-		status.Uplink = strings.Join(names, ", ")
-		status.Scheduler = strings.Join(schedulers, ", ")
-		status.Reason = strings.Join(reasons, "; ")
-		for _, s := range a.config.Sources {
-			status.Sources = append(status.Sources, a.sources[s.Name()])
-		}
-	})
-	return status, err
-}
-
-// view is the uplink as users see it.
-func (u *uplink) view() v1.Uplink {
-	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), State: v1.StateOK,
-	}
-	if u.backend != nil {
-		view.Scheduler = u.backend.Name()
-	}
-	if u.reason != nil {
-		view.State, view.Reason = v1.StateDegraded, u.reason.Error()
-	}
-	for _, s := range u.participants {
-		view.SentBPS += s.rate.bps()
-	}
-	return view
-}
-
 // find looks a container up by name, ID or the start of an ID.
 func (a *Agent) find(name string) (*container, error) {
 	if name == a.host.Name {
@@ -148,6 +71,9 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 			return
 		}
 		if err = a.set(c, change); err != nil {
+			a.events.Add(v1.Event{
+				At: time.Now(), Kind: v1.EventRefused, Container: c.Name, ID: c.ID, Runtime: c.Runtime, Message: err.Error(),
+			})
 			return
 		}
 		a.reconcile()
@@ -251,13 +177,16 @@ func (a *Agent) save() error {
 	return a.store.Save()
 }
 
+// hasSource says whether containers are learned of from that source, or may be
+// later.
+func (a *Agent) hasSource(name string) bool {
+	return slices.ContainsFunc(a.config.Sources, func(s discovery.Source) bool { return s.Name() == name })
+}
+
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
 	for _, s := range a.store.Containers {
-		if _, configured := a.sources[s.Runtime]; !configured {
-			continue
-		}
 		c := &container{
 			Container: discovery.Container{
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
@@ -276,6 +205,25 @@ func (a *Agent) recall() {
 			}
 		}
 		a.registry.byKey[c.key()] = c
-		a.inspect(c)
+		if a.hasSource(c.Runtime) {
+			a.inspect(c)
+		}
+	}
+}
+
+// dropLeftovers forgets the containers of sources that are not asked any more, of
+// which nobody would ever say that they are gone. What an earlier agent did to
+// them is undone, as their numbers will be others'. To be called when the uplinks
+// have their classifiers.
+func (a *Agent) dropLeftovers() {
+	for _, c := range a.registry.all() {
+		if a.hasSource(c.Runtime) {
+			continue
+		}
+		for _, s := range c.shares {
+			s.cgroupTied = true // perhaps; the kernel knows
+		}
+		a.log.Info("no source tells of a container any more; it is not controlled from now on", "name", c.Name, "runtime", c.Runtime)
+		a.forget(c)
 	}
 }

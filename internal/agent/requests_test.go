@@ -3,12 +3,17 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/docker"
+	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
 )
 
@@ -139,29 +144,126 @@ func TestSet(t *testing.T) {
 	}
 }
 
-func TestContainersAndStatus(t *testing.T) {
+func TestSnapshot(t *testing.T) {
 	b := newBench(t, 100e6)
+	b.Agent.config.Sources = []discovery.Source{docker.New(docker.Options{Name: "docker"})}
 	b.start("second").StartedAt = epoch.AddDate(1, 0, 0)
-	b.scheduler.drops = map[uint16]uint64{b.start("first").number: 3}
-	ctx := b.serve()
-	list, err := b.Containers(ctx)
+	b.start("first")
+	b.reconcile()
+	seen, err := b.Snapshot(context.Background())
+	list, status := seen.Containers, seen.Status
 	if err != nil || len(list) != 3 || list[0].Name != "first" || list[1].Name != "second" || list[2].Name != "host" {
-		t.Errorf("containers %+v, %v", list, err)
-	}
-	if list[0].DroppedPackets != 3 || list[1].DroppedPackets != 0 {
-		t.Errorf("dropped %d and %d", list[0].DroppedPackets, list[1].DroppedPackets)
+		t.Fatalf("containers %+v, %v", list, err)
 	}
 	if h := list[2]; h.Mode != v1.ModeHost || h.State != v1.StateOK || h.Runtime != "host" {
 		t.Errorf("host class %+v", h)
 	}
-	status, err := b.Status(ctx)
-	if err != nil || status.Uplink != "up0" || status.RateBPS != 100e6 || status.ReserveBPS != 5e6 ||
-		status.Scheduler != "fake" || status.State != v1.StateOK || status.Version != "test" {
-		t.Errorf("status %+v, %v", status, err)
+	if !list[1].StartedAt.Equal(epoch.AddDate(1, 0, 0)) {
+		t.Errorf("started at %s", list[1].StartedAt)
 	}
-	b.uplink.reason = errors.New("up0 is gone")
-	if status, err = b.Status(ctx); err != nil || status.State != v1.StateDegraded || status.Reason != "up0 is gone" {
+	if status.Uplink != "up0" || status.RateBPS != 100e6 || status.ReserveBPS != 5e6 || !status.Uplinks[0].Present ||
+		status.Scheduler != "fake" || status.State != v1.StateOK || status.Version != "test" || len(status.Sources) != 1 {
+		t.Errorf("status %+v", status)
+	}
+	b.machine.gone = true
+	b.advance(b.uplink)
+	b.reconcile()
+	seen, err = b.Snapshot(context.Background())
+	if status := seen.Status; err != nil || status.State != v1.StateDegraded || !strings.HasPrefix(status.Reason, "up0 is gone") || status.Uplinks[0].Present {
 		t.Errorf("status of a lost uplink %+v, %v", status, err)
+	}
+}
+
+// Whoever only looks is answered while the loop is busy with something else.
+func TestLookingDoesNotWait(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.start("a")
+	b.reconcile()
+	ctx := b.serve()
+	busy, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		if err := b.do(ctx, func() { close(busy); <-done }); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-busy
+	defer close(done)
+	seen, err := b.Snapshot(ctx)
+	if err != nil || len(seen.Containers) != 2 || seen.Status.Uplink != "up0" {
+		t.Errorf("snapshot %+v, %v", seen, err)
+	}
+	if got := b.Events().Since(0).Events; len(got) != 1 || got[0].Kind != v1.EventAgentStarted {
+		t.Errorf("events %+v", got)
+	}
+}
+
+// What a request changed is seen by whoever looks after its answer.
+func TestSetIsSeen(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.start("a")
+	b.reconcile()
+	ctx := b.serve()
+	for _, weight := range []string{"200", "300"} {
+		if _, err := b.Set(ctx, "a", v1.PolicyChange{Weight: &weight}); err != nil {
+			t.Fatal(err)
+		}
+		seen, err := b.Snapshot(ctx)
+		if err != nil || fmt.Sprint(seen.Containers[0].Policy.Weight) != weight {
+			t.Errorf("weight %d after %s was set (%v)", seen.Containers[0].Policy.Weight, weight, err)
+		}
+	}
+	if _, err := b.Set(ctx, "a", v1.PolicyChange{Min: ptr("99mbit")}); !errors.Is(err, ErrRefused) {
+		t.Errorf("set to more than there is: %v", err)
+	}
+	var kinds []v1.EventKind
+	for _, event := range b.Events().Since(0).Events {
+		kinds = append(kinds, event.Kind)
+	}
+	want := []v1.EventKind{v1.EventAgentStarted, v1.EventPolicyChanged, v1.EventPolicyChanged, v1.EventRefused}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("events %v, want %v", kinds, want)
+	}
+}
+
+// What is sent is counted on, whatever happens to the classes.
+func TestTotalsGrow(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	b.reconcile()
+	now := epoch
+	look := func(stats sched.Stats, directBytes uint64, drops uint32) v1.Share {
+		t.Helper()
+		now = now.Add(statsInterval)
+		stats.Number = a.number
+		b.classifier.offered[a.number] += 1000
+		b.classifier.directBytes[a.number] = directBytes
+		b.scheduler.stats = []sched.Stats{stats}
+		b.scheduler.drops = map[uint16]uint32{a.number: drops}
+		b.control(now)
+		return a.view()
+	}
+	b.control(now)
+	expect := func(got v1.Share, bytes, packets, drops uint64) {
+		t.Helper()
+		if got.SentBytes != bytes || got.SentPackets != packets || got.DroppedPackets != drops || !got.MeasuredAt.Equal(now) {
+			t.Errorf("%+v, want %d bytes, %d packets, %d drops at %s", got, bytes, packets, drops, now)
+		}
+	}
+	expect(look(sched.Stats{SentBytes: 1000, SentPackets: 10}, 500, 2), 1500, 10, 2)
+	// The class is made again.
+	expect(look(sched.Stats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 13, 2)
+	// The container gets another number, whose last holder had sent something.
+	old := a.number
+	b.registry.release(a.container)
+	b.plan()
+	b.uplink.ledger.Keep(b.hasClass)
+	if !b.registry.assign(a.container, old+5) {
+		t.Fatal("no number")
+	}
+	b.plan()
+	expect(look(sched.Stats{SentBytes: 50, SentPackets: 1, BacklogBytes: 7}, 0, 1), 1850, 14, 3)
+	if got := a.view(); got.BacklogBytes != 7 {
+		t.Errorf("backlog %d", got.BacklogBytes)
 	}
 }
 
@@ -170,7 +272,10 @@ func TestRequestsEnd(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := b.Containers(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
+	if _, err := b.Snapshot(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("look at an agent that has not begun: %v", err)
+	}
+	if _, err := b.Reset(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("reset: %v", err)
 	}
 }

@@ -51,8 +51,16 @@ func TestSaveAndRecall(t *testing.T) {
 	// Of a source that is not asked any more, nobody would ever say that its
 	// containers are gone.
 	b := newBench(t, 100e6)
-	b.Agent.store.File = state.File{Containers: []state.Container{{ID: "0123456789abcdef", Runtime: "docker"}, {ID: "fedcba", Runtime: "static"}}}
+	b.Agent.store.File = state.File{Containers: []state.Container{
+		{ID: "0123456789abcdef", Runtime: "docker"},
+		{ID: "fedcba", Runtime: "static", Number: 77, HostNetwork: true, CgroupPath: "/cgroup/fedcba"},
+	}}
+	b.classifier.cgroups[77] = "/cgroup/fedcba"
 	b.recall()
+	b.dropLeftovers()
+	if path, tied := b.classifier.cgroups[77]; tied {
+		t.Errorf("%s is still known by a number that is free", path)
+	}
 	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
 		t.Errorf("recalled %v", b.registry.byKey)
 	}

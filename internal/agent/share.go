@@ -10,6 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // share is what one container, or the host class, gets at one uplink.
@@ -38,11 +39,20 @@ type share struct {
 	// cgroupTied: the uplink's classifier was told the container's cgroup.
 	cgroupTied bool
 
-	counters sched.Stats
-	// sentBytes is what went through its class and what went direct.
-	sentBytes uint64
-	rate      rateMeter
-	delay     delayWindow
+	// backlogBytes is what is queued, as last asked; the rest was measured
+	// together, for people to look at.
+	backlogBytes uint64
+	measured     measured
+	totals       stats.Totals
+	rate         stats.Rate
+	delay        delayWindow
+}
+
+// measured is what is shown of a share beside its totals.
+type measured struct {
+	backlogBytes uint64
+	rateBPS      uint64
+	p50, p99     time.Duration
 }
 
 // addShares gives a container its share of every uplink.
@@ -60,8 +70,17 @@ func (a *Agent) addShares(c *container) {
 func (s *share) wake(at time.Time) {
 	s.active = true
 	s.demand.Resume(at)
-	s.rate.resume(at)
+	s.rate.Resume(at)
 	s.delay.start(s)
+}
+
+// expectedBPS is the rate at which the share's demand is looked at: what it can
+// always have, or without a weight, which may be nothing, what it has.
+func (s *share) expectedBPS() uint64 {
+	if s.policy().Weight == 0 {
+		return max(s.entitledBPS, s.allocatedBPS)
+	}
+	return s.entitledBPS
 }
 
 // competitor is the share as the ideal allocation sees it, with a demand of
@@ -145,19 +164,46 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	return rejected, reasons
 }
 
+// hasClass says whether a number has a class at the uplink.
+func (u *uplink) hasClass(number uint16) bool { return u.share(number).number == number }
+
+// count takes in what the kernel's counters say of a share at now, and what of
+// it people see.
+func (s *share) count(now time.Time, read sched.Stats, drops map[uint16]uint32) error {
+	directBytes, err := s.uplink.classifier.DirectBytes(s.number)
+	if err != nil {
+		return err
+	}
+	ledger := &s.uplink.ledger
+	ledger.CountSent(s.number, stats.Sent{
+		ClassBytes: read.SentBytes, ClassPackets: read.SentPackets, DirectBytes: directBytes,
+	}, &s.totals)
+	if dropped, known := drops[s.number]; known {
+		ledger.CountDropped(s.number, dropped, &s.totals)
+	}
+	s.rate.Observe(now, s.totals.SentBytes)
+	s.measured.rateBPS, s.measured.backlogBytes = s.rate.BPS(), read.BacklogBytes
+	return nil
+}
+
 // view is the share as users see it.
 func (s *share) view() v1.Share {
-	p50, p99 := s.delay.quantiles(s)
+	seen := s.measured
+	if s.number == 0 { // its last class is gone
+		seen = measured{}
+	}
 	return v1.Share{
 		Uplink:         s.uplink.name,
 		EntitledBPS:    s.entitledBPS,
 		AllocatedBPS:   s.allocatedBPS,
-		RateBPS:        s.rate.bps(),
-		BacklogBytes:   s.counters.BacklogBytes,
-		SentBytes:      s.sentBytes,
-		DroppedPackets: s.uplink.drops[s.number],
-		DelayP50MS:     milliseconds(p50),
-		DelayP99MS:     milliseconds(p99),
+		RateBPS:        seen.rateBPS,
+		BacklogBytes:   seen.backlogBytes,
+		SentBytes:      s.totals.SentBytes,
+		SentPackets:    s.totals.SentPackets,
+		DroppedPackets: s.totals.DroppedPackets,
+		DelayP50MS:     milliseconds(seen.p50),
+		DelayP99MS:     milliseconds(seen.p99),
+		MeasuredAt:     s.uplink.measuredAt,
 	}
 }
 
@@ -165,49 +211,8 @@ func milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-// rateMeter is what a class sent in the last second.
-type rateMeter struct {
-	samples []sentSample
-}
-
-type sentSample struct {
-	at    time.Time
-	bytes uint64
-}
-
-func (m *rateMeter) observe(now time.Time, bytes uint64) {
-	m.samples = append(m.samples, sentSample{now, bytes})
-	first := 0
-	for first+1 < len(m.samples) && now.Sub(m.samples[first+1].at) >= time.Second {
-		first++
-	}
-	m.samples = append(m.samples[:0], m.samples[first:]...)
-}
-
-// resume says that nothing was sent from the last sample until at.
-func (m *rateMeter) resume(at time.Time) {
-	if n := len(m.samples); n > 0 {
-		m.samples = append(m.samples[:0], sentSample{at, m.samples[n-1].bytes})
-	}
-}
-
-// bps is the mean rate over the last second, in bits per second.
-func (m *rateMeter) bps() uint64 {
-	if len(m.samples) < 2 {
-		return 0
-	}
-	oldest, newest := m.samples[0], m.samples[len(m.samples)-1]
-	elapsed := newest.at.Sub(oldest.at)
-	if elapsed <= 0 || newest.bytes < oldest.bytes {
-		return 0
-	}
-	// A container that is younger than a second has sent nothing before.
-	elapsed = max(elapsed, time.Second)
-	return uint64(float64(newest.bytes-oldest.bytes) * 8 / elapsed.Seconds())
-}
-
-// delayWindow is how long packets waited in the last one to two periods in which
-// that was measured (delayTurns): the kernel counts since ever, and what it had
+// delayWindow is how long packets waited in the last two periods in which that
+// was measured (delayTurns): the kernel counts since ever, and what it had
 // counted before is taken away.
 type delayWindow struct {
 	older, newer *identity.Histogram
@@ -215,6 +220,7 @@ type delayWindow struct {
 
 // start begins a window: what was counted before is not of it.
 func (w *delayWindow) start(s *share) {
+	s.measured.p50, s.measured.p99 = 0, 0
 	if s.uplink.delays == nil {
 		return
 	}
@@ -228,26 +234,26 @@ func (w *delayWindow) start(s *share) {
 	*w.older = *w.newer
 }
 
-// turn moves the window on, when a period ended.
+// turn moves the window on, when a period ended: the median and the 99th
+// percentile of the last two are shown.
 func (w *delayWindow) turn(s *share) {
 	if w.older == nil {
 		return
 	}
+	seen := *w.older
 	w.older, w.newer = w.newer, w.older
-	if s.uplink.delays.Read(s.number, w.newer) != nil {
+	if s.uplink.delays == nil || s.uplink.delays.Read(s.number, w.newer) != nil {
 		w.older, w.newer = nil, nil
+		s.measured.p50, s.measured.p99 = 0, 0
+		return
 	}
+	window := *w.newer
+	window.Sub(&seen)
+	s.measured.p50, s.measured.p99 = window.Quantile(0.5), window.Quantile(0.99)
 }
 
-// quantiles are the median and the 99th percentile; 0 while nothing is sent.
-func (w *delayWindow) quantiles(s *share) (p50, p99 time.Duration) {
-	if !s.active || w.older == nil || s.uplink.delays == nil {
-		return 0, 0
-	}
-	var now identity.Histogram
-	if s.uplink.delays.Read(s.number, &now) != nil {
-		return 0, 0
-	}
-	now.Sub(w.older)
-	return now.Quantile(0.5), now.Quantile(0.99)
+// rest says that nothing is sent any more.
+func (s *share) rest() {
+	s.active = false
+	s.measured = measured{}
 }

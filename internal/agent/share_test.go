@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -66,8 +67,9 @@ func TestLatency(t *testing.T) {
 		smallest time.Duration // 0: it can be kept
 	}{
 		{"plenty", 100e6, "10mbit", "20ms", 0},
-		{"the smallest at 10mbit, a frame's time", 100e6, "10mbit", "1212us", 0},
-		{"below", 100e6, "10mbit", "1ms", 1211201 * time.Nanosecond},
+		// 2000 bits: a packet of 200 bytes is within it, a full frame is not.
+		{"CNTC's own numbers", 100e6, "100kbit", "20ms", 0},
+		{"just above two packets on the link", 100e6, "10mbit", "501us", 0},
 		{"below two packets on the link", 100e6, "90mbit", "400us", 500001 * time.Nanosecond},
 		{"the slow link's frame", 1e6, "900kbit", "20ms", 24224001 * time.Nanosecond},
 	} {
@@ -132,15 +134,27 @@ func TestDelayWindow(t *testing.T) {
 		t.Fatal("does not measure")
 	}
 	older, newer := c.delay.older, c.delay.newer
+	(*[16]uint32)(unsafe.Pointer(&measured.histogram))[10] = 100 // packets in one of its buckets
+	want := measured.histogram.Quantile(0.99)
 	if c.delay.turn(c); c.delay.older != newer || c.delay.newer != older {
 		t.Error("the window does not move")
+	}
+	// Two periods are seen, the first of them here and in the next.
+	for range 2 {
+		if p99 := c.measured.p99; p99 != want || want == 0 {
+			t.Errorf("shows %s, want %s", p99, want)
+		}
+		c.delay.turn(c)
+	}
+	if c.measured.p99 != 0 {
+		t.Errorf("shows %s of a period that is long over", c.measured.p99)
 	}
 	measured.err = errors.New("gone")
 	if c.delay.turn(c); c.delay.older != nil {
 		t.Error("measures what cannot be read")
 	}
-	if p50, p99 := c.delay.quantiles(c); p50 != 0 || p99 != 0 {
-		t.Errorf("shows %s and %s", p50, p99)
+	if c.measured.p50 != 0 || c.measured.p99 != 0 {
+		t.Errorf("shows %s and %s", c.measured.p50, c.measured.p99)
 	}
 }
 
@@ -184,51 +198,5 @@ func TestDelaysArePaused(t *testing.T) {
 	}
 	if periods != 4 {
 		t.Errorf("the window moved %d times in 8 s, want 4", periods)
-	}
-}
-
-func TestRateMeter(t *testing.T) {
-	var m rateMeter
-	if got := m.bps(); got != 0 {
-		t.Errorf("before any sample: %d", got)
-	}
-	at, bytes := epoch, uint64(1<<40)
-	m.observe(at, bytes)
-	if got := m.bps(); got != 0 {
-		t.Errorf("after one sample: %d", got)
-	}
-	step := func(n int, perStep uint64) {
-		for range n {
-			at, bytes = at.Add(statsInterval), bytes+perStep
-			m.observe(at, bytes)
-		}
-	}
-	step(1, 312_500) // 10 Mbit/s
-	if got := m.bps(); got != 2_500_000 {
-		t.Errorf("after the first 250 ms: %d", got)
-	}
-	step(20, 312_500)
-	if got := m.bps(); got != 10_000_000 {
-		t.Errorf("steady: %d", got)
-	}
-	if len(m.samples) != 5 {
-		t.Errorf("%d samples of 250 ms in a second", len(m.samples))
-	}
-	step(1, 1_250_000) // a second's worth at once
-	if got := m.bps(); got != 17_500_000 {
-		t.Errorf("burst: %d", got)
-	}
-	step(5, 0)
-	if got := m.bps(); got != 0 {
-		t.Errorf("a second after the end: %d", got)
-	}
-	bytes = 0
-	step(1, 100) // the class was made anew
-	if got := m.bps(); got != 0 {
-		t.Errorf("counters that start anew: %d", got)
-	}
-	step(6, 312_500)
-	if got := m.bps(); got != 10_000_000 {
-		t.Errorf("a second later: %d", got)
 	}
 }

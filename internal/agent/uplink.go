@@ -7,6 +7,7 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/plan"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/stats"
 	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
@@ -23,6 +24,7 @@ type uplink struct {
 	// the kernel cannot measure them.
 	name       string
 	rateBPS    uint64
+	mtuBytes   uint32
 	backend    sched.Backend
 	classifier lifecycle.Classifier
 	delays     lifecycle.Delays
@@ -46,8 +48,10 @@ type uplink struct {
 	participants []*share
 	allocator    alloc.Allocator
 
-	// drops are the packets dropped so far, by number, as last asked.
-	drops map[uint16]uint64
+	// ledger makes totals that only grow of the kernel's counters; measuredAt is
+	// when those of all were read last.
+	ledger     stats.Ledger
+	measuredAt time.Time
 
 	lastLook    time.Time
 	lastTraffic time.Time
@@ -61,12 +65,12 @@ type uplink struct {
 	asked     []uint16
 	lacking   []uint16
 	// inDoubt: counters were asked for, as the rates left doubt who wants more.
-	inDoubt bool
-	stats   []sched.Stats
+	inDoubt    bool
+	classStats []sched.Stats
 }
 
 func newUplink(index int, device *lifecycle.Device, reserveBasisPoints uint32) *uplink {
-	u := &uplink{index: index, device: device, reserveBasisPoints: reserveBasisPoints}
+	u := &uplink{index: index, device: device, reserveBasisPoints: reserveBasisPoints, measuredAt: time.Now()}
 	u.take()
 	return u
 }
@@ -76,13 +80,13 @@ func (u *uplink) installed() bool { return u.device.State() == lifecycle.Install
 
 // link is the uplink as decisions see it.
 func (u *uplink) link() plan.Link {
-	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints}
+	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.mtuBytes}
 }
 
 // take takes up what is known of the device.
 func (u *uplink) take() {
 	d := u.device
-	u.name, u.rateBPS = d.Name(), d.RateBPS()
+	u.name, u.rateBPS, u.mtuBytes = d.Name(), d.RateBPS(), d.MTUBytes()
 	u.backend, u.classifier, u.delays = nil, nil, nil
 	if u.installed() {
 		u.backend, u.classifier, u.delays = d.Scheduler(), d.Classifier(), d.Delays()
@@ -124,6 +128,9 @@ func (a *Agent) advance(u *uplink) (changed bool) {
 
 // forgetMeasurements drops what was true of another classifier or scheduler.
 func (u *uplink) forgetMeasurements(change lifecycle.Change) {
+	if change.Made {
+		u.ledger.ClassesMade()
+	}
 	if change.Classified || !u.installed() {
 		u.strangersLimited = false
 		for _, s := range u.participants {
@@ -134,7 +141,7 @@ func (u *uplink) forgetMeasurements(change lifecycle.Change) {
 	if !u.installed() {
 		// Nobody counts.
 		for _, s := range u.participants {
-			s.rate, s.counters = rateMeter{}, sched.Stats{}
+			s.backlogBytes, s.measured, s.rate = 0, measured{}, stats.Rate{}
 		}
 	}
 }

@@ -106,70 +106,44 @@ func TestAdmitKeepsPromises(t *testing.T) {
 	})
 }
 
-func TestCurve(t *testing.T) {
+func TestAdmitLatency(t *testing.T) {
 	for _, tc := range []struct {
-		name    string
-		floor   uint64
-		latency time.Duration
-		packet  int
-		want    alloc.ServiceCurve
+		name            string
+		floor           uint64
+		onTheWay, asked time.Duration
+		min             time.Duration // 0: admitted
+		want            string
 	}{
-		// CNTC's example with the rate at which its numbers hold.
-		{"CNTC", mbit, 20 * time.Millisecond, 1500, alloc.ServiceCurve{BurstBPS: 2_500_000, BurstFor: 8 * time.Millisecond, FloorBPS: mbit}},
-		{"rounds up", 3 * mbit, 7 * time.Millisecond, 1500, alloc.ServiceCurve{BurstBPS: 7 * mbit, BurstFor: 3 * time.Millisecond, FloorBPS: 3 * mbit}},
-		{"no packet", mbit, time.Millisecond, 0, alloc.ServiceCurve{BurstBPS: mbit, BurstFor: time.Millisecond, FloorBPS: mbit}},
-		{"no length", mbit, time.Millisecond, -1, alloc.ServiceCurve{BurstBPS: mbit, BurstFor: time.Millisecond, FloorBPS: mbit}},
-		{"not a whole bit", 10, 3 * time.Second, 1, alloc.ServiceCurve{BurstBPS: 14, BurstFor: 2200 * time.Millisecond, FloorBPS: 10}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got, err := alloc.Curve(tc.floor, tc.latency, tc.packet); err != nil || got != tc.want {
-				t.Errorf("Curve = %+v, %v; want %+v", got, err, tc.want)
-			}
-		})
-	}
-}
-
-func TestLatencyInfeasible(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		floor   uint64
-		latency time.Duration
-		packet  int
-		min     time.Duration
-		want    string
-	}{
+		// On a link of 100 Mbit/s two packets take half a millisecond.
+		{"CNTC's own numbers", 100_000, 500 * time.Microsecond, 20 * time.Millisecond, 0, ""},
+		{"just above what the link needs", 1, 500 * time.Microsecond, 500*time.Microsecond + 1, 0, ""},
 		{
-			"CNTC's own numbers", 100_000, 20 * time.Millisecond, 1500, 120*time.Millisecond + 1,
-			"latency 20ms cannot be guaranteed: with a minimum of 100kbit and packets of 1500 bytes the smallest is 121ms; ask for that or raise the minimum",
+			"what the link needs", mbit, 500 * time.Microsecond, 500 * time.Microsecond, 500*time.Microsecond + 1,
+			"latency 500µs cannot be guaranteed: packets of others that are on their way already may hold the link for that long; the smallest is 501µs at the uplink's rate (minimum 1mbit); ask for that",
 		},
 		{
-			"exactly one packet", mbit, 12 * time.Millisecond, 1500, 12*time.Millisecond + 1,
-			"latency 12ms cannot be guaranteed: with a minimum of 1mbit and packets of 1500 bytes the smallest is 12.1ms; ask for that or raise the minimum",
+			"a slow link", 900_000, 24224 * time.Microsecond, 20 * time.Millisecond, 24224*time.Microsecond + 1,
+			"latency 20ms cannot be guaranteed: packets of others that are on their way already may hold the link for that long; the smallest is 24.3ms at the uplink's rate (minimum 900kbit); ask for that",
 		},
 		{
-			"short", 1000 * mbit, 5 * time.Microsecond, 1514, 12113 * time.Nanosecond,
-			"latency 5µs cannot be guaranteed: with a minimum of 1gbit and packets of 1514 bytes the smallest is 12.2µs; ask for that or raise the minimum",
-		},
-		{
-			"no floor", 0, time.Second, 1500, math.MaxInt64,
+			"no floor", 0, time.Millisecond, time.Second, time.Millisecond + 1,
 			"latency 1s cannot be guaranteed without a minimum rate; set one",
 		},
 		{
-			"longer than time", 1, time.Second, math.MaxInt, math.MaxInt64,
-			"latency 1s cannot be guaranteed without a minimum rate; set one",
-		},
-		{
-			"nearly longer than time", 1, time.Second, 1_152_921_504, 9_223_372_032_000_000_001,
-			"latency 1s cannot be guaranteed: with a minimum of 1bit and packets of 1152921504 bytes the smallest is 2562047h47m12.000000001s; ask for that or raise the minimum",
+			"longer than time", mbit, math.MaxInt64, math.MaxInt64, math.MaxInt64,
+			"latency 2562047h47m16.854775807s cannot be guaranteed: packets of others that are on their way already may hold the link for that long; the smallest is 2562047h47m16.854775807s at the uplink's rate (minimum 1mbit); ask for that",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := alloc.MinLatency(tc.floor, tc.packet); got != tc.min {
-				t.Errorf("MinLatency = %d; want %d", got, tc.min)
+			err := alloc.AdmitLatency(tc.floor, tc.onTheWay, tc.asked)
+			if tc.min == 0 {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
 			}
-			_, err := alloc.Curve(tc.floor, tc.latency, tc.packet)
 			var refused *alloc.LatencyError
-			if !errors.As(err, &refused) || refused.Min != tc.min || refused.Asked != tc.latency {
+			if !errors.As(err, &refused) || refused.Min != tc.min || refused.Asked != tc.asked {
 				t.Fatalf("error %#v", err)
 			}
 			if err.Error() != tc.want {
@@ -179,31 +153,23 @@ func TestLatencyInfeasible(t *testing.T) {
 	}
 }
 
-// TestCurveProperties: a curve exists exactly from MinLatency on, and serves within
-// the bound what the floor promises for it.
-func TestCurveProperties(t *testing.T) {
+// TestAdmitLatencyProperties: what a refusal says is the smallest is admitted, and
+// nothing below it.
+func TestAdmitLatencyProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		floor := rapid.Uint64Range(1, 1e12).Draw(t, "floor")
-		packet := rapid.IntRange(0, 65536).Draw(t, "packet")
-		smallest := alloc.MinLatency(floor, packet)
-		if _, err := alloc.Curve(floor, smallest, packet); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := alloc.Curve(floor, smallest-1, packet); err == nil {
-			t.Fatalf("less than the smallest latency %v is taken", smallest)
-		}
-		latency := smallest + time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "more"))
-		curve, err := alloc.Curve(floor, latency, packet)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if curve.BurstBPS < floor || curve.BurstFor <= 0 || curve.BurstFor > latency {
-			t.Fatalf("curve %+v", curve)
-		}
-		served := float64(curve.BurstBPS) * curve.BurstFor.Seconds()
-		promised := float64(floor) * latency.Seconds()
-		if served < promised*(1-1e-12) || served > promised*(1+1e-12)+curve.BurstFor.Seconds() {
-			t.Fatalf("%+v serves %g bits, promised %g", curve, served, promised)
+		onTheWay := time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "on the way"))
+		asked := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "asked"))
+		err := alloc.AdmitLatency(floor, onTheWay, asked)
+		var refused *alloc.LatencyError
+		switch {
+		case err == nil && asked <= onTheWay:
+			t.Fatalf("%v is admitted where packets of others take %v", asked, onTheWay)
+		case err == nil:
+		case !errors.As(err, &refused) || refused.Min <= asked:
+			t.Fatalf("error %v", err)
+		case alloc.AdmitLatency(floor, onTheWay, refused.Min) != nil || alloc.AdmitLatency(floor, onTheWay, refused.Min-1) == nil:
+			t.Fatalf("%v is not the smallest that is admitted", refused.Min)
 		}
 	})
 }

@@ -22,6 +22,12 @@
 // bottom is what they have, their lid is min(d, M). So with equal priorities
 // the result is the entitlement computed over those that are sending.
 //
+// Weight 0 is a vessel without width: water never rises in it, so it is
+// entitled to its floor and no more (CNTC's rate-style container). It lives on
+// what others leave: within its priority it comes after those that have a
+// weight, and containers of weight 0 share among themselves as if their weights
+// were equal.
+//
 // The sum is piecewise linear and rises with L, so L lies between two of the
 // at most 2n levels at which a container leaves its bottom or reaches its lid.
 // These are sorted and swept once: O(n log n). All arithmetic is exact: levels
@@ -60,15 +66,24 @@ const Unlimited = ^uint64(0)
 
 // Container is one competitor for the uplink. Rates are bits per second.
 type Container struct {
-	Weight     uint32 // relative share, at least 1; 0 counts as 1
+	Weight     uint32 // relative share; 0 for no share but the floor
 	FloorBPS   uint64 // guaranteed rate, 0 for none; a lower ceiling wins
 	CeilingBPS uint64 // never more; Unlimited for none
 	Priority   uint32 // higher is served first with what others leave idle
 	DemandBPS  uint64 // what it wants to send; Unlimited for "all it can get"
 }
 
-// weight is the weight that counts.
-func (c *Container) weight() uint64 { return max(uint64(c.Weight), 1) }
+// width is how wide a container's vessel is when what is idle is poured:
+// containers of weight 0, which are poured by themselves, are all alike.
+func (c *Container) width() uint64 { return max(uint64(c.Weight), 1) }
+
+// lid is the most that the level can lift a container to.
+func (c *Container) lid() uint64 {
+	if c.Weight == 0 {
+		return c.guarantee()
+	}
+	return c.CeilingBPS
+}
 
 // guarantee is the floor that counts: a container whose ceiling is below its
 // floor is held to the ceiling.
@@ -80,8 +95,9 @@ func (c *Container) guarantee() uint64 { return min(c.FloorBPS, c.CeilingBPS) }
 // (Priority only breaks a tie for the last bit). Design, section 3, point 1;
 // qCon, section 3.3, equations 6 to 9.
 //
-// The sum is exactly capacityBPS, unless every container is at its ceiling; then
-// it is the sum of the ceilings. Floors that exceed the capacity together (the
+// The sum is exactly capacityBPS, unless every container that has a weight is at
+// its ceiling; then it is the sum of these and of the floors of those that have
+// none. Floors that exceed the capacity together (the
 // link's rate was lowered after they were admitted) are all cut by the same
 // factor, and nobody gets more than its cut floor.
 func Entitle(capacityBPS uint64, containers []Container) []uint64 {
@@ -95,8 +111,8 @@ func Entitle(capacityBPS uint64, containers []Container) []uint64 {
 //
 // Nobody gets more than its demand or its ceiling, or less than the smaller of
 // its demand and its entitlement. What that leaves goes to those that want
-// more, highest priority first, by level within one priority. The sum is
-// exactly the smaller of capacityBPS and what all want together.
+// more, highest priority first, by level within one priority, containers of
+// weight 0 after the others there. The sum is exactly the smaller of capacityBPS and what all want together.
 //
 // If floors were cut (see [Entitle]), what silent containers leave first
 // restores the floors of those that are sending, whatever their priority.
@@ -128,9 +144,9 @@ func (a *Allocator) Entitle(dst []uint64, capacityBPS uint64, containers []Conta
 		dst[i] = c.guarantee()
 		a.vessels = append(a.vessels, vessel{
 			index:  i,
-			weight: c.weight(),
+			weight: c.width(),
 			bottom: c.guarantee(),
-			lid:    c.CeilingBPS,
+			lid:    c.lid(),
 		})
 	}
 	tie := func(i, j int) int { return compareClaims(&containers[i], &containers[j]) }
@@ -185,24 +201,25 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 	}
 	left = a.raise(dst, a.vessels, left, tie)
 
-	// The rest by priority, and within one priority by level.
+	// The rest by priority, and within one priority by level: first of those
+	// that have a weight, then of the others.
 	a.vessels = a.vessels[:0]
 	for i := range containers {
 		c := &containers[i]
 		if wants := c.wants(); dst[i] < wants {
 			a.vessels = append(a.vessels, vessel{
-				index:    i,
-				weight:   c.weight(),
-				bottom:   dst[i],
-				lid:      wants,
-				priority: c.Priority,
+				index:  i,
+				weight: c.width(),
+				bottom: dst[i],
+				lid:    wants,
+				rank:   c.rank(),
 			})
 		}
 	}
-	slices.SortFunc(a.vessels, func(x, y vessel) int { return cmp.Compare(y.priority, x.priority) })
+	slices.SortFunc(a.vessels, func(x, y vessel) int { return cmp.Compare(y.rank, x.rank) })
 	for rest := a.vessels; len(rest) > 0 && left > 0; {
 		n := 1
-		for n < len(rest) && rest[n].priority == rest[0].priority {
+		for n < len(rest) && rest[n].rank == rest[0].rank {
 			n++
 		}
 		left = a.raise(dst, rest[:n], left, tie)
@@ -214,12 +231,21 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 // wants is what the container would send on an idle link.
 func (c *Container) wants() uint64 { return min(c.DemandBPS, c.CeilingBPS) }
 
+// rank orders those that what is idle is offered to, higher first.
+func (c *Container) rank() uint64 {
+	rank := 2 * uint64(c.Priority)
+	if c.Weight > 0 {
+		rank++
+	}
+	return rank
+}
+
 // compareClaims orders containers by what they ask for, the larger first. Only
 // containers that ask for the same are equal, so that ties do not depend on the
 // order of the input.
 func compareClaims(x, y *Container) int {
 	return cmp.Or(
-		cmp.Compare(y.weight(), x.weight()),
+		cmp.Compare(y.Weight, x.Weight),
 		cmp.Compare(y.FloorBPS, x.FloorBPS),
 		cmp.Compare(y.CeilingBPS, x.CeilingBPS),
 		cmp.Compare(y.Priority, x.Priority))
@@ -231,7 +257,7 @@ type vessel struct {
 	index       int // of the container
 	weight      uint64
 	bottom, lid uint64
-	priority    uint32
+	rank        uint64 // when it is poured, higher first
 }
 
 // turn is a level at which a vessel leaves its bottom (full is false) or reaches

@@ -25,7 +25,26 @@ func TestEdges(t *testing.T) {
 		{"no capacity", 0, with([]uint32{1, 2}, floor(0, 10)), []uint64{0, 0}, []uint64{0, 0}},
 		{"no capacity, no floors", 0, with([]uint32{1, 2}), []uint64{0, 0}, []uint64{0, 0}},
 		{"one bit", 1, with([]uint32{1, 2, 1}), []uint64{0, 1, 0}, []uint64{0, 1, 0}},
-		{"weight 0 counts as 1", 100, with([]uint32{0, 1, 2}), []uint64{25, 25, 50}, []uint64{25, 25, 50}},
+		{"weight 0 has no share", 100, with([]uint32{0, 1, 3}), []uint64{0, 25, 75}, []uint64{0, 25, 75}},
+		{"weight 0 has its floor", 100, with([]uint32{0, 1, 3}, floor(0, 20)), []uint64{20, 20, 60}, []uint64{20, 20, 60}},
+		{"weight 0, a ceiling below the floor wins", 100, with([]uint32{0, 1}, floor(0, 20), ceiling(0, 5)), []uint64{5, 95}, []uint64{5, 95}},
+		{
+			"weight 0 comes after the others of its priority", 100,
+			with([]uint32{0, 1, 3}, floor(0, 20), demand(1, 10), demand(2, 30)), []uint64{20, 20, 60}, []uint64{60, 10, 30},
+		},
+		{
+			"and gets nothing while one of them wants more", 100,
+			with([]uint32{0, 1, 3}, demand(2, 30)), []uint64{0, 25, 75}, []uint64{0, 70, 30},
+		},
+		{
+			"but comes before a lower priority", 100,
+			with([]uint32{0, 1, 3}, priority(0, 1), demand(2, 30)), []uint64{0, 25, 75}, []uint64{45, 25, 30},
+		},
+		{
+			"only weight 0: all but the floors is idle, and shared as if of equal weight", 100,
+			with([]uint32{0, 0}, floor(0, 20), floor(1, 60)), []uint64{20, 60}, []uint64{40, 60},
+		},
+		{"only weight 0, no floors", 100, with([]uint32{0, 0}), []uint64{0, 0}, []uint64{50, 50}},
 		{"all at their ceilings", 100, with([]uint32{1, 1}, ceiling(0, 10), ceiling(1, 20)), []uint64{10, 20}, []uint64{10, 20}},
 		{"ceiling 0", 100, with([]uint32{1, 1}, ceiling(0, 0)), []uint64{0, 100}, []uint64{0, 100}},
 		{"a ceiling below the floor wins", 100, with([]uint32{1, 1}, floor(0, 80), ceiling(0, 30)), []uint64{30, 70}, []uint64{30, 70}},
@@ -101,6 +120,7 @@ func TestTies(t *testing.T) {
 		want     []uint64
 	}{
 		{"weight 2 of 3, both 0.5", func(cs []alloc.Container) { cs[0].FloorBPS, cs[1].FloorBPS, cs[0].Weight = 1, 1, 2 }, 1, nil, []uint64{1, 0}},
+		{"weight, of two with floors", func(cs []alloc.Container) { cs[0].Weight, cs[1].Weight = 1, 0 }, 7, []uint64{0, 0}, []uint64{7, 0}},
 		{"floor", floor(0, 1), 7, nil, []uint64{4, 3}},
 		{"ceiling", ceiling(1, 10), 7, nil, []uint64{4, 3}},
 		{"priority", priority(0, 1), 7, nil, []uint64{4, 3}},
@@ -275,8 +295,16 @@ func pick(cs []alloc.Container, f func(alloc.Container) uint64) []uint64 {
 	return list
 }
 
-func weightOf(c alloc.Container) uint64  { return uint64(max(c.Weight, 1)) }
-func ceilingOf(c alloc.Container) uint64 { return c.CeilingBPS }
+// widthOf is the weight by which what is idle is shared.
+func widthOf(c alloc.Container) uint64 { return uint64(max(c.Weight, 1)) }
+
+// lidOf is the most a container can be entitled to.
+func lidOf(c alloc.Container) uint64 {
+	if c.Weight == 0 {
+		return guarantee(c)
+	}
+	return c.CeilingBPS
+}
 
 // closeTo: whether got is want rounded up or down.
 func closeTo(got uint64, want *big.Rat) bool {
@@ -292,8 +320,8 @@ func checkEntitle(t *rapid.T) {
 	n := networks.Draw(t, "network")
 	got := alloc.Entitle(n.capacity, n.containers)
 
-	// The sum is the capacity, unless all are at their ceilings.
-	if want := capped(n.capacity, n.containers, ceilingOf); total(got) != want {
+	// The sum is the capacity, unless all that have a weight are at their ceilings.
+	if want := capped(n.capacity, n.containers, lidOf); total(got) != want {
 		t.Fatalf("sum of %d is %d; want %d", got, total(got), want)
 	}
 	// Floors and ceilings hold; if floors do not fit, nobody gets more than its own.
@@ -307,7 +335,7 @@ func checkEntitle(t *rapid.T) {
 	var want []*big.Rat
 	floors := pick(n.containers, guarantee)
 	if fit {
-		want = reference(rat(n.capacity), pick(n.containers, weightOf), floors, pick(n.containers, ceilingOf))
+		want = reference(rat(n.capacity), pick(n.containers, widthOf), floors, pick(n.containers, lidOf))
 	} else {
 		want = reference(rat(n.capacity), floors, make([]uint64, len(floors)), floors)
 	}
@@ -320,9 +348,15 @@ func checkEntitle(t *rapid.T) {
 	for i, c := range n.containers {
 		for j, d := range n.containers {
 			same := c.FloorBPS == d.FloorBPS && c.CeilingBPS == d.CeilingBPS
-			if same && weightOf(c) < weightOf(d) && got[i] > got[j] {
+			if same && c.Weight < d.Weight && got[i] > got[j] {
 				t.Fatalf("%+v gets %d, but %+v gets %d", c, got[i], d, got[j])
 			}
+		}
+	}
+	// Without a weight there is no more than the floor.
+	for i, c := range n.containers {
+		if c.Weight == 0 && got[i] > guarantee(c) {
+			t.Fatalf("%+v is entitled to %d", c, got[i])
 		}
 	}
 	// Demand does not matter.
@@ -404,11 +438,12 @@ func checkAllocate(t *rapid.T) {
 		}
 	}
 	// Priority is strict: who gets more than it is owed leaves no one hungry
-	// above it.
+	// above it, nor, without a weight, one beside it that has one.
 	for i, c := range n.containers {
 		for j, d := range n.containers {
 			extra := got[i] > max(entitled[i], min(guarantee(c), c.DemandBPS))
-			if extra && d.Priority > c.Priority && got[j] < wants(d) {
+			before := d.Priority > c.Priority || d.Priority == c.Priority && c.Weight == 0 && d.Weight > 0
+			if extra && before && got[j] < wants(d) {
 				t.Fatalf("%d: %+v gets idle capacity before %+v", got, c, d)
 			}
 		}
@@ -452,13 +487,17 @@ func referenceAllocate(n network, entitled []uint64) []*big.Rat {
 		func(alloc.Container) bool { return true },
 		guarantee,
 		func(c alloc.Container) uint64 { return min(guarantee(c), c.DemandBPS) })
-	for p := 3; p >= 0 && left.Sign() > 0; p-- {
-		raise(func(c alloc.Container) bool { return int(c.Priority) == p }, weightOf, wants)
+	for p := 3; p >= 0; p-- {
+		for _, weighted := range []bool{true, false} {
+			if left.Sign() > 0 {
+				raise(func(c alloc.Container) bool { return int(c.Priority) == p && c.Weight > 0 == weighted }, widthOf, wants)
+			}
+		}
 	}
 	return got
 }
 
-// TestAllocateIsEntitlementOfSenders: with equal priorities, and containers that
+// TestAllocateIsEntitlementOfSenders: with equal priorities, weights, and containers that
 // send all they can or nothing, the allocation is the entitlement computed over
 // those that are sending. Each entitlement is rounded by less than a bit before
 // it becomes a bound, so the difference is less than a bit per container.
@@ -468,7 +507,7 @@ func TestAllocateIsEntitlementOfSenders(t *testing.T) {
 		var senders []alloc.Container
 		for i := range n.containers {
 			c := &n.containers[i]
-			c.Priority = 5
+			c.Priority, c.Weight = 5, max(c.Weight, 1)
 			if c.DemandBPS > 0 {
 				c.DemandBPS = alloc.Unlimited
 				senders = append(senders, *c)
@@ -567,7 +606,7 @@ func TestAnyNumbers(t *testing.T) {
 		fit := network{limit - min(limit, 1), containers}.floorsFit()
 
 		entitled := alloc.Entitle(capacity, containers)
-		if want := capped(limit, containers, ceilingOf); total(entitled) != want {
+		if want := capped(limit, containers, lidOf); total(entitled) != want {
 			t.Fatalf("sum of entitlements %d is %d; want %d", entitled, total(entitled), want)
 		}
 		allocated := alloc.Allocate(capacity, containers, entitled)

@@ -146,11 +146,24 @@ func TestCNTC(t *testing.T) {
 		},
 
 		// Figure 8: both have a floor, CN1 the higher priority. Priority is
-		// about what others leave idle; between two that both send all they
-		// can, nothing is.
+		// about what others leave idle; between two that have weights and both
+		// send all they can, nothing is.
 		{
-			"fig 8, nothing idle", with([]uint32{1, 1}, floors, priority(0, 5), priority(1, 1)),
+			"fig 8, weights, nothing idle", with([]uint32{1, 1}, floors, priority(0, 5), priority(1, 1)),
 			[]uint64{500 * mbit, 500 * mbit}, []uint64{500 * mbit, 500 * mbit},
+		},
+		{
+			// CNTC's containers have no weight: what their floors leave is idle.
+			"fig 8", with([]uint32{0, 0}, floors, priority(0, 5), priority(1, 1)),
+			[]uint64{100 * mbit, 100 * mbit}, []uint64{900 * mbit, 100 * mbit},
+		},
+		{
+			"fig 8, the first wants less", with([]uint32{0, 0}, floors, priority(0, 5), priority(1, 1), demand(0, 300*mbit)),
+			[]uint64{100 * mbit, 100 * mbit}, []uint64{300 * mbit, 700 * mbit},
+		},
+		{
+			"fig 8, the same priority", with([]uint32{0, 0}, floors),
+			[]uint64{100 * mbit, 100 * mbit}, []uint64{500 * mbit, 500 * mbit},
 		},
 		{
 			"fig 8, a third is silent",

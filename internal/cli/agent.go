@@ -166,10 +166,11 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 		if engine.Enabled == config.Off {
 			continue
 		}
-		if _, err := os.Stat(engine.Socket); err != nil && engine.Enabled == config.Auto {
-			continue
+		var source discovery.Source = docker.New(docker.Options{Name: engine.name, Socket: engine.Socket, Logger: log})
+		if engine.Enabled == config.Auto {
+			source = discovery.Optional{Source: source, Path: engine.Socket}
 		}
-		list = append(list, docker.New(docker.Options{Name: engine.name, Socket: engine.Socket, Logger: log}))
+		list = append(list, source)
 	}
 	if len(settings.Containers) > 0 {
 		var containers []discovery.Container
@@ -252,7 +253,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 		a.Close()
 		return err
 	}
-	api := &http.Server{Handler: server.New(a, log), ReadHeaderTimeout: 5 * time.Second}
+	api := server.New(a, log)
 	go func() {
 		if err := api.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serve the agent's socket", "error", err)
@@ -262,5 +263,9 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 	// A request that ended Run (down) still gets its answer.
 	shutdown, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return errors.Join(err, api.Shutdown(shutdown))
+	closeErr := api.Shutdown(shutdown)
+	if errors.Is(closeErr, context.DeadlineExceeded) { // somebody who asked for events does not read them
+		closeErr = api.Close()
+	}
+	return errors.Join(err, closeErr)
 }

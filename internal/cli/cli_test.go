@@ -16,6 +16,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/stats"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -30,6 +31,7 @@ type fakeAgent struct {
 	containers []v1.Container
 	status     v1.Status
 	err        error
+	events     *stats.Events
 	called     []string
 	change     v1.PolicyChange
 }
@@ -38,15 +40,12 @@ func (a *fakeAgent) call(format string, args ...any) {
 	a.called = append(a.called, fmt.Sprintf(format, args...))
 }
 
-func (a *fakeAgent) Containers(context.Context) ([]v1.Container, error) {
-	a.call("containers")
-	return a.containers, a.err
+func (a *fakeAgent) Snapshot(context.Context) (v1.Snapshot, error) {
+	a.call("snapshot")
+	return v1.Snapshot{Status: a.status, Containers: a.containers}, a.err
 }
 
-func (a *fakeAgent) Status(context.Context) (v1.Status, error) {
-	a.call("status")
-	return a.status, a.err
-}
+func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
 	a.call("set %s", name)
@@ -72,7 +71,7 @@ func (a *fakeAgent) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: server.New(a, slog.New(slog.DiscardHandler))}
+	s := server.New(a, slog.New(slog.DiscardHandler))
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
 	t.Cleanup(func() {
@@ -208,11 +207,13 @@ func TestTopWidths(t *testing.T) {
 		{"top-degraded", degraded, 120},
 		{"top-two-uplinks", topSample{Status: twoUplinks().status, Containers: twoUplinks().containers}, 120},
 	} {
-		t.Run(tc.golden, func(t *testing.T) { compareGolden(t, tc.golden, renderTop(computeTop(tc.sample), tc.width)) })
+		t.Run(tc.golden, func(t *testing.T) {
+			compareGolden(t, tc.golden, renderTop(computeTop(tc.sample, byRate), topWindow{width: tc.width}))
+		})
 	}
 	// However narrow, no line is wider than the terminal.
 	for width := 1; width < 250; width++ {
-		for line := range strings.Lines(renderTop(computeTop(sample), width)) {
+		for line := range strings.Lines(renderTop(computeTop(sample, byRate), topWindow{width: width})) {
 			if got := len([]rune(strings.TrimSuffix(line, "\n"))); got > width {
 				t.Fatalf("%d characters in a line for %d: %q", got, width, line)
 			}
@@ -354,6 +355,12 @@ func TestExitCodes(t *testing.T) {
 		{"reset web --socket " + socket, 1, "refused: min 66mbit"},
 		{"ps --socket " + socket, 1, "refused: min 66mbit"},
 
+		{"help nope", 2, `unknown command "nope"`},
+		{"help ps nope", 2, `"nope"`},
+		{"top --sort size", 2, `"size" is neither rate nor start`},
+
+		{"help", 0, ""},
+		{"help set", 0, ""},
 		{"--help", 0, ""},
 		{"set --help", 0, ""},
 		{"--version", 0, ""},

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	tea "github.com/charmbracelet/bubbletea"
 	"golang.org/x/sys/unix"
@@ -80,16 +79,6 @@ type demoView interface {
 	run(context.Context) error
 }
 
-// isTerminal says whether a reader or writer is a terminal.
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
-}
-
 // plainView prints a picture every second.
 type plainView struct {
 	client *server.Client
@@ -120,7 +109,7 @@ func (v *plainView) run(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			err = v.print(renderTop(computeTop(sample), defaultWidth) + "\n")
+			err = v.print(renderTop(computeTop(sample, byStart), topWindow{width: defaultWidth}) + "\n")
 		}
 		switch {
 		case errors.Is(err, unix.EPIPE):
@@ -141,9 +130,13 @@ type liveView struct {
 
 type announcement string
 
+// sceneLines are kept for a scene's text, so that the picture does not jump.
+const sceneLines = 3
+
 func newLiveView(ctx context.Context, client *server.Client, out io.Writer, hints []string) *liveView {
 	v := &liveView{hints: hints}
-	v.top = &topModel{client: client, interval: 200 * time.Millisecond, width: defaultWidth}
+	v.top = &topModel{client: client, interval: 200 * time.Millisecond, order: byStart, window: topWindow{width: defaultWidth}}
+	v.top.aroundLines = sceneLines + 1 + 1 + len(hints) + 1
 	// Signals end ctx.
 	v.program = tea.NewProgram(v, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(out),
 		tea.WithoutSignalHandler())
@@ -175,32 +168,13 @@ func (v *liveView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 // View implements tea.Model.
 func (v *liveView) View() string {
 	const bold, normal = "\x1b[1m", "\x1b[0m"
-	text := wrap(v.text, min(v.top.width, 100))
-	const textLines = 3 // so that the picture does not jump
-	for len(text) < textLines {
+	text := wrap(v.text, min(v.top.window.width, 100))
+	for len(text) < sceneLines {
 		text = append(text, "")
 	}
 	lines := []string{bold + strings.Join(text, normal+"\n"+bold) + normal, "", v.top.View(), "From another terminal:"}
 	for _, hint := range v.hints {
-		lines = append(lines, "  "+cut(hint, v.top.width-2))
+		lines = append(lines, "  "+cut(hint, v.top.window.width-2))
 	}
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// wrap breaks a text into lines of at most width characters, between words.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
-			line += " " + word
-		default:
-			lines = append(lines, line)
-			line = word
-		}
-	}
-	return append(lines, line)
 }

@@ -69,22 +69,50 @@ type finding struct {
 	Detail string `json:"detail"`
 }
 
-func examine(ctx context.Context, socket string) []finding {
-	var findings []finding
-	add := func(check string, err error, otherwise result, good, bad string) {
+// adder returns what adds the outcome of one check to a list: good where err is
+// nil, otherwise bad.
+func adder(findings *[]finding) func(check string, err error, otherwise result, good, bad string) {
+	return func(check string, err error, otherwise result, good, bad string) {
 		f := finding{Check: check, Result: resultOK, Detail: good}
 		if err != nil {
 			f.Result, f.Detail = otherwise, bad+": "+err.Error()
 		}
-		findings = append(findings, f)
+		*findings = append(*findings, f)
+	}
+}
+
+func examine(ctx context.Context, socket string) []finding {
+	var findings []finding
+	add := adder(&findings)
+	if os.Geteuid() == 0 {
+		add("privileges", nil, resultOK, "root", "")
+	} else {
+		add("privileges", errors.New("run sudo weir doctor"), resultMissing, "", "you are not root, and what the kernel can do was not checked")
 	}
 	release, err := kernel.Release()
 	add("kernel", err, resultLess, release, "unknown")
-	if os.Geteuid() != 0 {
-		add("privileges", errors.New("not root"), resultMissing, "", "the checks below and the agent need root")
-	} else {
-		add("privileges", nil, resultOK, "root", "")
+	if os.Geteuid() == 0 {
+		findings = append(findings, examineKernel()...)
 	}
+	for _, engine := range []struct{ name, socket string }{
+		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
+	} {
+		add(engine.name, reachable(engine.socket), resultLess,
+			"answers on "+engine.socket, "no containers from there")
+	}
+	status, err := server.NewClient(socket).Status(ctx)
+	unavailable := "not running"
+	if err == nil && status.State != v1.StateOK {
+		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
+	}
+	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
+	return findings
+}
+
+// examineKernel tries what the kernel can do, which needs root.
+func examineKernel() []finding {
+	var findings []finding
+	add := adder(&findings)
 	add("bpf", kernel.ProbeBPF(), resultMissing,
 		"programs can tell containers apart", "no programs for traffic control (CONFIG_NET_CLS_BPF, CONFIG_BPF_SYSCALL)")
 	add("tcx", kernel.ProbeTCX(), resultLess,
@@ -112,18 +140,6 @@ func examine(ctx context.Context, socket string) []finding {
 		"what macvlan and ipvlan containers forward is theirs", "macvlan and ipvlan containers with CAP_NET_ADMIN can forward as the host, or as others (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("delay", identity.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
-	for _, engine := range []struct{ name, socket string }{
-		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
-	} {
-		add(engine.name, reachable(engine.socket), resultLess,
-			"answers on "+engine.socket, "no containers from there")
-	}
-	status, err := server.NewClient(socket).Status(ctx)
-	unavailable := "not running"
-	if err == nil && status.State != v1.StateOK {
-		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
-	}
-	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
 	return findings
 }
 
@@ -138,7 +154,7 @@ func reachable(socket string) error {
 func printFindings(w io.Writer, findings []finding) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Check, f.Result, f.Detail)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Check, f.Result, printable(f.Detail))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -46,17 +45,19 @@ func printJSON(w io.Writer, v any) error {
 }
 
 func printContainers(w io.Writer, containers []v1.Container) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	header := []string{"NAME", "MODE", "WEIGHT", "MIN", "MAX", "PRIORITY", "LATENCY", "ENTITLED", "RATE", "DELAY", "DROPPED", "STATE", "REASON"}
+	t := textTable{
+		header:      []string{"NAME", "MODE", "WEIGHT", "MIN", "MAX", "PRIORITY", "LATENCY", "ENTITLED", "RATE", "DELAY", "DROPPED", "STATE"},
+		note:        "REASON",
+		dispensable: []string{"DROPPED", "DELAY", "LATENCY", "PRIORITY", "MODE", "WEIGHT"},
+	}
 	several := slices.ContainsFunc(containers, func(c v1.Container) bool { return len(c.Shares) > 1 })
 	if several {
-		header = slices.Insert(header, 1, "UPLINK")
+		t.header = slices.Insert(t.header, 1, "UPLINK")
 	}
-	fmt.Fprintln(table, strings.Join(header, "\t"))
 	for _, c := range containers {
 		for _, share := range c.Shares {
 			row := []string{
-				c.Name,
+				printable(c.Name),
 				string(c.Mode),
 				strconv.FormatUint(uint64(c.Policy.Weight), 10),
 				rateOrDash(c.Policy.MinBPS),
@@ -68,15 +69,14 @@ func printContainers(w io.Writer, containers []v1.Container) error {
 				delayOrDash(share),
 				strconv.FormatUint(share.DroppedPackets, 10),
 				string(c.State),
-				c.Reason,
 			}
 			if several {
-				row = slices.Insert(row, 1, share.Uplink)
+				row = slices.Insert(row, 1, printable(share.Uplink))
 			}
-			fmt.Fprintln(table, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+			t.add(row, printable(c.Reason))
 		}
 	}
-	if err := table.Flush(); err != nil {
+	if err := t.print(w, terminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

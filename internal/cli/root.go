@@ -58,10 +58,10 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errSilent):
 		return exitFailed
 	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
-		fmt.Fprintf(stderr, "weir: %v\n", err)
+		fmt.Fprintf(stderr, "weir: %s\n", printableLines(err.Error()))
 		return exitUsage
 	default:
-		fmt.Fprintf(stderr, "weir: %v\n", err)
+		fmt.Fprintf(stderr, "weir: %s\n", printableLines(err.Error()))
 		return exitFailed
 	}
 }
@@ -90,6 +90,7 @@ and watch (weir top).`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})
+	root.SetHelpCommand(newHelpCommand(root))
 	root.AddCommand(
 		newAgentCommand(g),
 		newPsCommand(g),
@@ -103,6 +104,39 @@ and watch (weir top).`,
 		newTrafficCommand(),
 	)
 	return root
+}
+
+// newHelpCommand is cobra's, but that a command that is not there is an error.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show help for a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				what, _, _ := strings.Cut(err.Error(), "\n") // and guesses
+				return usagef("%s; weir --help lists the commands", what)
+			}
+			if len(rest) > 0 {
+				return usagef("%q has no command %q; see %[1]s --help", cmd.CommandPath(), rest[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			cmd, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []cobra.Completion
+			for _, c := range cmd.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
 }
 
 // exactArgs is cobra.ExactArgs with a usage error that names what is missing.

@@ -28,7 +28,7 @@ container. A change that cannot be honoured is refused as a whole.`,
 			field       **string
 			name, usage string
 		}{
-			{&change.Weight, "weight", "relative share, 1 to 10000"},
+			{&change.Weight, "weight", "relative share, 0 to 10000"},
 			{&change.Min, "min", "guaranteed rate, e.g. 20mbit, or none"},
 			{&change.Max, "max", "rate never exceeded, e.g. 50mbit, or none"},
 			{&change.Priority, "priority", "who is first with what is idle, 0 to 1000"},

@@ -112,6 +112,7 @@ host: {weight: 300}
 	}{
 		{"no uplink", "", nil, "which uplink?"},
 		{"no uplink, but a rate", "", []string{"--rate", "1gbit"}, "which uplink?"},
+		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate: 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
 		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate: unit \"MB\": bytes are not accepted"},
 		{"a wrong file", "uplnk: eth0\n", []string{"--uplink", "wan0"}, ":1: uplnk: unknown key"},
 	} {

@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
@@ -21,18 +22,25 @@ func newTopCommand(g *global) *cobra.Command {
 	var (
 		once     bool
 		interval time.Duration
+		order    = byRate
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show live who sends how much",
 		Long: `Show live who sends how much. The bar is what a container sends, as a part of the
 uplink; the mark | is what it is entitled to. DELAY is how long its packets waited
-at the uplink: median and 99th percentile.`,
+at the uplink: median and 99th percentile.
+
+Who sends most is on top; s sorts by start instead. Where not all fit, the arrow
+keys, page up and page down, home and end move through the list.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
+	cmd.Flags().Var(&order, "sort", "who is on top: rate, or start for those that started first")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(
+		[]string{string(byRate), string(byStart)}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 50*time.Millisecond {
 			return usagef("--interval %s is too short: give 50ms or more", interval)
@@ -46,10 +54,10 @@ at the uplink: median and 99th percentile.`,
 		case *format == outputJSON:
 			return printJSON(cmd.OutOrStdout(), sample)
 		case once:
-			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(computeTop(sample), defaultWidth))
+			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(computeTop(sample, order), topWindow{width: onceWidth(cmd.OutOrStdout())}))
 			return err
 		}
-		model := &topModel{client: client, interval: interval, picture: computeTop(sample), width: defaultWidth}
+		model := &topModel{client: client, interval: interval, order: order, sample: sample, window: topWindow{width: defaultWidth}}
 		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(),
 			tea.WithOutput(cmd.OutOrStdout()))
 		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
@@ -60,6 +68,29 @@ at the uplink: median and 99th percentile.`,
 	return cmd
 }
 
+// topOrder is how containers are sorted.
+type topOrder string
+
+const (
+	byRate  topOrder = "rate"
+	byStart topOrder = "start"
+)
+
+func (o *topOrder) String() string { return string(*o) }
+
+// Set implements pflag.Value.
+func (o *topOrder) Set(s string) error {
+	switch topOrder(s) {
+	case byRate, byStart:
+		*o = topOrder(s)
+		return nil
+	}
+	return fmt.Errorf("%q is neither rate nor start", s)
+}
+
+// Type implements pflag.Value.
+func (o *topOrder) Type() string { return "rate|start" }
+
 // topSample is what the agent says at one moment.
 type topSample struct {
 	Status     v1.Status      `json:"status"`
@@ -67,12 +98,8 @@ type topSample struct {
 }
 
 func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
-	status, err := client.Status(ctx)
-	if err != nil {
-		return topSample{}, err
-	}
-	containers, err := client.Containers(ctx)
-	return topSample{Status: status, Containers: containers}, err
+	seen, err := client.Snapshot(ctx)
+	return topSample(seen), err
 }
 
 // topPicture is a sample as it is shown: text, and bars as parts of the
@@ -89,11 +116,12 @@ type topUplink struct {
 
 type topRow struct {
 	name, weight, min, max, entitled, rate, delay, backlog, dropped, state string
+	rateBPS                                                                uint64
 	// sent and entitledPart are parts of the uplink, 0 to 1.
 	sent, entitledPart float64
 }
 
-func computeTop(sample topSample) topPicture {
+func computeTop(sample topSample, order topOrder) topPicture {
 	status := sample.Status
 	picture := topPicture{notice: status.Reason}
 	for _, source := range status.Sources {
@@ -101,10 +129,11 @@ func computeTop(sample topSample) topPicture {
 			picture.notice = strings.TrimPrefix(picture.notice+"; "+source.Name+": "+source.Reason, "; ")
 		}
 	}
+	picture.notice = printable(picture.notice)
 	for i, uplink := range status.Uplinks {
 		linkBPS := float64(max(uplink.RateBPS, 1))
 		shown := topUplink{
-			title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", uplink.Name,
+			title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", printable(uplink.Name),
 				policy.FormatRateShort(uplink.SentBPS), policy.FormatRate(uplink.RateBPS),
 				100*float64(uplink.SentBPS)/linkBPS, uplink.Scheduler),
 		}
@@ -112,6 +141,9 @@ func computeTop(sample topSample) topPicture {
 			if i < len(c.Shares) {
 				shown.rows = append(shown.rows, computeRow(c, c.Shares[i], linkBPS))
 			}
+		}
+		if order == byRate {
+			slices.SortStableFunc(shown.rows, func(a, b topRow) int { return cmp.Compare(b.rateBPS, a.rateBPS) })
 		}
 		picture.uplinks = append(picture.uplinks, shown)
 	}
@@ -121,10 +153,11 @@ func computeTop(sample topSample) topPicture {
 func computeRow(c v1.Container, share v1.Share, linkBPS float64) topRow {
 	state := string(c.State)
 	if c.Reason != "" {
-		state += ": " + c.Reason
+		state += ": " + printable(c.Reason)
 	}
 	return topRow{
-		name:         c.Name,
+		name:         printable(c.Name),
+		rateBPS:      share.RateBPS,
 		weight:       fmt.Sprint(c.Policy.Weight),
 		min:          rateOrDash(c.Policy.MinBPS),
 		max:          rateOrDash(c.Policy.MaxBPS),
@@ -165,10 +198,56 @@ const (
 // order in which they go.
 var dispensable = []string{"QUEUED", "MIN", "MAX", "DROPPED", "WEIGHT", "DELAY", "ENTITLED"}
 
-// renderTop draws a picture for a terminal that is width characters wide.
-func renderTop(picture topPicture, width int) string {
+// topWindow is the part of a picture that a terminal shows.
+type topWindow struct {
+	// width and height are the terminal's, in characters; a height of 0 is one
+	// that everything fits into.
+	width, height int
+	// first is the row of each uplink's table that is on top.
+	first int
+}
+
+// onceWidth is the width of a picture that is printed once.
+func onceWidth(w io.Writer) int {
+	if width := terminalWidth(w); width > 0 {
+		return width
+	}
+	return defaultWidth
+}
+
+// minRows is how many rows of each table are shown however low the terminal is.
+const minRows = 1
+
+// rows is how many rows each uplink's table has room for.
+func (w topWindow) rows(p topPicture) int {
+	if w.height == 0 {
+		return math.MaxInt
+	}
+	// The title, a blank line, the headings, and the line that says how many
+	// rows are not shown; a blank line between two uplinks.
+	const headLines = 4
+	used := len(p.uplinks)*(headLines+1) - 1
+	if p.notice != "" {
+		used++
+	}
+	return max((w.height-used)/max(len(p.uplinks), 1), minRows)
+}
+
+// scrolled moves the window by so many rows, as far as there are any.
+func (w topWindow) scrolled(p topPicture, by int) topWindow {
+	last := 0
+	for _, u := range p.uplinks {
+		last = max(last, len(u.rows)-w.rows(p))
+	}
+	w.first = max(min(w.first+by, last), 0)
+	return w
+}
+
+// renderTop draws a picture for a terminal.
+func renderTop(picture topPicture, window topWindow) string {
+	window = window.scrolled(picture, 0) // there may be fewer than before
 	var b strings.Builder
-	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, width), " ") + "\n") }
+	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, window.width), " ") + "\n") }
 	if picture.notice != "" {
 		line(picture.notice)
 	}
@@ -178,9 +257,33 @@ func renderTop(picture topPicture, width int) string {
 		}
 		line(uplink.title)
 		line("")
-		uplink.render(width, line)
+		above := min(window.first, len(uplink.rows))
+		shown := uplink.rows[above:]
+		shown = shown[:min(window.rows(picture), len(shown))]
+		topUplink{title: uplink.title, rows: shown}.render(window.width, line)
+		if below := uplink.rows[above+len(shown):]; above+len(below) > 0 {
+			line(hiddenRows(above, below))
+		}
 	}
 	return b.String()
+}
+
+// hiddenRows says what is not shown of a table.
+func hiddenRows(above int, below []topRow) string {
+	var parts []string
+	if above > 0 {
+		parts = append(parts, fmt.Sprintf("%d more above", above))
+	}
+	if len(below) > 0 {
+		sending := 0
+		for _, r := range below {
+			if r.rateBPS > 0 {
+				sending++
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%d more below (%d sending)", len(below), sending))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // render draws the table of one uplink.
@@ -195,7 +298,7 @@ func (u topUplink) render(width int, line func(string)) {
 	used := 0
 	for i := range header {
 		for _, row := range table {
-			columns[i] = max(columns[i], utf8.RuneCountInString(row[i]))
+			columns[i] = max(columns[i], textWidth(row[i]))
 		}
 		used += columns[i] + 2
 	}
@@ -215,7 +318,7 @@ func (u topUplink) render(width int, line func(string)) {
 			if hidden[j] {
 				continue
 			}
-			pad := strings.Repeat(" ", columns[j]-utf8.RuneCountInString(cell))
+			pad := strings.Repeat(" ", columns[j]-textWidth(cell))
 			if j == 0 {
 				text.WriteString(cell + pad + "  ")
 			} else {
@@ -252,20 +355,49 @@ func bar(part, mark float64, width int) string {
 	return b.String()
 }
 
-func cut(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return string([]rune(text)[:max(width-1, 0)]) + "…"
-}
-
 // topModel is the live picture.
 type topModel struct {
 	client   *server.Client
 	interval time.Duration
-	picture  topPicture
+	order    topOrder
+	sample   topSample
 	err      error
-	width    int
+	window   topWindow
+	// aroundLines are lines of the terminal that others write on.
+	aroundLines int
+}
+
+// footLines are those below the picture.
+const footLines = 2
+
+// shown is the picture and the part of it that the terminal has room for.
+func (m *topModel) shown() (topPicture, topWindow) {
+	window := m.window
+	if window.height > 0 {
+		window.height = max(window.height-footLines-m.aroundLines, 1)
+		if m.err != nil {
+			window.height = max(window.height-footLines, 1)
+		}
+	}
+	return computeTop(m.sample, m.order), window
+}
+
+func (m *topModel) otherOrder() topOrder {
+	if m.order == byRate {
+		return byStart
+	}
+	return byRate
+}
+
+func (m *topModel) scroll(by int) {
+	picture, window := m.shown()
+	m.window.first = window.scrolled(picture, by).first
+}
+
+// page is how many rows a page has.
+func (m *topModel) page() int {
+	picture, window := m.shown()
+	return window.rows(picture)
 }
 
 type (
@@ -290,9 +422,23 @@ func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		switch message.String() {
 		case "q", "esc", "ctrl+c":
 			return m, tea.Quit
+		case "up", "k":
+			m.scroll(-1)
+		case "down", "j":
+			m.scroll(1)
+		case "pgup":
+			m.scroll(-m.page())
+		case "pgdown", " ":
+			m.scroll(m.page())
+		case "home", "g":
+			m.window.first = 0
+		case "end", "G":
+			m.scroll(len(m.sample.Containers))
+		case "s":
+			m.order, m.window.first = m.otherOrder(), 0
 		}
 	case tea.WindowSizeMsg:
-		m.width = message.Width
+		m.window.width, m.window.height = message.Width, message.Height
 	case topTick:
 		return m, func() tea.Msg {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -303,7 +449,7 @@ func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	case topResult:
 		// An agent that restarts is not the end of the picture.
 		if m.err = message.err; m.err == nil {
-			m.picture = computeTop(message.sample)
+			m.sample = message.sample
 		}
 		return m, m.wait()
 	}
@@ -312,9 +458,9 @@ func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 
 // View implements tea.Model.
 func (m *topModel) View() string {
-	text := renderTop(m.picture, m.width)
+	text := renderTop(m.shown())
 	if m.err != nil {
-		text += "\n" + cut(m.err.Error(), m.width) + "\n"
+		text += "\n" + cut(printable(m.err.Error()), m.window.width) + "\n"
 	}
-	return text + "\nq to quit\n"
+	return text + "\n" + cut("q to quit, s to sort by "+string(m.otherOrder())+", arrows to scroll", m.window.width) + "\n"
 }

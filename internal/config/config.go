@@ -100,7 +100,7 @@ type Toggle string
 const (
 	On   Toggle = "true"
 	Off  Toggle = "false"
-	Auto Toggle = "auto" // if its socket exists
+	Auto Toggle = "auto" // as soon as its socket exists
 )
 
 // Engine is a container engine to watch.

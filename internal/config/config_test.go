@@ -167,8 +167,8 @@ func TestParseErrors(t *testing.T) {
 			`weir.yaml:4: podman.socket: "unix:///p": is not an absolute path`,
 		}},
 		{"bad group", "socket_group: my group\n", []string{`weir.yaml:1: socket_group: "my group": write a name without spaces`}},
-		{"bad host policy", "host:\n  weight: 0\n  min: 30M\n  max: 20M\n  latency: .inf\n", []string{
-			`weir.yaml:2: host.weight: "0": write a whole number from 1 to 10000`,
+		{"bad host policy", "host:\n  weight: -1\n  min: 30M\n  max: 20M\n  latency: .inf\n", []string{
+			`weir.yaml:2: host.weight: "-1": write a whole number from 0 to 10000`,
 			`weir.yaml:3: host.min: "30M": the minimum 30mbit is above the maximum 20mbit; lower the minimum or raise the maximum`,
 			`weir.yaml:5: host.latency: ".inf": is not a duration; write for example 20ms`,
 		}},

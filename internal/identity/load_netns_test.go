@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"embed"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -18,16 +17,15 @@ var objectFiles embed.FS
 
 // TestProgramsLoad: the kernel accepts every program of this package.
 func TestProgramsLoad(t *testing.T) {
-	arch := map[string]string{"amd64": "x86", "arm64": "arm64"}[runtime.GOARCH]
 	entries, err := objectFiles.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(entries) == 0 {
+		t.Error("there are no objects")
+	}
 	for _, entry := range entries {
-		name, ours := strings.CutSuffix(entry.Name(), "_"+arch+"_bpfel.o")
-		if !ours {
-			continue
-		}
+		name := strings.TrimSuffix(entry.Name(), "_bpfel.o")
 		t.Run(name, func(t *testing.T) {
 			object, err := objectFiles.ReadFile(entry.Name())
 			if err != nil {

@@ -51,6 +51,8 @@ type Uplink struct {
 	scratch    []byte
 	direct     []Direct
 	link       Link // as last set
+	// containers share the budget for their control traffic; as last set.
+	containers uint32
 	majors     Majors
 	cgroups    cgroups
 	globals    globals
@@ -95,11 +97,14 @@ type Direct struct {
 	May    bool
 }
 
-// Link is what bounds the packets that go direct.
+// Link is what bounds the packets that go direct, and control traffic.
 type Link struct {
 	RateBPS uint64
 	// DirectBytes is the largest of them, as qdiscs count it.
 	DirectBytes uint32
+	// ControlBPS is what the scheduler guarantees to control traffic: the budgets
+	// of those who may send it are parts of that.
+	ControlBPS uint64
 }
 
 // Majors are the handles by which the scheduler at an uplink knows packets.
@@ -155,6 +160,9 @@ func (u *Uplink) attach(origins *Origins) error {
 	if err != nil {
 		return err
 	}
+	if err := savePriority(spec, u.hook.Ifindex); err != nil {
+		return err
+	}
 	err = errors.Join(
 		spec.Variables[uplinkVarClassMajor].Set(uint32(u.majors.Classes)),
 		spec.Variables[uplinkVarDirectMajor].Set(uint32(u.majors.Direct)))
@@ -172,6 +180,8 @@ func (u *Uplink) attach(origins *Origins) error {
 	defer objects.Program.Close()
 	u.activities = objects.Activities
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
+		uplinkVarControlByteNs:     spec.Variables[uplinkVarControlByteNs].Offset,
+		uplinkVarControlContainers: spec.Variables[uplinkVarControlContainers].Offset,
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
@@ -252,17 +262,22 @@ const directPercent = 98
 
 // SetDirect says who may go direct on a link, in the order of numbers. Numbers
 // that are not among them may not, and what they sent so is forgotten, for the next
-// that gets the number. No system call is made while the link stays the same.
+// that gets the number. No system call is made while the link and how many containers
+// there are stay the same.
 func (u *Uplink) SetDirect(link Link, want []Direct) error {
 	if link != u.link {
 		byteNS := 8e9 / (float64(link.RateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
 		err := errors.Join(
 			u.globals.set(uplinkVarDirectMaxBytes, binary.NativeEndian.AppendUint32(nil, link.DirectBytes)),
-			u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))))
+			u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))),
+			u.globals.set(uplinkVarControlByteNs, binary.NativeEndian.AppendUint64(nil, byteTimeNS(link.ControlBPS))))
 		if err != nil {
 			return err
 		}
 		u.link = link
+	}
+	if err := u.setContainers(want); err != nil {
+		return err
 	}
 	have, rest := u.direct, want
 	for len(have) > 0 || len(rest) > 0 {
@@ -288,6 +303,33 @@ func (u *Uplink) SetDirect(link Link, want []Direct) error {
 	}
 	u.direct = append(u.direct[:0], want...)
 	return nil
+}
+
+// byteTimeNS is how long a byte takes at a rate, rounded up; 0 for none.
+func byteTimeNS(bps uint64) uint64 {
+	if bps == 0 {
+		return 0
+	}
+	return (8e9 + bps - 1) / bps
+}
+
+// setContainers tells among how many containers the budget for their control
+// traffic is divided.
+func (u *Uplink) setContainers(all []Direct) error {
+	var containers uint32
+	for _, d := range all {
+		if d.Number >= NumberFirst {
+			containers++
+		}
+	}
+	if containers == u.containers {
+		return nil
+	}
+	err := u.globals.set(uplinkVarControlContainers, binary.NativeEndian.AppendUint32(nil, containers))
+	if err == nil {
+		u.containers = containers
+	}
+	return err
 }
 
 func (u *Uplink) setDirect(d Direct) error {
@@ -357,7 +399,7 @@ func UplinkAttached(ifindex int) (bool, error) {
 
 // DetachUplink removes the classifier from a device.
 func DetachUplink(ifindex int) error {
-	return kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink)
+	return errors.Join(detachBelow(ifindex), kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink))
 }
 
 // mapOf opens the map of a loaded program whose name ends in suffix, or

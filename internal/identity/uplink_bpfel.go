@@ -69,6 +69,15 @@ const (
 	uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT uplinkWeirPriority = 4
 )
 
+type uplinkWeirSaved uint32
+
+const (
+	uplinkWeirSavedWEIR_SAVED_BASE          uplinkWeirSaved = 49024
+	uplinkWeirSavedWEIR_SAVED_MASK          uplinkWeirSaved = 127
+	uplinkWeirSavedWEIR_SAVED_PCP_SHIFT     uplinkWeirSaved = 4
+	uplinkWeirSavedWEIR_SAVED_PRIORITY_MASK uplinkWeirSaved = 15
+)
+
 type uplinkWeirTag uint32
 
 const (
@@ -93,15 +102,20 @@ const (
 	uplinkProgWeirUplinkOld    = "weir_uplink_old"
 	uplinkVarCgroupLevels      = "cgroup_levels"
 	uplinkVarClassMajor        = "class_major"
+	uplinkVarControlByteNs     = "control_byte_ns"
+	uplinkVarControlContainers = "control_containers"
 	uplinkVarDirectMajor       = "direct_major"
 	uplinkVarDirectMaxBytes    = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
+	uplinkVarSavePriority      = "save_priority"
 	uplinkVarStamping          = "stamping"
 	uplinkVarStrangerByteNs    = "stranger_byte_ns"
+	uplinkVarVlanPcps          = "vlan_pcps"
 	uplinkVarWeirLevelBtf      = "weir_level_btf"
 	uplinkVarWeirLinkBtf       = "weir_link_btf"
 	uplinkVarWeirNumberBtf     = "weir_number_btf"
 	uplinkVarWeirPriorityBtf   = "weir_priority_btf"
+	uplinkVarWeirSavedBtf      = "weir_saved_btf"
 	uplinkVarWeirTagBtf        = "weir_tag_btf"
 )
 
@@ -172,15 +186,20 @@ type uplinkMapSpecs struct {
 type uplinkVariableSpecs struct {
 	CgroupLevels      *ebpf.VariableSpec `ebpf:"cgroup_levels"`
 	ClassMajor        *ebpf.VariableSpec `ebpf:"class_major"`
+	ControlByteNs     *ebpf.VariableSpec `ebpf:"control_byte_ns"`
+	ControlContainers *ebpf.VariableSpec `ebpf:"control_containers"`
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	StrangerByteNs    *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
+	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
 	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
 	WeirPriorityBtf   *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
+	WeirSavedBtf      *ebpf.VariableSpec `ebpf:"weir_saved_btf"`
 	WeirTagBtf        *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
 
@@ -235,15 +254,20 @@ func (m *uplinkMaps) Close() error {
 type uplinkVariables struct {
 	CgroupLevels      *ebpf.Variable `ebpf:"cgroup_levels"`
 	ClassMajor        *ebpf.Variable `ebpf:"class_major"`
+	ControlByteNs     *ebpf.Variable `ebpf:"control_byte_ns"`
+	ControlContainers *ebpf.Variable `ebpf:"control_containers"`
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	StrangerByteNs    *ebpf.Variable `ebpf:"stranger_byte_ns"`
+	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
 	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`
 	WeirPriorityBtf   *ebpf.Variable `ebpf:"weir_priority_btf"`
+	WeirSavedBtf      *ebpf.Variable `ebpf:"weir_saved_btf"`
 	WeirTagBtf        *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
 

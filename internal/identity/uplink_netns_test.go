@@ -383,6 +383,23 @@ func (b *bed) cgroup(below ...string) string {
 // of every packet, as something on its way could have done.
 func (b *bed) forgeAtUplink(offset int16, value int64) (undo func()) {
 	b.t.Helper()
+	program := b.forger(offset, value)
+	b.inHost(func() error {
+		return link.RawAttachProgram(link.RawAttachProgramOptions{
+			Target: b.ifindex, Program: program, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+	})
+	return func() {
+		b.inHost(func() error {
+			return link.RawDetachProgram(link.RawDetachProgramOptions{
+				Target: b.ifindex, Program: program, Attach: ebpf.AttachTCXEgress})
+		})
+		program.Close()
+	}
+}
+
+// forger is a program that writes a field of every packet.
+func (b *bed) forger(offset int16, value int64) *ebpf.Program {
+	b.t.Helper()
 	if err := kernel.ProbeTCX(); err != nil {
 		b.t.Skipf("nothing comes before the classifier here: %v", err)
 	}
@@ -398,23 +415,14 @@ func (b *bed) forgeAtUplink(offset int16, value int64) (undo func()) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.inHost(func() error {
-		return link.RawAttachProgram(link.RawAttachProgramOptions{
-			Target: b.ifindex, Program: program, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
-	})
-	return func() {
-		b.inHost(func() error {
-			return link.RawDetachProgram(link.RawDetachProgramOptions{
-				Target: b.ifindex, Program: program, Attach: ebpf.AttachTCXEgress})
-		})
-		program.Close()
-	}
+	return program
 }
 
 // Offsets in struct __sk_buff (include/uapi/linux/bpf.h).
 const (
 	offsetQueueMapping = 12
 	offsetPriority     = 32
+	offsetTCIndex      = 44
 )
 
 func (b *bed) bridgeContainer(name string) string {

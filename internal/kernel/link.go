@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
@@ -23,9 +24,13 @@ type Link struct {
 	// SameNetNS.
 	PeerIndex   int
 	PeerNetNSID int
+	// MasterIndex is the bridge, bond or team that it is a port of.
+	MasterIndex int
 	// GSOMaxBytes is the largest packet the device is handed at once.
 	GSOMaxBytes uint32
-	Up          bool
+	// MTUBytes is the largest IP packet that the device sends in one frame.
+	MTUBytes uint32
+	Up       bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -39,8 +44,9 @@ func newLink(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(),
-		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID,
+		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID, MasterIndex: a.MasterIndex,
 		GSOMaxBytes: a.GSOMaxSize,
+		MTUBytes:    uint32(a.MTU),
 		Up:          a.Flags&unix.IFF_UP != 0,
 	}
 }
@@ -80,6 +86,50 @@ func Links() ([]Link, error) {
 		links[i] = newLink(l)
 	}
 	return links, nil
+}
+
+// Below lists the devices of the current namespace that a device hands its packets
+// to: the one below a VLAN or macvlan, the ports of a bond or team. Errors: ErrNoLink.
+func Below(index int) ([]Link, error) {
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(links, func(l Link) bool { return l.Index == index })
+	if at < 0 {
+		return nil, ErrNoLink
+	}
+	return below(links[at], links), nil
+}
+
+// below is Below among the links of a namespace.
+func below(l Link, links []Link) []Link {
+	is := func(Link) bool { return false }
+	switch l.Kind {
+	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap":
+		if l.PeerNetNSID == SameNetNS {
+			is = func(other Link) bool { return other.Index == l.PeerIndex }
+		}
+	case "bond", "team":
+		is = func(other Link) bool { return other.MasterIndex == l.Index }
+	}
+	return slices.DeleteFunc(slices.Clone(links), func(other Link) bool { return !is(other) })
+}
+
+// VLANPriorities is what a VLAN's egress map has for priorities: code points of its
+// tag (PCP). Nil for another device. Errors: ErrNoLink.
+func VLANPriorities(index int) (map[uint32]uint32, error) {
+	l, err := netlink.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil, ErrNoLink
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up device %d: %w", index, err)
+	}
+	if vlan, is := l.(*netlink.Vlan); is {
+		return vlan.EgressQosMap, nil
+	}
+	return nil, nil
 }
 
 // SetGSOMaxBytes limits what a device of the current namespace is handed at

@@ -71,7 +71,7 @@ func ProbeLink(kind string) error {
 			device = &netlink.Veth{LinkAttrs: attrs, PeerName: below}
 		case "vxlan":
 			device = &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 1, Port: 4789}
-		case "macvlan", "ipvlan":
+		case "macvlan", "ipvlan", "vlan":
 			lower := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: below}, PeerName: "weir2"}
 			if err := netlink.LinkAdd(lower); err != nil {
 				return fmt.Errorf("make a device to put it on: %w", err)
@@ -82,10 +82,13 @@ func ProbeLink(kind string) error {
 				return fmt.Errorf("make a device to put it on: %w", err)
 			}
 			attrs.ParentIndex = made.Attrs().Index
-			if kind == "macvlan" {
+			switch kind {
+			case "macvlan":
 				device = &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
-			} else {
+			case "ipvlan":
 				device = &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L2}
+			default:
+				device = &netlink.Vlan{LinkAttrs: attrs, VlanId: 1}
 			}
 		default:
 			return fmt.Errorf("unknown kind of network device %q", kind)

@@ -9,7 +9,6 @@
 package plan
 
 import (
-	"errors"
 	"time"
 
 	"github.com/weir-project/weir/internal/alloc"
@@ -29,6 +28,8 @@ type Link struct {
 	// ReserveBasisPoints is the part of the rate that floors may not claim, in
 	// hundredths of a percent.
 	ReserveBasisPoints uint32
+	// MTUBytes is the device's; 0 for Ethernet's.
+	MTUBytes uint32
 }
 
 // ReserveBPS is the part of the rate that floors may not claim.
@@ -124,22 +125,11 @@ func (l Link) bound(c Claim, g *Grant) {
 	}
 }
 
-// feasible says whether traffic within floorBPS can be sent within a bound. Two
-// things need time: a frame of its own at the floor's rate (CNTC, section 3.2),
-// and the packets of others that are on their way already, one in the scheduler's
-// hand and one on the link.
+// feasible says whether traffic within floorBPS can be sent within a bound. What
+// it waits for are the packets of others that are on their way already, one in the
+// scheduler's hand and one on the link.
 func (l Link) feasible(floorBPS uint64, asked time.Duration) error {
-	_, err := alloc.Curve(floorBPS, asked, sched.FrameBytes)
-	onTheWay := 2 * sched.PacketTime(l.RateBPS)
-	if err == nil && asked > onTheWay {
-		return nil
-	}
-	var refusal *alloc.LatencyError
-	if !errors.As(err, &refusal) {
-		refusal = &alloc.LatencyError{Asked: asked, FloorBPS: floorBPS, PacketBytes: sched.FrameBytes}
-	}
-	refusal.Min = max(refusal.Min, onTheWay+1)
-	return refusal
+	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(l.RateBPS, l.MTUBytes), asked)
 }
 
 // Entitlement is what somebody can always have.

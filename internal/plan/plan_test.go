@@ -133,8 +133,9 @@ func TestLatency(t *testing.T) {
 	}{
 		{"none", 100e6, 10e6, 0, 0},
 		{"plenty", 100e6, 10e6, 20 * time.Millisecond, 0},
-		{"the smallest at 10mbit, a frame's time", 100e6, 10e6, 1212 * time.Microsecond, 0},
-		{"below", 100e6, 10e6, time.Millisecond, 1211201 * time.Nanosecond},
+		// 2000 bits: a packet of 200 bytes is within it, a full frame is not.
+		{"CNTC's own numbers", 100e6, 100e3, 20 * time.Millisecond, 0},
+		{"just above two packets on the link", 100e6, 10e6, 501 * time.Microsecond, 0},
 		{"below two packets on the link", 100e6, 90e6, 400 * time.Microsecond, 500001 * time.Nanosecond},
 		{"the slow link's frame", 1e6, 900e3, 20 * time.Millisecond, 24224001 * time.Nanosecond},
 	} {

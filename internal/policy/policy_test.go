@@ -40,6 +40,7 @@ func TestParse(t *testing.T) {
 			map[string]string{"kubernetes.io/egress-bandwidth": "10MB", "weir.max": "5M"},
 			v1.Policy{Weight: 100, MaxBPS: 5_000_000},
 		},
+		{"no share by weight", map[string]string{"weir.weight": "0"}, v1.Policy{Weight: 0}},
 		{"fraction of a millisecond", map[string]string{"weir.min": "1G", "weir.latency": "250us"}, v1.Policy{Weight: 100, MinBPS: 1e9, LatencyMS: 0.25}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -60,9 +61,9 @@ func TestParseProblems(t *testing.T) {
 		problems []string // each as Error prints it, or its beginning
 	}{
 		{
-			"weight 0", map[string]string{"weir.weight": "0", "weir.priority": "3"},
+			"weight below 0", map[string]string{"weir.weight": "-1", "weir.priority": "3"},
 			v1.Policy{Weight: 100, Priority: 3},
-			[]string{`weir.weight="0": write a whole number from 1 to 10000 (weight 100 applies)`},
+			[]string{`weir.weight="-1": write a whole number from 0 to 10000 (weight 100 applies)`},
 		},
 		{
 			"all bad, in order of name",
@@ -78,7 +79,7 @@ func TestParseProblems(t *testing.T) {
 				`weir.max="-1": is negative; write for example 30mbit (no maximum applies)`,
 				`weir.min="30MB": unit "MB": bytes are not accepted; for 30 megabit write 30mbit (no minimum applies)`,
 				`weir.priority="1001": write a whole number from 0 to 1000 (priority 0 applies)`,
-				`weir.weight="heavy": write a whole number from 1 to 10000 (weight 100 applies)`,
+				`weir.weight="heavy": write a whole number from 0 to 10000 (weight 100 applies)`,
 			},
 		},
 		{
@@ -188,14 +189,13 @@ func TestParseValues(t *testing.T) {
 		{latency, "-20ms", "must be above 0"},
 		{latency, "10.001s", "write at most 10s"},
 		{weight, "", "is empty"},
-		{weight, "0", "from 1 to 10000"},
-		{weight, "10001", "from 1 to 10000"},
-		{weight, "-1", "from 1 to 10000"},
-		{weight, "+1", "from 1 to 10000"},
-		{weight, "1.5", "from 1 to 10000"},
-		{weight, "1_0", "from 1 to 10000"},
-		{weight, "18446744073709551617", "from 1 to 10000"},
-		{weight, "٣", "from 1 to 10000"},
+		{weight, "10001", "from 0 to 10000"},
+		{weight, "-1", "from 0 to 10000"},
+		{weight, "+1", "from 0 to 10000"},
+		{weight, "1.5", "from 0 to 10000"},
+		{weight, "1_0", "from 0 to 10000"},
+		{weight, "18446744073709551617", "from 0 to 10000"},
+		{weight, "٣", "from 0 to 10000"},
 		{priority, "", "is empty"},
 		{priority, "1001", "from 0 to 1000"},
 		{priority, "high", "from 0 to 1000"},
@@ -265,10 +265,10 @@ func TestApplyChange(t *testing.T) {
 		{
 			"all problems at once, and no consequence of them",
 			v1.PolicyChange{
-				Weight: new("0"), Min: new("1MB"), Max: new("0"),
+				Weight: new("-1"), Min: new("1MB"), Max: new("0"),
 				Priority: new("-1"), Latency: new("1"), Class: new("x"),
 			},
-			[]string{`weight "0"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`},
+			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`},
 		},
 		{"a good value does not slip past a bad one", v1.PolicyChange{Weight: new("7"), Max: new("x")}, []string{`max "x"`}},
 	} {
@@ -306,7 +306,7 @@ func TestNearest(t *testing.T) {
 // valid says what every policy keeps to.
 func valid(p v1.Policy) bool {
 	_, classErr := policy.ParseClass(string(p.Class))
-	return p.Weight >= 1 && p.Weight <= policy.MaxWeight &&
+	return p.Weight <= policy.MaxWeight &&
 		p.Priority <= policy.MaxPriority &&
 		p.MinBPS <= policy.MaxRateBPS && p.MaxBPS <= policy.MaxRateBPS &&
 		(p.MaxBPS == 0 || p.MinBPS <= p.MaxBPS) &&
@@ -425,7 +425,7 @@ func FuzzParseNumbersAndClass(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if w, err := policy.ParseWeight(text); (err == nil) != (w >= 1 && w <= policy.MaxWeight) {
+		if w, err := policy.ParseWeight(text); w > policy.MaxWeight || (err != nil && w != 0) {
 			t.Errorf("ParseWeight(%q) = %d, %v", text, w, err)
 		}
 		if p, err := policy.ParsePriority(text); p > policy.MaxPriority || (err != nil && p != 0) {

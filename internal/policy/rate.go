@@ -14,11 +14,17 @@ import (
 // keeps every rate exact in JSON, whose numbers are often read as 64-bit floats.
 const MaxRateBPS = 1_000_000_000_000_000
 
+// minPlainBPS is the lowest rate that may be written as a plain number: one full
+// Ethernet frame of 1514 bytes a second. A lower number is nearly always one whose
+// unit was forgotten, and would cut a host off. Who means it writes "95bit".
+const minPlainBPS = 1514 * 8
+
 // maxRateLength is more than any exact rate up to MaxRateBPS needs.
 const maxRateLength = 40
 
 // tcUnits are tc's units of bits per second (tc(8), section UNITS), which it
-// reads in any case. A number without a unit is bits per second, too.
+// reads in any case. A number without a unit is bits per second, too, from
+// minPlainBPS on.
 var tcUnits = map[string]int64{
 	"": 1, "bit": 1,
 	"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
@@ -35,7 +41,8 @@ var kubernetesUnits = map[string]int64{
 // ParseRate reads a rate and returns it in bits per second: at least 1, at most
 // [MaxRateBPS]. It takes tc's spelling in any case ("30mbit", "1.5gbit",
 // "512kibit", "100000") and Kubernetes quantities ("30M", "1.5G", "512Ki"), both
-// of which count bits here. A fraction of a bit is dropped. Units of bytes, in
+// of which count bits here. A number without a unit is refused if it is less than
+// a frame a second, and so is zero: to have no rate is to write none. A fraction of a bit is dropped. Units of bytes, in
 // any spelling, are refused.
 func ParseRate(text string) (uint64, error) {
 	if text == "" {
@@ -77,10 +84,22 @@ func ParseRate(text string) (uint64, error) {
 		return 0, fmt.Errorf("is too high; the highest rate is %s", FormatRate(MaxRateBPS))
 	case whole.Sign() == 0 && value.Sign() == 0:
 		return 0, errors.New("is zero; write a rate above 0, or remove it")
+	case unit == "" && whole.Uint64() < minPlainBPS:
+		return 0, plainError(number, whole.Uint64())
 	case whole.Sign() == 0:
 		return 0, errors.New("is less than one bit per second; write for example 30mbit")
 	}
 	return whole.Uint64(), nil
+}
+
+// plainError explains a number that is too low to be bits per second, and what was
+// probably meant.
+func plainError(number string, bps uint64) error {
+	meant := number + "mbit"
+	if bps >= 1000 {
+		meant = number + "kbit"
+	}
+	return fmt.Errorf("%s is %d bit/s, not even a frame a second; did you mean %s?", number, bps, meant)
 }
 
 // isDecimal: digits with at most one point, which has digits on both sides.

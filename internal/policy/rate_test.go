@@ -18,7 +18,7 @@ func TestParseRate(t *testing.T) {
 		"2.5gbit": 2_500_000_000, "1kibit": 1024, "1.5MiBit": 1_572_864, "1gibit": 1 << 30, "1tibit": 1 << 40,
 		// Kubernetes quantities.
 		"30M": 30_000_000, "500k": 500_000, "1.5G": 1_500_000_000, "1T": 1_000_000_000_000, "1P": policy.MaxRateBPS,
-		"1Ki": 1024, "1Mi": 1 << 20, "1.5Gi": 3 << 29, "1Ti": 1 << 40, "1000000": 1_000_000, "1": 1,
+		"1Ki": 1024, "1Mi": 1 << 20, "1.5Gi": 3 << 29, "1Ti": 1 << 40, "1000000": 1_000_000, "12112": 12_112,
 		// Fractions of a bit are dropped, and no digit before that is.
 		"1.9bit": 1, "0.3333mbit": 333_300, "0.3333333mbit": 333_333,
 		"999999999999999.999": 999_999_999_999_999, "0000030mbit": 30_000_000, "30.000mbit": 30_000_000,
@@ -43,6 +43,14 @@ func TestParseRateRefuses(t *testing.T) {
 		"0":                            "is zero",
 		"0mbit":                        "is zero",
 		"0.000gbit":                    "is zero",
+		"95":                           "95 is 95 bit/s, not even a frame a second; did you mean 95mbit?",
+		"1":                            "did you mean 1mbit?",
+		"2.5":                          "2.5 is 2 bit/s, not even a frame a second; did you mean 2.5mbit?",
+		"0.5":                          "did you mean 0.5mbit?",
+		"999":                          "did you mean 999mbit?",
+		"1000":                         "did you mean 1000kbit?",
+		"12111":                        "did you mean 12111kbit?",
+		"00":                           "is zero",
 		"0.5bit":                       "less than one bit per second",
 		"NaN":                          "is not a rate",
 		"inf":                          "is not a rate",
@@ -153,7 +161,7 @@ func TestFormatRateShortIsClose(t *testing.T) {
 }
 
 func FuzzParseRate(f *testing.F) {
-	for _, seed := range []string{"30mbit", "1.5G", "512Ki", "30MB", "-1", "1e6", "", "0.5bit", "1000tbit", "30µ", "3 0"} {
+	for _, seed := range []string{"30mbit", "1.5G", "512Ki", "30MB", "-1", "1e6", "", "0.5bit", "95", "12112", "1000tbit", "30µ", "3 0"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

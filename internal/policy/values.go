@@ -19,19 +19,19 @@ const (
 
 var errEmpty = errors.New("is empty; write a value or remove it")
 
-// ParseWeight reads a weight: a whole number from 1 to [MaxWeight].
-func ParseWeight(text string) (uint32, error) { return parseWhole(text, 1, MaxWeight) }
+// ParseWeight reads a weight: a whole number from 0 to [MaxWeight].
+func ParseWeight(text string) (uint32, error) { return parseWhole(text, MaxWeight) }
 
 // ParsePriority reads a priority: a whole number from 0 to [MaxPriority].
-func ParsePriority(text string) (uint32, error) { return parseWhole(text, 0, MaxPriority) }
+func ParsePriority(text string) (uint32, error) { return parseWhole(text, MaxPriority) }
 
-func parseWhole(text string, lowest, highest uint64) (uint32, error) {
+func parseWhole(text string, highest uint64) (uint32, error) {
 	if text == "" {
 		return 0, errEmpty
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n < lowest || n > highest {
-		return 0, fmt.Errorf("write a whole number from %d to %d", lowest, highest)
+	if err != nil || n > highest {
+		return 0, fmt.Errorf("write a whole number from 0 to %d", highest)
 	}
 	return uint32(n), nil
 }

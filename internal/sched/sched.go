@@ -24,7 +24,8 @@ type Class struct {
 	AllocatedBPS uint64
 	// CeilingBPS is never exceeded; alloc.Unlimited for none.
 	CeilingBPS uint64
-	// Weight shares out what is idle between two allocations.
+	// Weight shares out what is idle between two allocations. A class of weight 0
+	// is offered it after those of the same priority that have one.
 	Weight uint32
 	// Priority says who is first offered what is idle, higher first.
 	Priority uint32
@@ -41,6 +42,9 @@ type Tree struct {
 	// RateBPS is what the uplink may send, in bits per second, counted as tc
 	// does: Ethernet frames without preamble and checksum.
 	RateBPS uint64
+	// MTUBytes is the largest IP packet that the uplink sends in one frame; 0 for
+	// Ethernet's 1500.
+	MTUBytes uint32
 	// ControlNumber is the class of traffic that must never wait; the
 	// scheduler serves it first and bounds it.
 	ControlNumber uint16
@@ -55,6 +59,8 @@ type Stats struct {
 	Number       uint16
 	SentBytes    uint64
 	BacklogBytes uint64
+	// SentPackets wraps.
+	SentPackets uint32
 }
 
 // Backend is a scheduler on one uplink.
@@ -70,8 +76,9 @@ type Backend interface {
 	// any order. Classes that are not there are left out.
 	Stats(numbers []uint16, dst []Stats) ([]Stats, error)
 	// Drops tells how many packets of each class, by its number, were dropped
-	// from its queue. It costs more than Stats and is for people to look at.
-	Drops() (map[uint16]uint64, error)
+	// from its queue; the counts wrap. It costs more than Stats and is for people
+	// to look at.
+	Drops() (map[uint16]uint32, error)
 	// Forget makes the next Apply compare with the kernel's own state instead
 	// of with what was last applied.
 	Forget()
@@ -95,11 +102,25 @@ const packetTimeMicroseconds = 250
 const sharePacketMilliseconds = 10
 
 // Bounds of a packet as the kernel hands it to a qdisc: one frame, or a GSO
-// packet of many.
+// packet of many. FrameBytes is Ethernet's, with its header; of other links see
+// Tree.FrameBytes.
 const (
 	FrameBytes     = 1514
+	headerBytes    = 14
 	maxPacketBytes = 65536
 )
+
+// frameBytes is the largest frame of a link with an MTU of mtuBytes, as qdiscs
+// count it. A small MTU counts as Ethernet's: it is no reason to cut anything up.
+func frameBytes(mtuBytes uint32) uint32 { return max(FrameBytes, mtuBytes+headerBytes) }
+
+// FrameBytes is the largest frame of the uplink, as qdiscs count it. No limit of
+// a packet's size is below that: there is no way to cut a frame up.
+func (t Tree) FrameBytes() uint32 { return frameBytes(t.MTUBytes) }
+
+// PacketBytes is the largest packet that the scheduler has to be ready for: a
+// frame, or what senders are limited to if that is more.
+func (t Tree) PacketBytes() uint32 { return max(LinkPacketBytes(t.RateBPS), t.FrameBytes()) }
 
 // MaxPacketBytes is the largest packet that a scheduler at rateBPS should be
 // given of a class that is entitled to entitledBPS. The kernel hands over up to
@@ -131,9 +152,11 @@ func sharePacketBytes(entitledBPS uint64) uint32 {
 	return uint32(frames * FrameBytes)
 }
 
-// PacketTime is how long a link of rateBPS is held by one packet.
-func PacketTime(rateBPS uint64) time.Duration {
-	return time.Duration(uint64(LinkPacketBytes(rateBPS)) * 8 * uint64(time.Second) / max(rateBPS, 1))
+// PacketTime is how long a link is held by one packet: one that is as large as
+// its rate allows, or one frame of its MTU.
+func PacketTime(rateBPS uint64, mtuBytes uint32) time.Duration {
+	packetBytes := max(LinkPacketBytes(rateBPS), frameBytes(mtuBytes))
+	return time.Duration(uint64(packetBytes) * 8 * uint64(time.Second) / max(rateBPS, 1))
 }
 
 // CeilingOr gives the ceiling, or rateBPS where there is none or it is above.

@@ -36,6 +36,40 @@ func NewClient(socket string) *Client {
 	}}}
 }
 
+// Snapshot is all that the agent knows, of one moment.
+func (c *Client) Snapshot(ctx context.Context) (v1.Snapshot, error) {
+	var seen v1.Snapshot
+	return seen, c.call(ctx, http.MethodGet, "/v1/snapshot", nil, &seen)
+}
+
+// Events calls each with the events after the one with number since, and, with
+// follow, with those that happen from then on, until ctx ends, the agent stops, or
+// each returns an error.
+func (c *Client) Events(ctx context.Context, since uint64, follow bool, each func(v1.Event) error) error {
+	path := fmt.Sprintf("/v1/events?since=%d&follow=%t", since, follow)
+	response, err := c.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var event v1.Event
+		err := decoder.Decode(&event)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("read the agent's events: %w", err)
+		}
+		if err := each(event); err != nil {
+			return err
+		}
+	}
+}
+
 // Containers lists the containers and the host class.
 func (c *Client) Containers(ctx context.Context) ([]v1.Container, error) {
 	var list []v1.Container
@@ -70,35 +104,11 @@ func policyPath(name string) string {
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
-	var reader io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-		reader = bytes.NewReader(data)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, reader)
+	response, err := c.send(ctx, method, path, body)
 	if err != nil {
-		return fmt.Errorf("make request: %w", err)
-	}
-	response, err := c.http.Do(request)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("%w on %s: start one with `weir agent --uplink IF --rate RATE`, or say where it listens with --socket", ErrNoAgent, c.socket)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("not allowed to use %s: run as root (sudo), or as a member of the agent's socket_group", c.socket)
-	case err != nil:
-		return fmt.Errorf("ask the agent: %w", err)
+		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		var problem v1.Error
-		if err := json.NewDecoder(response.Body).Decode(&problem); err != nil || problem.Message == "" {
-			return fmt.Errorf("the agent answered %s", response.Status)
-		}
-		return errors.New(problem.Message)
-	}
 	if result == nil {
 		return nil
 	}
@@ -106,4 +116,39 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	return nil
+}
+
+// send makes a request and returns the answer, whose body the caller closes, or
+// what the agent had against it.
+func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		reader = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, reader)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	response, err := c.http.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return nil, fmt.Errorf("%w on %s: start one with `weir agent --uplink IF --rate RATE`, or say where it listens with --socket", ErrNoAgent, c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("not allowed to use %s: run as root (sudo), or as a member of the agent's socket_group", c.socket)
+	case err != nil:
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		var problem v1.Error
+		if err := json.NewDecoder(response.Body).Decode(&problem); err != nil || problem.Message == "" {
+			return nil, fmt.Errorf("the agent answered %s", response.Status)
+		}
+		return nil, errors.New(problem.Message)
+	}
+	return response, nil
 }

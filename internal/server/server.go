@@ -1,13 +1,18 @@
 // Package server is the agent's API: HTTP with JSON on a Unix socket.
 //
+//	GET    /v1/snapshot                  v1.Snapshot, both of the next two
 //	GET    /v1/status                    v1.Status
 //	GET    /v1/containers                []v1.Container
+//	GET    /v1/events                    v1.Event, one a line (events.go)
 //	PATCH  /v1/containers/{name}/policy  v1.PolicyChange -> v1.Container
 //	DELETE /v1/containers/{name}/policy  v1.Container
 //	POST   /v1/down
 //
-// A container is named by name, ID, or the start of its ID. Everything that
-// is not a success has a v1.Error as its body.
+// A container is named by name, ID, the start of its ID, or the service or pod
+// that it is of. Everything that is not a success has a v1.Error as its body.
+//
+// Who may open the socket may look and change policies; only root may take Weir
+// down (peer.go).
 package server
 
 import (
@@ -28,12 +33,13 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // Agent is what the API shows to the outside; *agent.Agent is it.
 type Agent interface {
-	Containers(context.Context) ([]v1.Container, error)
-	Status(context.Context) (v1.Status, error)
+	Snapshot(context.Context) (v1.Snapshot, error)
+	Events() *stats.Events
 	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 	Reset(ctx context.Context, name string) (v1.Container, error)
 	Down(context.Context) error
@@ -42,19 +48,31 @@ type Agent interface {
 const (
 	// requestTimeout bounds how long a request waits for the agent.
 	requestTimeout = 10 * time.Second
+	// headerTimeout bounds how long a request may take to arrive.
+	headerTimeout = 5 * time.Second
 	// maxBodyBytes bounds what a request may send.
 	maxBodyBytes = 64 << 10
 )
 
-// New returns the API of an agent.
-func New(a Agent, log *slog.Logger) http.Handler {
+// New returns a server of an agent's API.
+func New(a Agent, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: handler(a, log), ConnContext: withPeer, ReadHeaderTimeout: headerTimeout}
+}
+
+func handler(a Agent, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/snapshot", answer(log, func(r *http.Request) (any, error) {
+		return a.Snapshot(r.Context())
+	}))
 	mux.HandleFunc("GET /v1/status", answer(log, func(r *http.Request) (any, error) {
-		return a.Status(r.Context())
+		seen, err := a.Snapshot(r.Context())
+		return seen.Status, err
 	}))
 	mux.HandleFunc("GET /v1/containers", answer(log, func(r *http.Request) (any, error) {
-		return a.Containers(r.Context())
+		seen, err := a.Snapshot(r.Context())
+		return seen.Containers, err
 	}))
+	mux.HandleFunc("GET /v1/events", serveEvents(a, log))
 	mux.HandleFunc("PATCH /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {
 		var change v1.PolicyChange
 		decoder := json.NewDecoder(r.Body)
@@ -71,6 +89,9 @@ func New(a Agent, log *slog.Logger) http.Handler {
 		return a.Reset(r.Context(), r.PathValue("name"))
 	}))
 	mux.HandleFunc("POST /v1/down", answer(log, func(r *http.Request) (any, error) {
+		if err := mayTakeDown(r.Context()); err != nil {
+			return nil, err
+		}
 		return struct{}{}, a.Down(r.Context())
 	}))
 	mux.HandleFunc("/", answer(log, func(r *http.Request) (any, error) {
@@ -113,6 +134,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
+	case errors.Is(err, errForbidden):
+		return http.StatusForbidden
 	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
 		return http.StatusNotFound
 	case errors.Is(err, agent.ErrRefused), errors.Is(err, agent.ErrAmbiguous):
@@ -159,11 +182,7 @@ func permit(path, group string) error {
 		}
 		return nil
 	}
-	g, err := user.LookupGroup(group)
-	if err != nil {
-		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
-	}
-	gid, err := strconv.Atoi(g.Gid)
+	gid, err := groupID(group)
 	if err != nil {
 		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
 	}
@@ -171,4 +190,19 @@ func permit(path, group string) error {
 		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
 	}
 	return nil
+}
+
+// groupID is a group's number, by its name or the number itself, which need not
+// have a name here.
+func groupID(group string) (int, error) {
+	g, err := user.LookupGroup(group)
+	number := group
+	if err == nil {
+		number = g.Gid
+	}
+	gid, parseErr := strconv.ParseUint(number, 10, 31)
+	if parseErr != nil {
+		return 0, err
+	}
+	return int(gid), nil
 }

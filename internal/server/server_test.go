@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // fakeAgent remembers what it was asked and answers err, or something to tell
@@ -28,6 +29,7 @@ import (
 type fakeAgent struct {
 	err    error
 	called string // the last call
+	events *stats.Events
 	change v1.PolicyChange
 	left   time.Duration // until the call's deadline
 }
@@ -39,15 +41,15 @@ func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
 	}
 }
 
-func (a *fakeAgent) Containers(ctx context.Context) ([]v1.Container, error) {
-	a.call(ctx, "containers")
-	return []v1.Container{{Name: "web", RateBPS: 1 << 40}, {Name: "host"}}, a.err
+func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
+	a.call(ctx, "snapshot")
+	return v1.Snapshot{
+		Status:     v1.Status{Uplink: "up0", RateBPS: 100e6},
+		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40}, {Name: "host"}},
+	}, a.err
 }
 
-func (a *fakeAgent) Status(ctx context.Context) (v1.Status, error) {
-	a.call(ctx, "status")
-	return v1.Status{Uplink: "up0", RateBPS: 100e6}, a.err
-}
+func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
 	a.call(ctx, "set %s", name)
@@ -66,14 +68,13 @@ func (a *fakeAgent) Down(ctx context.Context) error {
 }
 
 // serve puts handler on a Unix socket and returns its path.
-func serve(t *testing.T, handler http.Handler) string {
+func serve(t *testing.T, s *http.Server) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	listener, err := Listen(socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: handler}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
 	t.Cleanup(func() {
@@ -87,7 +88,7 @@ func serve(t *testing.T, handler http.Handler) string {
 
 func serveAgent(t *testing.T) (*fakeAgent, *Client) {
 	t.Helper()
-	a := &fakeAgent{}
+	a := &fakeAgent{events: stats.NewEvents(time.Now())}
 	return a, NewClient(serve(t, New(a, slog.New(slog.DiscardHandler))))
 }
 
@@ -109,12 +110,17 @@ func TestClientAndServer(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].RateBPS != 1<<40 {
 		t.Errorf("containers: %+v, %v", list, err)
 	}
-	called("containers")
+	called("snapshot")
 	status, err := client.Status(ctx)
 	if err != nil || status.Uplink != "up0" || status.RateBPS != 100e6 {
 		t.Errorf("status: %+v, %v", status, err)
 	}
-	called("status")
+	called("snapshot")
+	seen, err := client.Snapshot(ctx)
+	if err != nil || len(seen.Containers) != 2 || seen.Status.Uplink != "up0" {
+		t.Errorf("snapshot: %+v, %v", seen, err)
+	}
+	called("snapshot")
 	if err := client.Down(ctx); err != nil {
 		t.Errorf("down: %v", err)
 	}

@@ -55,7 +55,7 @@ const (
 	claim
 	// rename follows a device that has another name.
 	rename
-	// follow goes on with another rate.
+	// follow goes on with another rate or MTU.
 	follow
 	// adopt takes over what an earlier agent left.
 	adopt
@@ -91,8 +91,8 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 }
 
 // next is the transition function: what to do with a device that is in a state
-// and a situation, and what is wrong with it. Of what is held only name, index
-// and rate matter. It is asked again after each action, until it says stay.
+// and a situation, and what is wrong with it. Of what is held only name, index,
+// rate and MTU matter. It is asked again after each action, until it says stay.
 func next(c Config, state State, held holding, saw situation) (action, *Problem) {
 	if state != Absent && (saw.link == nil || saw.link.Index != held.ifindex) {
 		return release, nil
@@ -108,7 +108,7 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return claim, problem
 	case saw.link.Name != held.name:
 		return rename, problem
-	case rateBPS != held.rateBPS:
+	case rateBPS != held.rateBPS || saw.link.MTUBytes != held.mtuBytes:
 		return follow, problem
 	case saw.root == ownerForeign && c.Replace:
 		return displace, problem

@@ -66,6 +66,8 @@ type holding struct {
 	name    string
 	ifindex int // 0 while it is absent
 	rateBPS uint64
+	// mtuBytes may change at any time.
+	mtuBytes uint32
 	// wasThere, wasInstalled: it has been in these states.
 	wasThere, wasInstalled bool
 }
@@ -103,6 +105,9 @@ func (d *Device) Ifindex() int { return d.held.ifindex }
 // RateBPS is what the device may send; 0 while that is not known.
 func (d *Device) RateBPS() uint64 { return d.held.rateBPS }
 
+// MTUBytes is the largest IP packet that the device sends in one frame.
+func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }
+
 // State is how far the device is in our hands.
 func (d *Device) State() State { return d.state }
 
@@ -137,6 +142,8 @@ type Change struct {
 	// Classified: the classifier was attached. It knows no cgroups but those of
 	// its predecessor, and does not limit strangers.
 	Classified bool
+	// Made: all classes were made, and count from zero.
+	Made bool
 	// Displaced is what was there of somebody else's and was put aside.
 	Displaced string
 	// Unlimited says why the device is handed larger packets than it should be:
@@ -246,7 +253,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.scheduler, d.refused = nil, nil
 		d.held.ifindex, d.state = 0, Absent
 	case claim:
-		d.held.ifindex, d.held.wasThere = saw.link.Index, true
+		d.held.ifindex, d.held.mtuBytes, d.held.wasThere = saw.link.Index, saw.link.MTUBytes, true
 		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed
@@ -255,6 +262,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.held.name = saw.link.Name
 		return d.store.Rename(from, d.held.name)
 	case follow:
+		d.held.mtuBytes = saw.link.MTUBytes
 		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
 		if d.state == Installed {
 			change.Unlimited = d.limitPackets(*saw.link)
@@ -303,6 +311,7 @@ func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
 	change.Unlimited = d.limitPackets(*saw.link)
 	d.scheduler.Forget()
 	err := d.scheduler.Apply(tree)
+	change.Made = true
 	if err == nil && (d.classifier == nil || !saw.classified) {
 		err = d.classify(tree, change)
 	}
@@ -336,7 +345,8 @@ func (d *Device) setDirect(tree sched.Tree) error {
 	for _, c := range tree.Classes {
 		d.direct = append(d.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
 	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree.RateBPS)}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
+		ControlBPS: sched.ControlBPS(tree.RateBPS)}
 	return d.classifier.SetDirect(link, d.direct)
 }
 

@@ -145,7 +145,7 @@ type fakeScheduler struct {
 
 func (*fakeScheduler) Name() string                      { return "fake" }
 func (*fakeScheduler) Forget()                           {}
-func (*fakeScheduler) Drops() (map[uint16]uint64, error) { return nil, nil }
+func (*fakeScheduler) Drops() (map[uint16]uint32, error) { return nil, nil }
 
 func (*fakeScheduler) Stats([]uint16, []sched.Stats) ([]sched.Stats, error) { return nil, nil }
 
@@ -253,7 +253,7 @@ func TestComesAndGoes(t *testing.T) {
 		t.Errorf("claimed: %v, %+v", p, b.machine.devices[3])
 	}
 	b.expect("there", Claimed, 0)
-	if change := b.advance(); change != (Change{From: Claimed, To: Installed, Any: true, Classified: true}) {
+	if change := b.advance(); change != (Change{From: Claimed, To: Installed, Any: true, Classified: true, Made: true}) {
 		t.Errorf("changed %+v", change)
 	}
 	b.expect("at first", Installed, 0)

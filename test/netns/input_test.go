@@ -33,6 +33,7 @@ func TestRefusedStarts(t *testing.T) {
 		{"impossible uplink", harness.AgentOptions{Args: []string{"--uplink", "a name/that is none"}}, 1, []string{"no network device"}},
 		{"empty uplink", harness.AgentOptions{Args: []string{"--uplink", ""}}, 2, []string{"which uplink"}},
 		{"rate of zero", harness.AgentOptions{Rate: "0"}, 2, []string{"--rate"}},
+		{"rate without its unit", harness.AgentOptions{Rate: "95"}, 2, []string{"--rate", "did you mean 95mbit?"}},
 		{"negative rate", harness.AgentOptions{Rate: "-5mbit"}, 2, []string{"--rate"}},
 		{"rate in bytes", harness.AgentOptions{Rate: "10MB/s"}, 2, []string{"--rate", "bytes"}},
 		{"rate without sense", harness.AgentOptions{Rate: "fast"}, 2, []string{"--rate"}},

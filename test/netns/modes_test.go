@@ -330,16 +330,16 @@ func TestPriorities(t *testing.T) {
 func TestLatency(t *testing.T) {
 	b := newBed(t)
 	quick := b.Add("quick", labels("min", "20mbit", "latency", "5ms"))
-	// A frame of 1514 bytes takes 12.1 ms at 1 Mbit/s.
-	b.Add("impossible", labels("min", "1mbit", "latency", "2ms"))
+	// Two packets of others take 0.5 ms on the link.
+	b.Add("impossible", labels("min", "1mbit", "latency", "0.4ms"))
 	flooding := b.Add("flooding", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
 	if got := agent.Container("quick"); got.State != v1.StateOK || got.Policy.LatencyMS != 5 {
 		t.Errorf("5 ms at 20 Mbit/s: %+v", got)
 	}
-	smallest := regexp.MustCompile(`12(\.\d+)? ?ms|13 ?ms`)
+	smallest := regexp.MustCompile(`50\d ?µs`)
 	if got := agent.Container("impossible"); got.State != v1.StateRejected || !smallest.MatchString(got.Reason) {
-		t.Errorf("2 ms at 1 Mbit/s is %s: %q, want the smallest value that is possible, some 12 ms", got.State, got.Reason)
+		t.Errorf("0.4 ms at 1 Mbit/s is %s: %q, want the smallest value that is possible, some 0.5 ms", got.State, got.Reason)
 	}
 	if refused := b.Weir("set", "quick", "--latency", "0.1ms"); refused.Code != 1 || refused.Stdout != "" {
 		t.Errorf("weir set --latency 0.1ms: %+v", refused)

@@ -107,6 +107,25 @@ func tcClasses(b *harness.Bed) []string {
 	return handles
 }
 
+// TestSourceLeftOut: what an agent did to containers that the next one is not told
+// of is undone, so that their packets do not carry the numbers of others.
+func TestSourceLeftOut(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	if taps := b.Programs("weir_tap"); len(taps) != 1 {
+		t.Fatalf("taps: %v", taps)
+	}
+	agent.Kill()
+	agent = b.StartAgent(harness.AgentOptions{Settings: map[string]any{"containers": []string{}}})
+	if taps := b.Programs("weir_tap"); len(taps) != 0 {
+		t.Errorf("taps are left: %v", taps)
+	}
+	if known := agent.Containers(); len(known) != 1 { // the host
+		t.Errorf("known: %v", known)
+	}
+}
+
 // TestRestartIsNotNoticed: while the agent ends, is away, and comes back, not
 // a packet of a container within its share is lost, though others flood; no
 // class or queue is made anew; and what was set stays set.

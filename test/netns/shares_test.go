@@ -209,11 +209,10 @@ func TestDropsAreShown(t *testing.T) {
 	if counted == nil {
 		t.Fatalf("tc shows no queue %s", leaf)
 	}
-	containers := agent.Containers()
-	if got := fmt.Sprint(containers["loud"].DroppedPackets); got != counted[1] {
-		t.Errorf("%s packets were dropped, tc says %s", got, counted[1])
-	}
-	if got := containers["quiet"].DroppedPackets; got != 0 {
+	agent.AwaitContainer("loud", "the drops that tc tells of", 2*time.Second, func(c v1.Container) bool {
+		return fmt.Sprint(c.DroppedPackets) == counted[1]
+	})
+	if got := agent.Container("quiet").DroppedPackets; got != 0 {
 		t.Errorf("%d packets were dropped of a container within its share", got)
 	}
 }

@@ -129,14 +129,17 @@ func TestResolveRefusesWhatIsNoCgroup(t *testing.T) {
 	if _, _, err := (Mount{}).Resolve("some.slice"); !errors.Is(err, ErrNoMount) {
 		t.Errorf("relative to nothing: %v", err)
 	}
+	if _, _, err := (Mount{}).Resolve(filepath.Join(t.TempDir(), "none")); !errors.Is(err, ErrNoMount) {
+		t.Errorf("nothing, without a hierarchy: %v", err)
+	}
 	if _, _, err := mount.Resolve(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a cgroup of the v2 hierarchy") {
 		t.Errorf("a directory elsewhere: %v", err)
 	}
-	if _, _, err := mount.Resolve(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("nothing: %v", err)
-	}
 	if mount.Point == "" {
 		return // the rest needs a hierarchy
+	}
+	if _, _, err := mount.Resolve(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
 	}
 	if _, _, err := mount.Resolve("."); err == nil || !strings.Contains(err.Error(), "everything belongs") {
 		t.Errorf("the top: %v", err)

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
@@ -52,8 +53,8 @@ type Options struct {
 	Overload float64
 	// Seed makes random weights.
 	Seed uint64
-	// WeirBinary is the weir that is measured.
-	WeirBinary string
+	// WeirBinary is the weir that is measured, Version what it says of itself.
+	WeirBinary, Version string
 	// AgentArgs are further arguments of its agent.
 	AgentArgs []string
 	// CacheDir keeps peers that are built.
@@ -75,9 +76,15 @@ type suite struct {
 	bare bool
 }
 
+// The suites that repeat papers, whose claims claim.go judges.
+const (
+	suiteQCon = "qcon"
+	suiteCNTC = "cntc"
+)
+
 var suites = []suite{
-	{name: "qcon", cases: qconSuite, note: qconNote},
-	{name: "cntc", cases: cntcSuite, note: cntcNote, bare: true},
+	{name: suiteQCon, cases: qconSuite, note: qconNote},
+	{name: suiteCNTC, cases: cntcSuite, note: cntcNote, bare: true},
 	{name: "accuracy", cases: accuracySuite, note: accuracyNote},
 	{name: "reaction", cases: reactionSuite},
 	{name: "cap", cases: capSuite},
@@ -134,14 +141,14 @@ func (o Options) Cases() ([]Case, error) {
 
 // Run runs a suite. A peer that fails in a case is reported with it; the
 // error is about what made going on impossible.
-func Run(ctx context.Context, options Options) (report Report, err error) {
+func Run(ctx context.Context, options Options) (found Report, err error) {
 	cases, err := options.Cases()
 	if err != nil {
-		return report, err
+		return found, err
 	}
 	table, err := options.suite()
 	if err != nil {
-		return report, err
+		return found, err
 	}
 	options.Docker = options.Docker && !table.bare
 	ports := 0
@@ -152,34 +159,42 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	started := time.Now()
 	b, err := newBed(ctx, options, ports)
 	if err != nil {
-		return report, err
+		return found, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	report = Report{
-		Suite: options.Suite, Note: table.note, Command: options.Command, StartedAt: started,
-		Environment: environment(ctx, b),
-		DurationS:   options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Repeat: options.Repeat,
+	found = Report{
+		Report: report.Report{
+			Format: report.Format, Title: "weir bench " + options.Suite, Note: table.note,
+			Provenance: report.Provenance{
+				Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat,
+				Environment: environment(ctx, b, options.Version),
+			},
+		},
+		Suite: options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 	}
 	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
-	r.peers, report.Skipped = makePeers(ctx, options, cases)
+	r.peers, found.Skipped = makePeers(ctx, options, cases)
 	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
-		return report, err
+		return found, err
 	}
-	defer func() { report.PausesUnknown = !r.pauses.Close() }()
+	defer func() { found.PausesUnknown = !r.pauses.Close() }()
 	// Rounds are outermost: what disturbs the machine for a while disturbs
 	// one round of some cases, not all rounds of one.
 	for round := range options.Repeat {
 		for i, c := range cases {
 			if err := r.runCase(ctx, i, c, round); err != nil {
-				return report, fmt.Errorf("case %q: %w", c.ID(), err)
+				return found, fmt.Errorf("case %q: %w", c.ID(), err)
 			}
 		}
 	}
-	report.Results = r.results(cases)
-	report.RepeatedRuns, report.PausedRuns = r.repeatedRuns, r.pausedRuns()
-	report.TookSeconds = time.Since(started).Seconds()
-	report.Verdicts = verdicts(report.Results)
-	return report, nil
+	found.Results = r.results(cases)
+	found.RepeatedRuns, found.PausedRuns = r.repeatedRuns, r.pausedRuns()
+	for _, result := range found.Results {
+		found.Runs += result.Runs
+	}
+	found.TookSeconds = time.Since(started).Seconds()
+	found.complete()
+	return found, nil
 }
 
 // namedPeer is a peer that takes part.

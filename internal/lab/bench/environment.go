@@ -2,73 +2,28 @@ package bench
 
 import (
 	"context"
-	"os"
 	"os/exec"
-	"runtime"
-	"runtime/debug"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
-const unknown = "unknown"
-
-// environment describes the machine. What cannot be found out is "unknown":
-// a report is worth having without it.
-func environment(ctx context.Context, b *bed) Environment {
-	e := Environment{
-		Kernel:     unknown,
-		CPUs:       runtime.NumCPU(),
-		CPUModel:   cpuModel(),
-		Arch:       runtime.GOARCH,
-		Go:         runtime.Version(),
-		Weir:       weirVersion(),
-		Containers: "network namespaces",
-		TC:         unknown,
-		TCP:        unknown,
-	}
-	var uname unix.Utsname
-	if unix.Uname(&uname) == nil {
-		e.Kernel = unix.ByteSliceToString(uname.Release[:])
-	}
-	if out, err := exec.CommandContext(ctx, "tc", "-V").Output(); err == nil {
-		e.TC = strings.TrimSpace(string(out))
-	}
-	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil {
-		e.TCP = strings.TrimSpace(string(text))
-	}
+// environment describes the machine and what stands for containers on it.
+func environment(ctx context.Context, b *bed, version string) report.Environment {
+	e := report.ReadEnvironment(version)
+	e.TC = saysOr(ctx, report.Unknown, "tc", "-V")
+	e.Containers = "network namespaces"
 	if b.engine != nil {
-		e.Containers = "docker " + unknown
-		if out, err := exec.CommandContext(ctx, "dockerd", "--version").Output(); err == nil {
-			e.Containers = strings.TrimSpace(string(out))
-		}
+		e.Containers = saysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")
 	}
 	return e
 }
 
-func cpuModel() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
+// saysOr is what a program prints of itself, or something else if it cannot.
+func saysOr(ctx context.Context, otherwise, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
-		return unknown
+		return otherwise
 	}
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return unknown
-}
-
-func weirVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return unknown
-	}
-	version := info.Main.Version
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			version += " " + setting.Value
-		}
-	}
-	return version
+	return strings.TrimSpace(string(out))
 }

@@ -1,44 +1,26 @@
 package bench
 
-import "time"
+import "github.com/weir-project/weir/internal/lab/report"
 
 // Report is everything a suite found: what `weir bench -o json` prints. Field
 // names are only ever added to. Rates are bits per second on the wire (L2
 // frames without FCS); errors and uses are fractions.
 type Report struct {
-	Suite       string       `json:"suite"`
-	Note        string       `json:"note,omitempty"` // what to know of the suite
-	Command     string       `json:"command"`
-	StartedAt   time.Time    `json:"started_at"`
-	TookSeconds float64      `json:"took_seconds"`
-	Environment Environment  `json:"environment"`
-	DurationS   float64      `json:"duration_s"` // counted per run
-	WarmupS     float64      `json:"warmup_s"`   // before it
-	Repeat      int          `json:"repeat"`     // interleaved rounds
-	Results     []CaseResult `json:"results"`
-	Verdicts    []Verdict    `json:"verdicts"`
+	report.Report
+	Suite     string       `json:"suite"`
+	DurationS float64      `json:"duration_s"` // counted per run
+	WarmupS   float64      `json:"warmup_s"`   // before it
+	Results   []CaseResult `json:"results"`
 	// Skipped are peers that could not take part, and why.
 	Skipped map[string]string `json:"skipped,omitempty"`
-	// RepeatedRuns were done again because a processor of the machine stood
-	// still; in PausedRuns, which count, one did so as well. PausesUnknown: they
-	// could not be watched.
-	RepeatedRuns  int  `json:"repeated_runs,omitempty"`
-	PausedRuns    int  `json:"paused_runs,omitempty"`
-	PausesUnknown bool `json:"pauses_unknown,omitempty"`
 }
 
-// Environment is where a suite ran.
-type Environment struct {
-	Kernel     string `json:"kernel"`
-	CPUs       int    `json:"cpus"`
-	CPUModel   string `json:"cpu_model"`
-	Arch       string `json:"arch"`
-	Go         string `json:"go"`
-	Weir       string `json:"weir"`
-	Containers string `json:"containers"` // "docker VERSION" or "network namespaces"
-	TC         string `json:"tc"`
-	// TCP is the congestion control of the senders: the machine's default.
-	TCP string `json:"tcp"`
+// complete adds what follows from the results: verdicts, claims, tables, plots.
+func (r *Report) complete() {
+	r.Verdicts = verdicts(r.Results)
+	r.Claims = judgeClaims(r.Suite, r.Results)
+	r.Tables = r.tables()
+	r.Plots = r.plots()
 }
 
 // CaseResult is what one peer made of one case.
@@ -193,13 +175,4 @@ type RateSeries struct {
 type IdealStep struct {
 	AtMS    float64  `json:"at_ms"`
 	RateBPS []uint64 `json:"rate_bps"` // by container
-}
-
-// Verdict is whether Weir met one of its targets in this run.
-type Verdict struct {
-	Target   string `json:"target"`
-	Limit    string `json:"limit"`
-	Measured string `json:"measured"`
-	Where    string `json:"where"` // the worst case
-	Met      bool   `json:"met"`
 }

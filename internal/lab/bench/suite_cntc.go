@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -37,7 +36,7 @@ func cntcSuite(options Options) []Case {
 	for _, mode := range cntcModes {
 		for _, figure := range cntcFigures(options.RateBPS, options.Duration/cntcSlots) {
 			for _, c := range figure.cases {
-				c.Group = fmt.Sprintf("%s, %s", figure.name, mode)
+				c.Group = cntcGroup(figure.name, mode)
 				c.Mode, c.LinkBPS = mode, options.RateBPS
 				if c.Peers == nil {
 					c.Peers = []string{PeerNone, PeerTC, PeerWeir}

@@ -190,7 +190,7 @@ func overshootOf(c Case, seen []observation) *Overshoot {
 				return overshoot(o.series[i], o.binWidth, overshootWindow, one.MaxBPS)
 			}),
 		}
-		if worst == nil || found.Fraction.Median > worst.Fraction.Median {
+		if worst == nil || found.Fraction.Max > worst.Fraction.Max {
 			worst = found
 		}
 	}

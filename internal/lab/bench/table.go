@@ -2,13 +2,11 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
-	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -16,72 +14,22 @@ import (
 // beyond, a case has one row with its worst container.
 const maxRowsPerCase = 10
 
-// table is a table of a report, for text and HTML alike.
-type table struct {
-	title  string
-	header []string
-	rows   [][]string
-}
-
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
-
-// WriteTable prints a report for people: one aligned table per kind of
-// result. Rates are in Mbit/s on the wire.
-func (r Report) WriteTable(w io.Writer) error {
-	if r.Note != "" {
-		fmt.Fprintf(w, "%s\n\n", r.Note)
-	}
-	for i, t := range r.tables() {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, cells := range append([][]string{t.header}, t.rows...) {
-			fmt.Fprintln(tab, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-		}
-		if err := tab.Flush(); err != nil {
-			return err
-		}
-	}
-	if note := r.pauseNote(); note != "" {
-		fmt.Fprintf(w, "\n%s\n", note)
-	}
-	return nil
-}
-
-// pauseNote says what the machine's pauses mean for the report; empty if there
-// were none.
-func (r Report) pauseNote() string {
-	switch {
-	case r.PausesUnknown:
-		return "Whether processors stood still meanwhile is not known: what watches them ended early."
-	case r.RepeatedRuns == 0:
-		return ""
-	}
-	note := fmt.Sprintf("%d runs were done again because a processor stood still for %v or longer, which no scheduler can make up for",
-		r.RepeatedRuns, testbed.LeastPause)
-	if r.PausedRuns > 0 {
-		note += fmt.Sprintf("; in %d that count one did so as well", r.PausedRuns)
-	}
-	return note + "."
-}
-
 // tables are the tables of a report that have rows.
-func (r Report) tables() []table {
-	var filled []table
-	for _, t := range []table{
+func (r Report) tables() []report.Table {
+	var filled []report.Table
+	for _, t := range []report.Table{
 		r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(), r.agentTable(),
-		r.failureTable(), r.verdictTable(),
+		r.failureTable(),
 	} {
-		if len(t.rows) > 0 {
+		if len(t.Rows) > 0 {
 			filled = append(filled, t)
 		}
 	}
 	return filled
 }
 
-func (r Report) shareTable() table {
-	t := table{title: "Shares, Mbit/s", header: []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "ONE PACKET IS", "LINK USE"}}
+func (r Report) shareTable() report.Table {
+	t := report.Table{Title: "Shares, Mbit/s", Header: []string{"CASE", "CONTAINER", "PEER", "PAPER", "IDEAL", "MEASURED", "SPREAD", "ERROR", "ONE PACKET IS", "LINK USE"}}
 	for _, c := range r.cases() {
 		results := r.of(c)
 		if len(results) == 0 {
@@ -91,20 +39,20 @@ func (r Report) shareTable() table {
 			for _, result := range results {
 				worst := result.worstShare()
 				worst.Container = fmt.Sprintf("worst of %d: %s", len(result.Shares), worst.Container)
-				t.addShare(result, worst, true)
+				addShare(&t, result, worst, true)
 			}
 			continue
 		}
 		for i := range results[0].Shares {
 			for _, result := range results {
-				t.addShare(result, result.Shares[i], i == 0)
+				addShare(&t, result, result.Shares[i], i == 0)
 			}
 		}
 	}
 	return t
 }
 
-func (t *table) addShare(result CaseResult, share Share, withUse bool) {
+func addShare(t *report.Table, result CaseResult, share Share, withUse bool) {
 	use := ""
 	if withUse && result.LinkUse != nil {
 		use = percent(result.LinkUse.Median)
@@ -113,7 +61,7 @@ func (t *table) addShare(result CaseResult, share Share, withUse bool) {
 	if share.Phase != "" {
 		where += ", " + share.Phase
 	}
-	t.add(where, share.Container, result.Peer, optional(share.PaperBPS, mbps), mbps(float64(share.IdealBPS)),
+	t.Add(where, share.Container, result.Peer, optional(share.PaperBPS, mbps), mbps(float64(share.IdealBPS)),
 		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error),
 		finePercent(share.OnePacket), use)
 }
@@ -132,26 +80,26 @@ func (c CaseResult) worstShare() Share {
 	return worst
 }
 
-func (r Report) overshootTable() table {
-	t := table{title: "Ceilings", header: []string{"CASE", "PEER", "CAP", "OVERSHOOT IN ANY 100 MS", "SPREAD", "ONE FRAME IS"}}
+func (r Report) overshootTable() report.Table {
+	t := report.Table{Title: "Ceilings", Header: []string{"CASE", "PEER", "CAP", "OVERSHOOT IN ANY 100 MS", "SPREAD", "ONE FRAME IS"}}
 	for _, result := range r.Results {
 		if o := result.Overshoot; o != nil {
-			t.add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
+			t.Add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
 				spread(o.Fraction, signedPercent), finePercent(o.OneFrame))
 		}
 	}
 	return t
 }
 
-func (r Report) reactionTable() table {
-	t := table{title: "Reaction", header: []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "RUNS", "WITHIN 5 %"}}
+func (r Report) reactionTable() report.Table {
+	t := report.Table{Title: "Reaction", Header: []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "RUNS", "WITHIN 5 %"}}
 	for _, result := range r.Results {
 		for _, reaction := range result.Reactions {
 			settled := "never"
 			if reaction.SettledRuns > 0 {
 				settled = ms(reaction.SettleMS.Median) + " ms"
 			}
-			t.add(result.id(), result.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
+			t.Add(result.id(), result.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
 				settled, spread(reaction.SettleMS, ms), fmt.Sprintf("%d/%d", reaction.SettledRuns, result.Runs),
 				percent(reaction.Held.Median))
 		}
@@ -159,11 +107,11 @@ func (r Report) reactionTable() table {
 	return t
 }
 
-func (r Report) costTable() table {
-	t := table{title: "CPU", header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "OF BASELINE", "MBIT/S"}}
+func (r Report) costTable() report.Table {
+	t := report.Table{Title: "CPU", Header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "OF BASELINE", "MBIT/S"}}
 	for _, result := range r.Results {
 		if c := result.Cost; c != nil {
-			t.add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent), percent(c.Baseline.Max),
+			t.Add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent), percent(c.Baseline.Max),
 				fmt.Sprintf("%.1f", c.CPUSecondsPerGbit.Median*1000),
 				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), optional(c.PacketsOfBaseline, percent), mbps(c.RateBPS.Median))
 		}
@@ -171,69 +119,54 @@ func (r Report) costTable() table {
 	return t
 }
 
-func (r Report) latencyTable() table {
-	t := table{title: "Round trips, ms", header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "BASELINE P99", "LIMIT FOR WEIR", "LOST"}}
+func (r Report) latencyTable() report.Table {
+	t := report.Table{Title: "Round trips, ms", Header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "BASELINE P99", "LIMIT FOR WEIR", "LOST"}}
 	for _, result := range r.Results {
 		l := result.Latency
 		if l == nil {
 			continue
 		}
-		t.add(result.id(), result.Peer, optional(l.PaperMS, ms), ms(l.MeanMS.Median), spread(l.MeanMS, ms),
+		t.Add(result.id(), result.Peer, optional(l.PaperMS, ms), ms(l.MeanMS.Median), spread(l.MeanMS, ms),
 			ms(l.P50MS.Median), ms(l.P99MS.Median), optional(l.BaselineP99MS, ms), optional(l.LimitMS, ms),
 			fmt.Sprintf("%d/%d", l.Lost, l.Sent))
 	}
 	return t
 }
 
-func (r Report) overheadTable() table {
-	t := table{title: "Overhead, against none", header: []string{"CASE", "PEER", "OF", "PAPER", "OVERHEAD", "ADDED MS"}}
+func (r Report) overheadTable() report.Table {
+	t := report.Table{Title: "Overhead, against none", Header: []string{"CASE", "PEER", "OF", "PAPER", "OVERHEAD", "ADDED MS"}}
 	for _, result := range r.Results {
 		if o := result.Overhead; o != nil {
-			t.add(result.id(), result.Peer, o.Of, optional(o.Paper, signedPercent), signedPercent(o.Fraction), optional(o.AddedMS, ms))
+			t.Add(result.id(), result.Peer, o.Of, optional(o.Paper, signedPercent), signedPercent(o.Fraction), optional(o.AddedMS, ms))
 		}
 	}
 	return t
 }
 
-func (r Report) agentTable() table {
-	t := table{title: "The agent itself", header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN"}}
+func (r Report) agentTable() report.Table {
+	t := report.Table{Title: "The agent itself", Header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN"}}
 	for _, result := range r.Results {
 		if a := result.Agent; a != nil {
-			t.add(result.id(), strconv.Itoa(a.Containers), finePercent(a.CPUOfCore.Median), spread(a.CPUOfCore, finePercent),
+			t.Add(result.id(), strconv.Itoa(a.Containers), finePercent(a.CPUOfCore.Median), spread(a.CPUOfCore, finePercent),
 				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median))
 		}
 	}
 	return t
 }
 
-func (r Report) failureTable() table {
-	t := table{title: "Failures", header: []string{"FAILED", "PEER", "WHY"}}
+func (r Report) failureTable() report.Table {
+	t := report.Table{Title: "Failures", Header: []string{"FAILED", "PEER", "WHY"}}
 	for _, result := range r.Results {
 		if result.Failure != "" {
-			t.add(result.id(), result.Peer, strings.ReplaceAll(result.Failure, "\n", "; "))
+			t.Add(result.id(), result.Peer, strings.ReplaceAll(result.Failure, "\n", "; "))
 		}
 	}
 	for _, name := range PeerNames() {
 		if why, ok := r.Skipped[name]; ok {
-			t.add("all cases", name, why)
+			t.Add("all cases", name, why)
 		}
 	}
 	return t
-}
-
-func (r Report) verdictTable() table {
-	t := table{title: "Targets of Weir", header: []string{"TARGET OF WEIR", "LIMIT", "WORST", "VERDICT", "WHERE"}}
-	for _, v := range r.Verdicts {
-		t.add(v.Target, v.Limit, v.Measured, v.word(), v.Where)
-	}
-	return t
-}
-
-func (v Verdict) word() string {
-	if v.Met {
-		return "met"
-	}
-	return "MISSED"
 }
 
 // Failed is the number of results with runs that failed, and of peers that

@@ -41,7 +41,13 @@ var _ sched.Backend = (*Backend)(nil)
 // New returns the scheduler of the device with index ifindex. It touches
 // nothing until Apply.
 func New(tc TrafficControl, ifindex int) *Backend {
-	return &Backend{tc: tc, ifindex: ifindex}
+	// A kernel that does not tell its release counts as an old one.
+	release, _ := kernel.Release()
+	return newBackend(tc, ifindex, fqCodelOf(release))
+}
+
+func newBackend(tc TrafficControl, ifindex int, leaf leafKind) *Backend {
+	return &Backend{tc: tc, ifindex: ifindex, leaf: leaf}
 }
 
 // Name implements sched.Backend.
@@ -59,7 +65,7 @@ func (b *Backend) Apply(want sched.Tree) error {
 		}
 		// Either the kernel has no fq_codel, or its state is not what we
 		// remember: look and try once more.
-		if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
+		if b.leaf != leafBFIFO && lacksQdisc(err, leafFqCodel.String()) {
 			b.leaf = leafBFIFO
 		}
 		b.Forget()
@@ -212,21 +218,22 @@ func (b *Backend) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, err
 			Number:       s.Handle.Minor(),
 			SentBytes:    s.SentBytes,
 			BacklogBytes: uint64(s.BacklogBytes),
+			SentPackets:  s.SentPackets,
 		})
 	}
 	return dst, nil
 }
 
 // Drops implements sched.Backend. A queue has its class's number.
-func (b *Backend) Drops() (map[uint16]uint64, error) {
+func (b *Backend) Drops() (map[uint16]uint32, error) {
 	drops, err := b.tc.Drops(b.ifindex)
 	if err != nil {
 		return nil, err
 	}
-	byNumber := make(map[uint16]uint64, len(drops))
+	byNumber := make(map[uint16]uint32, len(drops))
 	for handle, packets := range drops {
 		if number := handle.Major(); number < shareBit {
-			byNumber[number] = uint64(packets)
+			byNumber[number] = packets
 		}
 	}
 	return byNumber, nil

@@ -70,7 +70,7 @@ func built(t *testing.T, tree sched.Tree, leaf leafKind) *device {
 
 // have is what a new backend sees of a device.
 func (d *device) have() state {
-	b := New(d, testIfindex)
+	b := newBackend(d, testIfindex, leafFqCodel)
 	b.controlQueue = leafQdisc(controlNumber)
 	s, err := b.observe()
 	if err != nil {
@@ -133,6 +133,7 @@ func TestPlanOfChanges(t *testing.T) {
 			"another allocation", nil,
 			treeOf(100e6, container(16, 100, 49.5e6, allocated(89e6)), container(17, 100, 49.5e6)),
 			`class change parent 7e11:ffff classid 7e11:4010 htb prio 0 quantum 1514 rate 11125000bps burst 14251b ceil 12500000bps cburst 53126b
+qdisc change parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 3145728b
 `,
 		},
 		{
@@ -152,7 +153,7 @@ func TestPlanOfChanges(t *testing.T) {
 			treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6), container(32, 100, 8e3)),
 			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3128b ceil 12500000bps cburst 53126b
 class add parent 7e11:4020 classid 7e11:20 htb prio 2 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
-qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 917504b
 `,
 		},
 		{
@@ -180,21 +181,21 @@ class delete classid 7e11:4444
 			},
 			two,
 			`qdisc delete parent 7e11:10 handle 99:
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
 `,
 		},
 		{
 			"our queue under another class", func(d *device) {
 				d.drop(leafQdisc(16))
 				d.drop(leafQdisc(17))
-				q := leafOf(16, 49.5e6, 3125, leaf)
+				q := termsOf(two, leaf).leafOf(two.Classes[1])
 				q.Parent = leafClass(17)
 				d.qdiscs = append(d.qdiscs, q)
 			},
 			two,
 			`qdisc delete parent 7e11:11 handle 10:
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
-qdisc add parent 7e11:11 handle 11: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
+qdisc add parent 7e11:11 handle 11: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
 `,
 		},
 		{
@@ -204,13 +205,13 @@ qdisc add parent 7e11:11 handle 11: fq_codel target 5000us interval 100000us qua
 			},
 			two,
 			`qdisc delete parent 7e11:10 handle 10:
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
 `,
 		},
 		{
 			"a class that somebody deleted", func(d *device) { d.drop(leafClass(16)) }, two,
 			`class add parent 7e11:4010 classid 7e11:10 htb prio 2 quantum 4882 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 4194304b
+qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
 `,
 		},
 	} {
@@ -277,7 +278,7 @@ func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
 	earlier.qdiscs, earlier.classes = earlier.qdiscs[1:], earlier.classes[1:]
 	earlier.qdiscs[0].Parent = kernel.HandleRoot
 	d := &device{qdiscs: earlier.qdiscs, classes: earlier.classes}
-	apply(t, New(d, testIfindex), tree)
+	apply(t, newBackend(d, testIfindex, leafFqCodel), tree)
 	if got, want := lines(d.tried[0]), "qdisc delete parent root handle 7e10:\n"+fresh; got != want {
 		t.Errorf("done:\n%swant:\n%s", got, want)
 	}
@@ -322,7 +323,7 @@ func trees() *rapid.Generator[sched.Tree] {
 				ceiling = max(floor, rapid.Uint64Range(8000, 2*rate).Draw(t, "ceiling"))
 			}
 			competing[i] = alloc.Container{
-				Weight:     rapid.SampledFrom([]uint32{1, 2, 7, 100, 300, 9999, 10000}).Draw(t, "weight"),
+				Weight:     rapid.SampledFrom([]uint32{0, 1, 2, 7, 100, 300, 9999, 10000}).Draw(t, "weight"),
 				FloorBPS:   floor,
 				CeilingBPS: ceiling,
 				Priority:   rapid.Uint32Range(0, 12).Draw(t, "priority"),
@@ -332,6 +333,7 @@ func trees() *rapid.Generator[sched.Tree] {
 		guaranteed := alloc.Entitle(rate-2*(rate/100), competing)
 		given := alloc.Allocate(rate, competing, alloc.Entitle(rate, competing))
 		tree := treeOf(rate)
+		tree.MTUBytes = rapid.SampledFrom([]uint32{0, 1500, 1280, 9000, 65535}).Draw(t, "MTU")
 		for i, c := range competing {
 			tree.Classes = append(tree.Classes, sched.Class{
 				Number: numbers[i], GuaranteedBPS: guaranteed[i], AllocatedBPS: given[i],
@@ -342,7 +344,7 @@ func trees() *rapid.Generator[sched.Tree] {
 	})
 }
 
-var leafKinds = rapid.SampledFrom([]leafKind{leafFqCodel, leafBFIFO})
+var leafKinds = rapid.SampledFrom([]leafKind{leafFqCodel, leafStaleFqCodel, leafBFIFO})
 
 // interfere does to a device what somebody with tc may do.
 func interfere(t *rapid.T, d *device) {
@@ -424,37 +426,6 @@ func TestPlanKeepsQueues(t *testing.T) {
 }
 
 // link is the token bucket filter of a state.
-func (s state) link() kernel.TBF {
-	i := slices.IndexFunc(s.qdiscs, func(q kernel.Qdisc) bool { return q.Handle == linkHandle })
-	return s.qdiscs[i].Options.(kernel.TBF)
-}
-
-// What a device hands over within its limit is not cut up, with the headers of
-// all its frames, which the limit does not count.
-func TestLimitedPacketsAreNotCut(t *testing.T) {
-	for _, frame := range []struct {
-		name                      string
-		headerBytes, payloadBytes uint32
-	}{
-		{"TCP", 66, 1448},
-		{"TCP over IPv6", 86, 1428},
-		{"TCP in VXLAN", 116, 1398},
-		{"TCP over IPv6 in VXLAN over IPv6", 156, 1358},
-		{"small frames", 66, 536},
-		{"small frames over IPv6 in VXLAN over IPv6", 156, 536},
-	} {
-		for rate := uint64(60e6); rate < 2e9; rate += 7e6 {
-			limit := sched.LinkPacketBytes(rate)
-			frames := (limit - frame.headerBytes) / frame.payloadBytes
-			counted := frames * (frame.headerBytes + frame.payloadBytes)
-			link := desired(sched.Tree{RateBPS: rate}, leafBFIFO).link()
-			if counted > link.MaxPacketBytes {
-				t.Errorf("%s: at %d bit/s packets of %d frames count %d bytes and are cut above %d",
-					frame.name, rate, frames, counted, link.MaxPacketBytes)
-			}
-		}
-	}
-}
 
 // The rates of a tree make sense to HTB, which checks nothing.
 func TestRatesFit(t *testing.T) {
@@ -465,7 +436,7 @@ func TestRatesFit(t *testing.T) {
 		for _, c := range s.classes {
 			class[c.Handle] = c.Options.(kernel.HTBClass)
 		}
-		packet := sched.LinkPacketBytes(tree.RateBPS)
+		packet := tree.PacketBytes()
 		outer := s.link()
 		link := outer.RateBytesPerSec
 		if link != tree.RateBPS/8 {
@@ -509,8 +480,11 @@ func TestRatesFit(t *testing.T) {
 			// Order of priorities and weights.
 			for _, o := range tree.Classes {
 				other := class[leafClass(o.Number)]
-				if c.Priority > o.Priority && leaf.Prio > other.Prio || c.Priority == o.Priority && leaf.Prio != other.Prio {
-					t.Fatalf("priorities %d and %d became %d and %d", c.Priority, o.Priority, leaf.Prio, other.Prio)
+				same := c.Priority == o.Priority && (c.Weight == 0) == (o.Weight == 0)
+				if c.Priority > o.Priority && leaf.Prio > other.Prio || same && leaf.Prio != other.Prio ||
+					c.Priority == o.Priority && c.Weight > o.Weight && leaf.Prio > other.Prio {
+					t.Fatalf("priorities %d and %d became %d and %d, with weights %d and %d",
+						c.Priority, o.Priority, leaf.Prio, other.Prio, c.Weight, o.Weight)
 				}
 				if c.Weight > o.Weight && leaf.QuantumBytes < other.QuantumBytes {
 					t.Fatalf("weights %d and %d became %d and %d", c.Weight, o.Weight, leaf.QuantumBytes, other.QuantumBytes)
@@ -522,77 +496,4 @@ func TestRatesFit(t *testing.T) {
 			t.Fatalf("guarantees of %d on a link of %d", sum, link)
 		}
 	})
-}
-
-// A queue holds so many packets of the size that its container is limited to, and
-// no packet is larger than the link's.
-func TestQueueOfSlowContainer(t *testing.T) {
-	for _, test := range []struct {
-		name               string
-		linkBPS            uint64
-		c                  sched.Class
-		fifoBytes          uint64
-		targetMicroseconds uint32
-	}{
-		{"limited to a frame", 100e6, container(16, 100, 2e6, packets(1514)), 20 * 1514, 9600},
-		{"not limited", 100e6, container(16, 100, 2e6), 20 * 3125, 19_200},
-		{"limited to more than the link", 100e6, container(16, 100, 2e6, packets(65536)), 20 * 3125, 19_200},
-		{"fast", 1e9, container(16, 100, 800e6, packets(12112)), 700_000, 5000},
-	} {
-		queue := func(kind leafKind) kernel.Options {
-			qdiscs := desired(treeOf(test.linkBPS, test.c), kind).qdiscs
-			return qdiscs[len(qdiscs)-1].Options
-		}
-		if got, want := queue(leafBFIFO).(kernel.BFIFO).LimitBytes, quantize(test.fifoBytes); got != want {
-			t.Errorf("%s: %d bytes, want %d", test.name, got, want)
-		}
-		if got := queue(leafFqCodel).(kernel.FqCodel).TargetMicroseconds; got != test.targetMicroseconds {
-			t.Errorf("%s: a target of %d us, want %d", test.name, got, test.targetMicroseconds)
-		}
-	}
-}
-
-func TestQuantize(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v := rapid.Uint64Range(0, 1<<30).Draw(t, "v")
-		got := uint64(quantize(v))
-		if got < v || got > v+v/4+1 {
-			t.Fatalf("quantize(%d) = %d", v, got)
-		}
-		if again := quantize(got); uint64(again) != got {
-			t.Fatalf("quantize(%d) = %d", got, again)
-		}
-		if w := rapid.Uint64Range(v, 1<<30).Draw(t, "w"); uint64(quantize(w)) < got {
-			t.Fatalf("quantize(%d) = %d and quantize(%d) = %d", v, got, w, quantize(w))
-		}
-	})
-	if got := quantize(math.MaxUint64); got != 1<<30 {
-		t.Errorf("quantize of the largest is %d", got)
-	}
-}
-
-// RFC 8290, section 5.2: target 5 ms and interval 100 ms, more where a packet
-// takes longer.
-func TestFqCodel(t *testing.T) {
-	for _, tc := range []struct {
-		rateBPS          uint64
-		packetBytes      uint32
-		target, interval uint32
-	}{
-		{100e6, 3125, 5000, 100_000},
-		{10e9, 65536, 5000, 100_000},
-		{3.7e6, 1514, 5000, 100_000},
-		{1e6, 1514, 19_200, 384_000},
-		{8000, 1514, 2_457_600, 49_152_000},
-		{1, 1514, 16_384_000, 327_680_000}, // bounded
-		{0, 1514, 16_384_000, 327_680_000},
-	} {
-		got := fqCodel(tc.rateBPS, tc.packetBytes)
-		if got.TargetMicroseconds != tc.target || got.IntervalMicroseconds != tc.interval {
-			t.Errorf("at %d bit/s: %s", tc.rateBPS, got)
-		}
-		if kept(got) != kernel.Options(got) {
-			t.Errorf("at %d bit/s the kernel tells %s after %s", tc.rateBPS, kept(got), got)
-		}
-	}
 }

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/stats"
+	lifecycle "github.com/weir-project/weir/internal/uplink"
+)
+
+// What readers see. The loop publishes a snapshot each period, and whenever it
+// has decided something; readers take the latest and never enter the loop.
+
+// Snapshot is all that the agent knows, the host class as the last container.
+// It waits for the first snapshot of a new agent only.
+func (a *Agent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
+	latest, err := a.board.Latest(ctx)
+	if err != nil {
+		return v1.Snapshot{}, err
+	}
+	seen := latest.AsOf(time.Now())
+	return v1.Snapshot{Status: seen.Status, Containers: seen.Containers}, nil
+}
+
+// Events are what happened lately, and what happens next.
+func (a *Agent) Events() *stats.Events { return a.events }
+
+// publishSoon publishes a snapshot if the last one is a period old.
+func (a *Agent) publishSoon(now time.Time) {
+	containers := time.Duration(len(a.registry.byKey))
+	if now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
+		a.publish(now)
+	}
+}
+
+// publish shows everybody what is known now, and tells what has changed since
+// the last time.
+func (a *Agent) publish(now time.Time) {
+	a.publishedAt = now
+	s := &stats.Snapshot{At: time.Now(), Status: a.status()}
+	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
+	for _, c := range a.registry.all() {
+		s.Containers = append(s.Containers, c.view())
+	}
+	s.Containers = append(s.Containers, a.host.view())
+	if before := a.board.Publish(s); before != nil {
+		a.events.Add(stats.Changes(before, s)...)
+		return
+	}
+	a.events.Add(v1.Event{At: s.At, Kind: v1.EventAgentStarted, Message: "version " + a.config.Version})
+}
+
+// status describes the agent and its uplinks.
+func (a *Agent) status() v1.Status {
+	status := v1.Status{Version: a.config.Version, State: v1.StateOK}
+	var names, schedulers, reasons []string
+	for _, u := range a.uplinks {
+		view := u.view()
+		status.Uplinks = append(status.Uplinks, view)
+		names = append(names, view.Name)
+		if !slices.Contains(schedulers, view.Scheduler) {
+			schedulers = append(schedulers, view.Scheduler)
+		}
+		status.RateBPS += view.RateBPS
+		status.ReserveBPS += view.ReserveBPS
+		status.SentBPS += view.SentBPS
+		if view.State != v1.StateOK {
+			status.State = view.State
+			reasons = append(reasons, view.Reason)
+		}
+	}
+	status.Uplink = strings.Join(names, ", ")
+	status.Scheduler = strings.Join(schedulers, ", ")
+	status.Reason = strings.Join(reasons, "; ")
+	for _, s := range a.config.Sources {
+		status.Sources = append(status.Sources, a.sources[s.Name()])
+	}
+	return status
+}
+
+// view is the uplink as users see it.
+func (u *uplink) view() v1.Uplink {
+	view := v1.Uplink{
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != lifecycle.Absent, State: v1.StateOK,
+	}
+	if u.backend != nil {
+		view.Scheduler = u.backend.Name()
+	}
+	if u.reason != nil {
+		view.State, view.Reason = v1.StateDegraded, u.reason.Error()
+	}
+	for _, s := range u.participants {
+		view.SentBPS += s.measured.rateBPS
+	}
+	return view
+}

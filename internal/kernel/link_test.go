@@ -1,0 +1,37 @@
+package kernel
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestBelow(t *testing.T) {
+	const elsewhere = 3
+	links := []Link{
+		{Index: 1, Name: "lo", Kind: "device", PeerNetNSID: SameNetNS},
+		{Index: 2, Name: "eth0", Kind: "device", PeerNetNSID: SameNetNS, MasterIndex: 5},
+		{Index: 3, Name: "eth1", Kind: "device", PeerNetNSID: SameNetNS, MasterIndex: 5},
+		{Index: 4, Name: "eth0.7", Kind: "vlan", PeerIndex: 2, PeerNetNSID: SameNetNS, MasterIndex: 8},
+		{Index: 5, Name: "bond0", Kind: "bond", PeerNetNSID: SameNetNS},
+		{Index: 6, Name: "veth", Kind: "veth", PeerIndex: 2, PeerNetNSID: SameNetNS},
+		{Index: 7, Name: "mv", Kind: "macvlan", PeerIndex: 2, PeerNetNSID: elsewhere},
+		{Index: 8, Name: "br0", Kind: "bridge", PeerNetNSID: SameNetNS},
+	}
+	for name, want := range map[string][]string{
+		"eth0.7": {"eth0"},
+		"bond0":  {"eth0", "eth1"},
+		"eth0":   nil,
+		"veth":   nil, // its other end gets packets, not what is below
+		"mv":     nil, // out of reach
+		"br0":    nil, // its ports are of all kinds
+	} {
+		at := slices.IndexFunc(links, func(l Link) bool { return l.Name == name })
+		var got []string
+		for _, l := range below(links[at], links) {
+			got = append(got, l.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("below %s are %v, want %v", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/testbed"
+)
+
+// idealResults are what all peers would make of all cases of a suite if each
+// did what its paper, or else the ideal, says, and processor time and round
+// trips were alike.
+func idealResults(t *testing.T, name string) []CaseResult {
+	t.Helper()
+	options := Options{Suite: name, RateBPS: 100e6, Duration: 10 * time.Second, Repeat: 1, Overload: 1.5, Containers: 50}
+	cases, err := options.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []CaseResult
+	for _, c := range cases {
+		for _, peer := range PeerNames() {
+			if !c.takesPart(peer) {
+				continue
+			}
+			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &Spread{1, 1, 1}}
+			for number, p := range c.phases() {
+				ideal := c.ideal(p.at)
+				for i, one := range c.policiesAt(p.at) {
+					if !one.Load.activeAt(p.at) {
+						continue
+					}
+					share := Share{Phase: p.name, Container: one.Name, MinBPS: one.MinBPS, IdealBPS: ideal[i], PaperBPS: one.Paper.bps(peer, number)}
+					share.Measured = exactly(float64(ideal[i]))
+					if peer != PeerWeir && share.PaperBPS != nil {
+						share.Measured = exactly(*share.PaperBPS)
+					}
+					result.Shares = append(result.Shares, share)
+				}
+			}
+			if c.Measures.has(MeasureCost) {
+				result.Cost = &Cost{CPUUse: exactly(0.2)}
+			}
+			if c.Measures.has(MeasureLatency) {
+				result.Latency = &Latency{MeanMS: exactly(0.5), P99MS: exactly(0.6)}
+				if peer == PeerTC {
+					result.Latency.P99MS = exactly(10)
+				}
+			}
+			results = append(results, result)
+		}
+	}
+	compare(cases, results)
+	return results
+}
+
+// change changes what a peer made of a case.
+func change(t *testing.T, results []CaseResult, group, name, peer string, fn func(*CaseResult)) {
+	t.Helper()
+	result := (findings{results}).of(group, name, peer)
+	if result == nil {
+		t.Fatalf("no case %s: %s with %s", group, name, peer)
+	}
+	fn(result)
+}
+
+// claimAbout is the judgement of the first claim about a figure with some words.
+func claimAbout(t *testing.T, suite string, results []CaseResult, where, words string) report.Claim {
+	t.Helper()
+	for _, judged := range judgeClaims(suite, results) {
+		if judged.Where == where && strings.Contains(judged.Says, words) {
+			return judged
+		}
+	}
+	t.Fatalf("no claim about %s: %s", where, words)
+	return report.Claim{}
+}
+
+// TestEveryClaimFindsItsCases: a claim that looks for a case nobody runs would
+// never be judged.
+func TestEveryClaimFindsItsCases(t *testing.T) {
+	for _, suite := range []string{suiteQCon, suiteCNTC} {
+		results := idealResults(t, suite)
+		for _, judged := range judgeClaims(suite, results) {
+			if judged.Judgement == report.NotMeasured || judged.Judgement == report.NotReproduced {
+				t.Errorf("%s, %s is %s: %s", judged.Where, judged.Says, judged.Judgement, judged.Reason)
+			}
+			if judged.Reason == "" {
+				t.Errorf("%s, %s: no reason", judged.Where, judged.Says)
+			}
+		}
+		for _, judged := range judgeClaims(suite, nil) {
+			if judged.Judgement != report.NotMeasured {
+				t.Errorf("%s is %s without a result", judged.Where, judged.Judgement)
+			}
+		}
+		for i, one := range claimsOf(suite).claims {
+			if one.otherwise == "" {
+				t.Errorf("claim %d of %s does not say why it may fail", i, suite)
+			}
+		}
+	}
+	if judgeClaims("cost", nil) != nil {
+		t.Error("suite cost repeats no paper")
+	}
+}
+
+func TestClaimsAreJudged(t *testing.T) {
+	overlay := cntcGroup("figures 1b and 7b", testbed.ModeOverlay)
+	for _, test := range []struct {
+		name, suite, where, words string
+		group, caseName           string
+		peer                      string
+		change                    func(*CaseResult)
+		want                      report.Judgement
+	}{
+		{
+			// The paper's 43 of 47 Mbit/s are further off than rounding explains.
+			"closer than the paper", suiteQCon, "figure 7", "43 Mbit/s", "figure 7", "weights 1:2:3", PeerWeir,
+			func(*CaseResult) {}, report.Exceeded,
+		},
+		{
+			"2 % off", suiteQCon, "figure 7", "43 Mbit/s", "figure 7", "weights 1:2:3", PeerWeir,
+			func(r *CaseResult) { r.Shares[2].Measured = exactly(0.98 * 50e6) }, report.NotReproduced,
+		},
+		{
+			"below a minimum", suiteQCon, "figure 9, last case", "minimums", "figure 9", "min 30,20,15,15", PeerWeir,
+			func(r *CaseResult) { r.Shares[0].Measured = exactly(29e6) }, report.NotReproduced,
+		},
+		{
+			"more processor time than without control", suiteQCon, "figure 12", "least processor time", "figure 12", "3 containers", PeerWeir,
+			func(r *CaseResult) { r.Cost.CPUUse = exactly(0.3) }, report.NotReproduced,
+		},
+		{
+			"half a round trip more", suiteQCon, "table 1", "0.5 ms", "table 1", "idle", PeerWeir,
+			func(r *CaseResult) { r.Latency.MeanMS = exactly(0.75) }, report.NotReproduced,
+		},
+		{
+			"a floor is a floor", suiteQCon, "figure 11, last case", "C3 is limited", "figure 11", "C1 min 30, C3 max 15", PeerWeir,
+			func(*CaseResult) {}, report.DifferentByDesign,
+		},
+		{
+			"far below the bound", suiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
+			func(*CaseResult) {}, report.Exceeded,
+		},
+		{
+			"just below the bound", suiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
+			func(r *CaseResult) { r.Latency.P99MS = exactly(1.9) }, report.Reproduced,
+		},
+		{
+			"above the bound", suiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
+			func(r *CaseResult) { r.Latency.P99MS = exactly(2.5) }, report.NotReproduced,
+		},
+		{
+			"8 us more", suiteCNTC, "figure 11a", "1.24", cntcGroup("figure 11", testbed.ModeBridge), "one container, round trip", PeerWeir,
+			func(r *CaseResult) { r.Overhead.AddedMS = report.Number(0.008) }, report.NotReproduced,
+		},
+		{
+			"failed", suiteCNTC, "figure 10", "Idle bandwidth", cntcGroup("figure 10", testbed.ModeBridge), "priority interval", PeerWeir,
+			func(r *CaseResult) { r.Runs = 0 }, report.NotMeasured,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			results := idealResults(t, test.suite)
+			change(t, results, test.group, test.caseName, test.peer, test.change)
+			judged := claimAbout(t, test.suite, results, test.where, test.words)
+			if judged.Judgement != test.want {
+				t.Errorf("%s, want %s: %s; %+v", judged.Judgement, test.want, judged.Reason, judged.Values)
+			}
+		})
+	}
+}

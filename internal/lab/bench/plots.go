@@ -1,0 +1,210 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/weir-project/weir/internal/lab/report"
+)
+
+// plots are all plots of a suite: shares and CPU by group, rates over time by
+// case.
+func (r Report) plots() []report.Plot {
+	var plots []report.Plot
+	add := func(plot report.Plot) {
+		if len(plot.Panels) > 0 {
+			plots = append(plots, plot)
+		}
+	}
+	for _, group := range r.groups() {
+		add(r.sharePlot(group))
+		add(r.costPlot(group))
+	}
+	for _, key := range r.cases() {
+		add(r.seriesPlot(key))
+	}
+	return plots
+}
+
+// groups lists the groups of cases in order.
+func (r Report) groups() []string {
+	var groups []string
+	for _, key := range r.cases() {
+		if !slices.Contains(groups, key.group) {
+			groups = append(groups, key.group)
+		}
+	}
+	return groups
+}
+
+// peersOf lists the peers with results in a group, in the order of reports.
+func (r Report) peersOf(group string) []string {
+	return slices.DeleteFunc(PeerNames(), func(name string) bool {
+		return !slices.ContainsFunc(r.Results, func(c CaseResult) bool { return c.Group == group && c.Peer == name && c.Runs > 0 })
+	})
+}
+
+// peerSeries gives each peer its colour, the same in all plots.
+func peerSeries(peers []string) []report.Series {
+	var list []report.Series
+	for i, name := range PeerNames() {
+		if slices.Contains(peers, name) {
+			list = append(list, report.Series{Name: name, Role: report.Measured, Colour: i})
+		}
+	}
+	return list
+}
+
+// barPanel collects the bars of a panel.
+type barPanel struct {
+	panel *report.Panel
+	// row is the series, by its number.
+	row map[string]int
+}
+
+func newBarPanel(title string, series []report.Series, categories ...string) barPanel {
+	rows := func() [][]*float64 {
+		list := make([][]*float64, len(series))
+		for i := range list {
+			list[i] = make([]*float64, len(categories))
+		}
+		return list
+	}
+	p := barPanel{
+		panel: &report.Panel{Title: title, Categories: categories, Values: rows(), Low: rows(), High: rows()},
+		row:   map[string]int{},
+	}
+	for i, one := range series {
+		p.row[one.Name] = i
+	}
+	return p
+}
+
+// set gives a series a value in a category.
+func (p barPanel) set(name string, category int, value Spread, factor float64) {
+	i := p.row[name]
+	p.panel.Values[i][category] = report.Number(value.Median * factor)
+	if value.Min < value.Max {
+		p.panel.Low[i][category] = report.Number(value.Min * factor)
+		p.panel.High[i][category] = report.Number(value.Max * factor)
+	}
+}
+
+const (
+	seriesPaper = "paper"
+	seriesIdeal = "ideal"
+)
+
+func (r Report) sharePlot(group string) report.Plot {
+	series := append([]report.Series{
+		{Name: seriesPaper, Role: report.Paper}, {Name: seriesIdeal, Role: report.Ideal},
+	}, peerSeries(r.peersOf(group))...)
+	plot := report.Plot{Title: group + ": shares", Kind: report.Bars, YLabel: "Mbit/s", Series: series}
+	for _, key := range r.cases() {
+		results := r.of(key)
+		if key.group != group || len(results) == 0 || len(results[0].Shares) == 0 ||
+			results[0].Series != nil || results[0].crowded() {
+			continue
+		}
+		var names []string
+		for _, share := range results[0].Shares {
+			names = append(names, share.Container)
+		}
+		panel := newBarPanel(key.name, series, names...)
+		for _, result := range results {
+			for i, share := range result.Shares {
+				panel.set(result.Peer, i, share.Measured, 1e-6)
+				panel.set(seriesIdeal, i, exactly(float64(share.IdealBPS)), 1e-6)
+				// What papers say of other peers is in the table.
+				if share.PaperBPS != nil && (result.Peer == PeerWeir || len(results) == 1) {
+					panel.set(seriesPaper, i, exactly(*share.PaperBPS), 1e-6)
+				}
+			}
+		}
+		plot.Panels = append(plot.Panels, *panel.panel)
+	}
+	return plot.WithoutEmpty()
+}
+
+// exactly is a value without a spread.
+func exactly(value float64) Spread { return Spread{value, value, value} }
+
+// costPlot has one category per case: CPU milliseconds per gigabit.
+func (r Report) costPlot(group string) report.Plot {
+	series := peerSeries(r.peersOf(group))
+	plot := report.Plot{Title: group + ": CPU time per gigabit", Kind: report.Bars, YLabel: "ms per Gbit", Series: series}
+	var names []string
+	var costs [][]CaseResult
+	for _, key := range r.cases() {
+		if results := r.of(key); key.group == group && len(results) > 0 && results[0].Cost != nil {
+			names, costs = append(names, key.name), append(costs, results)
+		}
+	}
+	if len(names) == 0 {
+		return plot
+	}
+	panel := newBarPanel("", series, names...)
+	for i, results := range costs {
+		for _, result := range results {
+			panel.set(result.Peer, i, result.Cost.CPUSecondsPerGbit, 1000)
+		}
+	}
+	plot.Panels = []report.Panel{*panel.panel}
+	return plot
+}
+
+// seriesPlot has the rates over time of a case's last run, a panel per peer.
+func (r Report) seriesPlot(key caseKey) report.Plot {
+	plot := report.Plot{Title: key.group + ": " + key.name + ", rates of the last run", Kind: report.Lines, XLabel: "seconds", YLabel: "Mbit/s"}
+	for _, result := range r.of(key) {
+		series := result.Series
+		if series == nil {
+			continue
+		}
+		if plot.Series == nil {
+			plot.Series = overTime(series.Containers)
+		}
+		plot.Panels = append(plot.Panels, series.panel(result.Peer))
+	}
+	return plot
+}
+
+// overTime are the series of containers: what each got and its ideal.
+func overTime(containers []string) []report.Series {
+	var list []report.Series
+	for i, name := range containers {
+		list = append(list,
+			report.Series{Name: name, Role: report.Measured, Colour: i},
+			report.Series{Name: name + " ideal", Role: report.Ideal, Colour: i})
+	}
+	return list
+}
+
+func (s RateSeries) panel(title string) report.Panel {
+	panel := report.Panel{Title: title}
+	for i, rates := range s.RateBPS {
+		var measured, ideal []*float64
+		for step, bps := range rates {
+			// A rate is that of a step, so it stands in the middle of it.
+			atMS := (float64(step) + 0.5) * s.StepMS
+			if i == 0 {
+				panel.X = append(panel.X, atMS/1000)
+			}
+			measured = append(measured, report.Number(bps/1e6))
+			ideal = append(ideal, s.idealAt(atMS, i))
+		}
+		panel.Values = append(panel.Values, measured, ideal)
+	}
+	return panel
+}
+
+// idealAt is the ideal of a container at a time, in Mbit/s; nil before the
+// first sender starts.
+func (s RateSeries) idealAt(atMS float64, container int) *float64 {
+	var mbps *float64
+	for _, step := range s.Ideal {
+		if step.AtMS <= atMS {
+			mbps = report.Number(float64(step.RateBPS[container]) / 1e6)
+		}
+	}
+	return mbps
+}

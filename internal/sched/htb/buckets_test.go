@@ -1,0 +1,110 @@
+package htb
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+func (s state) link() kernel.TBF {
+	i := slices.IndexFunc(s.qdiscs, func(q kernel.Qdisc) bool { return q.Handle == linkHandle })
+	return s.qdiscs[i].Options.(kernel.TBF)
+}
+
+// What a device hands over within its limit is not cut up, with the headers of
+// all its frames, which the limit does not count.
+func TestLimitedPacketsAreNotCut(t *testing.T) {
+	for _, frame := range []struct {
+		name                      string
+		headerBytes, payloadBytes uint32
+	}{
+		{"TCP", 66, 1448},
+		{"TCP over IPv6", 86, 1428},
+		{"TCP in VXLAN", 116, 1398},
+		{"TCP over IPv6 in VXLAN over IPv6", 156, 1358},
+		{"small frames", 66, 536},
+		{"small frames over IPv6 in VXLAN over IPv6", 156, 536},
+	} {
+		for rate := uint64(60e6); rate < 2e9; rate += 7e6 {
+			limit := sched.LinkPacketBytes(rate)
+			frames := (limit - frame.headerBytes) / frame.payloadBytes
+			counted := frames * (frame.headerBytes + frame.payloadBytes)
+			link := desired(sched.Tree{RateBPS: rate}, leafBFIFO).link()
+			if counted > link.MaxPacketBytes {
+				t.Errorf("%s: at %d bit/s packets of %d frames count %d bytes and are cut above %d",
+					frame.name, rate, frames, counted, link.MaxPacketBytes)
+			}
+		}
+	}
+}
+
+// A frame of the link passes whatever is in its way, at any rate: the token bucket
+// filter drops what it can neither cut up nor hold in its bucket.
+func TestFramesFit(t *testing.T) {
+	for _, mtuBytes := range []uint32{0, 576, 1500, 4000, 9000, 65_535} {
+		for rate := uint64(1e6); rate <= 10e9; rate = rate*5/4 + 1 {
+			tree := treeOf(rate, container(16, 1, rate/10, packets(1514)), container(17, 1000, rate/2, latency(time.Second)))
+			tree.MTUBytes = mtuBytes
+			frame := uint64(max(1514, mtuBytes+14))
+			if direct := uint64(DirectBytes(tree)); direct < frame {
+				t.Errorf("MTU %d at %d bit/s: packets of %d bytes pass direct, want %d", mtuBytes, rate, direct, frame)
+			}
+			for _, kind := range []leafKind{leafFqCodel, leafBFIFO} {
+				s := desired(tree, kind)
+				link := s.link()
+				if link.MaxPacketBytes != 0 && uint64(link.MaxPacketBytes) < frame || link.Burst.Bytes(link.RateBytesPerSec) < frame {
+					t.Errorf("MTU %d at %d bit/s: %s", mtuBytes, rate, link)
+				}
+				for _, c := range s.classes {
+					o := c.Options.(kernel.HTBClass)
+					if c.Handle.Major() != Major { // that takes no turns, and has no limit
+						continue
+					}
+					if o.Burst != math.MaxUint32 && o.Burst.Bytes(o.RateBytesPerSec)+1 < frame ||
+						c.Handle.Minor() < shareBit && uint64(o.QuantumBytes) < frame {
+						t.Errorf("MTU %d at %d bit/s: %s", mtuBytes, rate, c)
+					}
+				}
+				for _, q := range s.qdiscs[inner:] {
+					switch o := q.Options.(type) {
+					case kernel.BFIFO:
+						if uint64(o.LimitBytes) < latencyQueueFrames*frame {
+							t.Errorf("MTU %d at %d bit/s: %s", mtuBytes, rate, q)
+						}
+					case kernel.FqCodel:
+						if uint64(o.QuantumBytes) != frame || uint64(o.MemoryLimitBytes) < memoryFactor*leastFrames*frame {
+							t.Errorf("MTU %d at %d bit/s: %s", mtuBytes, rate, q)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Another MTU changes the tree in place, also where another agent made it: the
+// kernel does not tell what it takes for a packet that is too large.
+func TestAnotherMTU(t *testing.T) {
+	for _, rate := range []uint64{1e6, 40e6, 200e6} {
+		small := treeOf(rate, container(16, 100, rate/2))
+		jumbo := small
+		jumbo.MTUBytes = 9000
+		for name, step := range map[string][2]sched.Tree{"larger": {small, jumbo}, "smaller": {jumbo, small}} {
+			remembered := plan(differences(step[1], step[0], leafFqCodel))
+			observed := plan(desired(step[1], leafFqCodel), built(t, step[0], leafFqCodel).have())
+			for _, ops := range [][]kernel.Op{remembered, observed} {
+				changed := slices.ContainsFunc(ops, func(op kernel.Op) bool {
+					return op.Qdisc != nil && op.Qdisc.Handle == linkHandle && op.Verb == kernel.Change
+				})
+				other := slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Verb != kernel.Change })
+				if !changed || other {
+					t.Errorf("a %s MTU at %d bit/s: planned\n%s", name, rate, lines(ops))
+				}
+			}
+		}
+	}
+}

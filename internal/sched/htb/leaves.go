@@ -1,0 +1,167 @@
+package htb
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// Lengths of the queues.
+const (
+	// queueMilliseconds bounds a leaf queue in time, queuePackets from below
+	// so that a slow container can queue at all. It is rounded up by a quarter
+	// at most, and stays below the 10 ms that a sparse flow may wait behind
+	// its container's bulk. The packets are of the size that the container is
+	// limited to: a queue that is long for its rate is what TCP takes for the
+	// length of the path, and waits for twice when the end of a burst was lost.
+	queueMilliseconds = 7
+	queuePackets      = 20
+	// controlQueuePackets is the queue of control traffic.
+	controlQueuePackets = 10
+	// latencyQueueFrames is the least for a class with a bound on delay.
+	latencyQueueFrames = 4
+)
+
+// Memory. All classes may be flooded at once: their queues together hold no more
+// than the budget, which is budgetBytes or, on fast links, what the link sends in
+// budgetMilliseconds, and leastFrames for each class besides.
+const (
+	budgetBytes        = 16 << 20
+	budgetMilliseconds = 32
+	// leastFrames is what any queue can hold, and leastPackets where packets are
+	// larger than frames.
+	leastFrames  = 8
+	leastPackets = 2
+	// memoryFactor is what a queued packet takes of the kernel's memory against
+	// its length, if it is not a small one: the socket buffer around it, and the
+	// page that it does not fill.
+	memoryFactor = 2
+)
+
+// leafKind is the queue of a container within its class.
+type leafKind uint8
+
+const (
+	leafFqCodel leafKind = iota
+	// leafStaleFqCodel is fq_codel of kernels that keep the state of a flow when its
+	// queue becomes empty: see terms.fqCodel.
+	leafStaleFqCodel
+	leafBFIFO
+)
+
+func (k leafKind) String() string {
+	return [...]string{"fq_codel", "fq_codel", "bfifo"}[k]
+}
+
+// fqCodelOf is which fq_codel a kernel has, by its release. The state of empty
+// flows is forgotten since Linux 7.1 ("net_sched: codel: fix stale state for empty
+// flows in fq_codel"). An older kernel to which that was brought does not tell, and
+// the larger target does little harm there.
+func fqCodelOf(release string) leafKind {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || major < 7 || major == 7 && minor < 1 {
+		return leafStaleFqCodel
+	}
+	return leafFqCodel
+}
+
+// leafOf is the queue of a class.
+func (t terms) leafOf(c sched.Class) kernel.Qdisc {
+	rateBPS := max(c.AllocatedBPS, c.GuaranteedBPS)
+	packetBytes := t.packetBytes
+	if c.PacketBytes > 0 {
+		packetBytes = min(packetBytes, max(c.PacketBytes, t.frameBytes))
+	}
+	memory := t.memoryBytes(rateBPS, packetBytes)
+	switch {
+	case c.Latency > 0:
+		// What does not fit is dropped rather than kept, for it would be late. It
+		// is one queue, also where the kernel has fq_codel: that would give turns
+		// to flows that are late already.
+		bytes := uint64(float64(rateBPS) / 8 * c.Latency.Seconds())
+		return fifoOf(c.Number, max(min(bytes, memory/memoryFactor), latencyQueueFrames*uint64(t.frameBytes)))
+	case t.leaf == leafBFIFO:
+		bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
+		return fifoOf(c.Number, min(bytes, memory/memoryFactor))
+	}
+	options := t.fqCodel(rateBPS, packetBytes)
+	options.MemoryLimitBytes = quantize(memory)
+	return kernel.Qdisc{Handle: leafQdisc(c.Number), Parent: leafClass(c.Number), Options: options}
+}
+
+// memoryBytes is how much of the kernel's memory a class that sends at rateBPS may
+// fill with packets: its part of half the budget by number, or of the other half by
+// rate if that is more. Rates that are allocated and rates that are guaranteed sum to
+// the link's, so the larger one of each to twice that at most.
+func (t terms) memoryBytes(rateBPS uint64, packetBytes uint32) uint64 {
+	// quantize adds up to a quarter.
+	budget := max(budgetBytes, t.rateBPS/8*budgetMilliseconds/1000) * 4 / 5
+	byRate, remainder := bits.Mul64(budget/4, min(rateBPS, t.rateBPS))
+	byRate, _ = bits.Div64(byRate, remainder, max(t.rateBPS, 1))
+	least := memoryFactor * max(leastFrames*uint64(t.frameBytes), leastPackets*uint64(packetBytes))
+	return max(budget/2/uint64(t.places), byRate, least)
+}
+
+// places is how many classes the memory is divided among: a power of two,
+// and not of a few, so that a container that comes or goes seldom changes the queues
+// of all others.
+func places(classes int) uint32 {
+	const fewest = 8
+	return 1 << bits.Len(uint(max(classes, fewest)-1))
+}
+
+// fifoOf is a queue of so many bytes.
+func fifoOf(number uint16, bytes uint64) kernel.Qdisc {
+	return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number), Options: kernel.BFIFO{LimitBytes: quantize(bytes)}}
+}
+
+// fqCodel follows RFC 8290 section 5.2: the target is at least the time of
+// one and a half packets, the interval twenty times the target.
+//
+// Where the kernel's CoDel takes a flow that was idle for one that has been late
+// all the time, the target is the time of as many packets as there may be flows
+// that send one at once: such packets wait for each other, and are dropped the
+// second time that they wait longer than the target. There the interval is twice
+// the target, or what fills the queue would be let go on for too long.
+func (t terms) fqCodel(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
+	const (
+		intervalMicroseconds    = 100_000
+		maxTargetMicroseconds   = 10_000_000
+		targetHalfPackets       = 3
+		targetMicroseconds      = 5000
+		intervals               = 20
+		staleTargetHalfPackets  = 2 * 40
+		staleTargetMicroseconds = 20_000
+		staleIntervals          = 2
+		// The kernel keeps times so exactly; see kernel.FqCodel.
+		unitMicroseconds = 100
+	)
+	halfPackets, least, factor := uint64(targetHalfPackets), uint64(targetMicroseconds), uint32(intervals)
+	if t.leaf == leafStaleFqCodel {
+		halfPackets, least, factor = staleTargetHalfPackets, staleTargetMicroseconds, staleIntervals
+	}
+	needed := min(uint64(packetBytes)*8*1e6/max(rateBPS, 1), maxTargetMicroseconds) * halfPackets / 2
+	target := uint32(least)
+	if needed > least {
+		target = quantize(min(needed, maxTargetMicroseconds*targetHalfPackets/2)/unitMicroseconds) * unitMicroseconds
+	}
+	return kernel.FqCodel{
+		TargetMicroseconds:   target,
+		IntervalMicroseconds: max(intervalMicroseconds, factor*target),
+		QuantumBytes:         t.frameBytes,
+	}
+}
+
+// quantize rounds to steps of a quarter, so that small changes of a rate do
+// not change the queue as well.
+func quantize(v uint64) uint32 {
+	const steps = 4
+	v = min(v, 1<<30)
+	step := uint64(1)
+	for step*steps*2 <= v {
+		step *= 2
+	}
+	return uint32((v + step - 1) / step * step)
+}

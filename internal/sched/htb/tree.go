@@ -1,0 +1,251 @@
+// Package htb schedules an uplink with Linux' hierarchical token bucket.
+//
+// Problem. HTB guarantees every class its rate and lends what is idle in
+// proportion to a quantum. Weights written as quanta fail: HTB sends one whole
+// GSO packet in a turn, whatever the quantum. Weights written as rates are
+// exact, but only for a fixed set of senders: the idle remainder is lent on
+// top of the rate, where the ideal allocation raises a level (a floor lifts,
+// it does not add). And HTB never checks that rates fit their parent, so the
+// rates of those who send cannot simply be raised: when one who was idle comes
+// back, the sum is above the link until somebody corrects it.
+//
+// Method. Three levels, because HTB serves lower levels strictly first
+// (net/sched/sch_htb.c, htb_dequeue):
+//
+//	htb   7e0f:           the way past all of this, for packets that need not wait
+//	  7e0f:1              no limit: all others
+//	tbf   7e10:           the link: rate C
+//	htb   7e11:
+//	  7e11:ffff           root: rate C'. Lends what is idle at this instant.
+//	    7e11:2            control traffic, first
+//	    7e11:4010         a container's share: rate = its allocation now
+//	      7e11:10         its leaf: rate = its guarantee
+//	        qdisc 10:     its queue
+//
+// A leaf within its guarantee is served first. Guarantees of all running
+// containers fit the link, so they hold whatever the level above says and
+// whoever starts to send, with no action by the agent. Above it, a container
+// is served up to its allocation, which the control loop sets for those that
+// are sending now; the allocations of the senders sum to C' (C less a
+// thousandth), which makes the shares exact. What somebody leaves idle until the
+// loop has noticed is lent by the root, so the link is never idle while anyone
+// has traffic.
+//
+// When a container wakes up, guarantees plus allocations exceed C until the
+// loop has run (or for good, when the agent is dead). The token bucket filter
+// around HTB then holds the sum to C, and the strict order of levels gives the
+// guarantees first. The thousandth keeps it out of the way the rest of the
+// time: when it does hold something back, the shares above the guarantees are
+// only as exact as HTB's turns. It also cuts up packets that are too large for
+// the link's rate and that no limit at their source caught.
+//
+// A packet that finds the link idle competes with nobody, and all of that would
+// only cost time. The classifier sends it to the direct queue of the outermost
+// HTB, which goes first, and sees to it that such packets stay within the link's
+// rate and are no larger than DirectBytes (bpf/uplink.bpf.c). That HTB does
+// nothing else; its one class takes whatever else comes. The kernel finds it odd
+// that what hangs on a class of HTB has packets and does not give them, and says so
+// once, "htb: tbf qdisc 7E10: is non-work-conserving?". HTB then goes on to the
+// next of its classes (htb_dequeue_tree), of which there is none.
+//
+// Limits. One lock for the device; 8 priorities; bursts are as exact as the
+// kernel's timers.
+package htb
+
+import (
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// Handles. A class's minor is its container's number; its share's minor has
+// shareBit besides. Numbers stay below shareBit.
+const (
+	// DirectMajor is that of the HTB whose direct queue leads past the classes.
+	DirectMajor  = 0x7e0f
+	othersMinor  = 1
+	directHandle = kernel.Handle(DirectMajor << 16)
+
+	linkMajor  = 0x7e10
+	linkHandle = kernel.Handle(linkMajor << 16)
+
+	// Major is that of all classes of containers.
+	Major     = 0x7e11
+	rootMinor = 0xffff
+	shareBit  = 0x4000
+	htbHandle = kernel.Handle(Major << 16)
+	htbParent = kernel.Handle(linkMajor<<16 | 1)
+)
+
+var (
+	othersClass = kernel.NewHandle(DirectMajor, othersMinor)
+	rootClass   = kernel.NewHandle(Major, rootMinor)
+)
+
+func leafClass(number uint16) kernel.Handle  { return kernel.NewHandle(Major, number) }
+func shareClass(number uint16) kernel.Handle { return kernel.NewHandle(Major, shareBit|number) }
+func leafQdisc(number uint16) kernel.Handle  { return kernel.NewHandle(number, 0) }
+
+const (
+	// controlCeilDivisor is the part of the link that control traffic is
+	// limited to: nobody may use it to get around a share.
+	controlCeilDivisor = 20
+
+	// directPackets is the queue of packets that go past the classes. There is no
+	// more than one of each processor: who finds somebody waiting goes through its
+	// class (bpf/uplink.bpf.c).
+	directPackets = 1000
+)
+
+// state is the queueing of one device: what is wanted, or what is there.
+type state struct {
+	qdiscs  []kernel.Qdisc
+	classes []kernel.Class
+}
+
+// terms are what decides, besides a class itself, how it looks in the kernel.
+// While they stay, a class that stays the same needs no change.
+type terms struct {
+	rateBPS uint64
+	// packetBytes is the largest packet there can be, frameBytes the largest
+	// frame.
+	packetBytes, frameBytes uint32
+	controlNumber           uint16
+	defaultNumber           uint16
+	leaf                    leafKind
+	// places is how many classes the memory for queues is divided among.
+	places uint32
+	// weightUnit is the weight that gets one packet in a turn.
+	weightUnit uint32
+	// ranks are those of containers that have one of HTB's priorities for
+	// themselves, the first first, and rankCount how many those are.
+	ranks     [ownRanks]rank
+	rankCount int
+}
+
+func termsOf(tree sched.Tree, leaf leafKind) terms {
+	t := terms{
+		rateBPS: tree.RateBPS, packetBytes: tree.PacketBytes(), frameBytes: tree.FrameBytes(),
+		controlNumber: tree.ControlNumber, defaultNumber: tree.DefaultNumber, leaf: leaf,
+	}
+	t.places = places(len(tree.Classes))
+	t.weightUnit = weightUnit(tree.Classes)
+	t.rankCount = copy(t.ranks[:], ranks(tree.Classes))
+	return t
+}
+
+// desired is the state that puts a tree into force. Parents come before their
+// children.
+func desired(tree sched.Tree, leaf leafKind) state {
+	t := termsOf(tree, leaf)
+	s := t.trunk()
+	for _, c := range tree.Classes {
+		t.add(&s, c)
+	}
+	return s
+}
+
+// differences are the states that put two trees into force, without the
+// classes that are the same in both.
+func differences(want, have sched.Tree, leaf leafKind) (wanted, had state) {
+	t := termsOf(want, leaf)
+	if t != termsOf(have, leaf) {
+		return desired(want, leaf), desired(have, leaf)
+	}
+	wanted, had = t.trunk(), t.trunk()
+	wants, has := want.Classes, have.Classes
+	for len(wants) > 0 || len(has) > 0 {
+		switch {
+		case len(has) == 0 || len(wants) > 0 && wants[0].Number < has[0].Number:
+			t.add(&wanted, wants[0])
+			wants = wants[1:]
+		case len(wants) == 0 || wants[0].Number > has[0].Number:
+			t.add(&had, has[0])
+			has = has[1:]
+		default:
+			if wants[0] != has[0] {
+				t.add(&wanted, wants[0])
+				t.add(&had, has[0])
+			}
+			wants, has = wants[1:], has[1:]
+		}
+	}
+	return wanted, had
+}
+
+// class is a class as the kernel knows it.
+func class(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
+	rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
+	return kernel.Class{Handle: handle, Parent: parent, Options: kernel.HTBClass{
+		RateBytesPerSec: rate,
+		CeilBytesPerSec: ceil,
+		Burst:           kernel.BurstTicks(burst, rate),
+		CeilBurst:       kernel.BurstTicks(ceilBurst, ceil),
+		QuantumBytes:    quantum,
+		Prio:            prio,
+	}}
+}
+
+// Of classes that have others below them the kernel neither uses nor changes
+// quantum and prio (htb_change_class).
+const innerQuantum, innerPrio = sched.FrameBytes, 0
+
+// othersQuantum is that of a class which takes turns with no other.
+const othersQuantum = 1 << 16
+
+// trunk is the direct queue, the link, HTB's root and control traffic: what does
+// not depend on who runs.
+func (t terms) trunk() state {
+	packetBytes := t.packetBytes
+	linkRate := bytesPerSec(t.rateBPS)
+	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
+	link := kernel.TBF{
+		RateBytesPerSec: linkRate,
+		Burst:           kernel.BurstTicks(2*linkBurst+65536, linkRate),
+		// HTB's leaves hold the packets; this only has to be larger.
+		LimitBytes: 1 << 30,
+	}
+	if packetBytes < 65536 {
+		link.PeakBytesPerSec = noLimitBytesPerSec
+		link.MaxPacketBytes = wholeBytes(packetBytes)
+	}
+	root := shared(t.rateBPS)
+	control, controlCeil := sched.ControlBPS(t.rateBPS), t.rateBPS/controlCeilDivisor
+	return state{
+		qdiscs: []kernel.Qdisc{
+			{Handle: directHandle, Parent: kernel.HandleRoot, Options: kernel.HTB{
+				DefaultMinor: othersMinor, DirectPackets: directPackets}},
+			{Handle: linkHandle, Parent: othersClass, Options: link},
+			{Handle: htbHandle, Parent: htbParent, Options: kernel.HTB{
+				DefaultMinor: t.defaultNumber, DirectPackets: directPackets}},
+			fifoOf(t.controlNumber, controlQueuePackets*uint64(packetBytes)),
+		},
+		classes: []kernel.Class{
+			{Handle: othersClass, Parent: kernel.HandleRoot, Options: kernel.HTBClass{
+				RateBytesPerSec: noLimitBytesPerSec, CeilBytesPerSec: noLimitBytesPerSec, QuantumBytes: othersQuantum}},
+			class(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
+			class(leafClass(t.controlNumber), rootClass,
+				control, burstBytes(control, burstMilliseconds, packetBytes),
+				controlCeil, burstBytes(controlCeil, burstMilliseconds, packetBytes), packetBytes, controlPrio),
+		},
+	}
+}
+
+// add adds a class of the tree: its share, its leaf and its queue.
+func (t terms) add(s *state, c sched.Class) {
+	packetBytes := t.packetBytes
+	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
+	ceilBPS := c.CeilingOr(t.rateBPS)
+	ceilBurst := linkBurst
+	if ceilBPS < t.rateBPS {
+		ceilBurst = ceilBPS / 8 * ceilBurstMicroseconds / 1e6
+	}
+	// A class that sent a packet owes its tokens, as time at its rate, and
+	// a higher rate does not forgive the debt (htb_change_class): from next
+	// to nothing, up to a minute. A packet a second bounds it to a second.
+	share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), t.rateBPS))
+	guaranteed := min(c.GuaranteedBPS, ceilBPS)
+	s.classes = append(s.classes,
+		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio),
+		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
+	s.qdiscs = append(s.qdiscs, t.leafOf(c))
+}

@@ -1,0 +1,125 @@
+package stats
+
+import (
+	"fmt"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// Changes are the events that lie between two snapshots, in the order of the
+// newer one; what went comes first. before may be nil: what was there when the
+// agent began is no event.
+func Changes(before, after *Snapshot) []v1.Event {
+	if before == nil {
+		return nil
+	}
+	var events []v1.Event
+	add := func(e v1.Event) {
+		e.At = after.At
+		events = append(events, e)
+	}
+	old := make(map[containerKey]*v1.Container, len(before.Containers))
+	for i := range before.Containers {
+		old[keyOf(&before.Containers[i])] = &before.Containers[i]
+	}
+	runs := make(map[containerKey]bool, len(after.Containers))
+	for i := range after.Containers {
+		c := &after.Containers[i]
+		was, known := old[keyOf(c)]
+		runs[keyOf(c)] = known && sameRun(was, c)
+	}
+	for i := range before.Containers {
+		if c := &before.Containers[i]; !runs[keyOf(c)] {
+			add(event(v1.EventStopped, c, ""))
+		}
+	}
+	changedUplinks(before, after, add)
+	changedSources(before, after, add)
+	for i := range after.Containers {
+		c := &after.Containers[i]
+		if !runs[keyOf(c)] {
+			add(event(v1.EventStarted, c, ""))
+			changedState(&v1.Container{State: v1.StateOK}, c, add)
+			continue
+		}
+		was := old[keyOf(c)]
+		if was.Policy != c.Policy {
+			add(event(v1.EventPolicyChanged, c, ""))
+		}
+		changedState(was, c, add)
+	}
+	return events
+}
+
+type containerKey struct{ runtime, id string }
+
+func keyOf(c *v1.Container) containerKey { return containerKey{c.Runtime, c.ID} }
+
+// sameRun says whether a container has not been started again in between. One
+// that is about to start has no time yet.
+func sameRun(was, is *v1.Container) bool {
+	return was.StartedAt.IsZero() || was.StartedAt.Equal(is.StartedAt)
+}
+
+func event(kind v1.EventKind, c *v1.Container, message string) v1.Event {
+	policy := c.Policy
+	e := v1.Event{Kind: kind, ID: c.ID, Container: c.Name, Runtime: c.Runtime, Message: message}
+	if kind == v1.EventStarted || kind == v1.EventPolicyChanged {
+		e.Policy = &policy
+	}
+	return e
+}
+
+func changedState(was, is *v1.Container, add func(v1.Event)) {
+	switch {
+	case was.State == is.State && was.Reason == is.Reason:
+	case is.State == v1.StateRejected:
+		add(event(v1.EventRefused, is, is.Reason))
+	case is.State == v1.StateDegraded:
+		add(event(v1.EventDegraded, is, is.Reason))
+	case was.State != is.State:
+		add(event(v1.EventRepaired, is, ""))
+	}
+}
+
+// changedUplinks compares the uplinks, whose order never changes: a device may
+// get another name.
+func changedUplinks(before, after *Snapshot, add func(v1.Event)) {
+	if len(before.Status.Uplinks) != len(after.Status.Uplinks) {
+		return
+	}
+	for i, is := range after.Status.Uplinks {
+		was := before.Status.Uplinks[i]
+		e := v1.Event{Uplink: is.Name, Message: is.Reason}
+		switch {
+		case was.Present && !is.Present:
+			e.Kind = v1.EventUplinkLost
+		case !was.Present && is.Present:
+			e.Kind = v1.EventUplinkBack
+		case was.State == is.State && was.Reason == is.Reason:
+			continue
+		case is.State != v1.StateOK:
+			e.Kind = v1.EventDegraded
+		case was.State != is.State:
+			e.Kind = v1.EventRepaired
+		default:
+			continue
+		}
+		add(e)
+	}
+}
+
+func changedSources(before, after *Snapshot, add func(v1.Event)) {
+	connected := map[string]bool{}
+	for _, s := range before.Status.Sources {
+		connected[s.Name] = s.Connected
+	}
+	for _, s := range after.Status.Sources {
+		switch {
+		case connected[s.Name] && !s.Connected:
+			add(v1.Event{Kind: v1.EventSourceLost, Message: fmt.Sprintf("%s: %s", s.Name, s.Reason)})
+		case !connected[s.Name] && s.Connected:
+			add(v1.Event{Kind: v1.EventSourceConnected, Message: s.Name})
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// StaleAfter is how old what is known of a container may be for it to be in
+// order: what nobody has looked at for longer may not be in force any more.
+const StaleAfter = 10 * time.Second
+
+// Snapshot is all that the agent tells of one moment. It is never changed.
+type Snapshot struct {
+	// At is when the control loop made it.
+	At         time.Time
+	Status     v1.Status
+	Containers []v1.Container
+}
+
+// AsOf is the snapshot as a reader sees it at now: with its age, and with what
+// has not been looked at for StaleAfter shown as degraded.
+func (s *Snapshot) AsOf(now time.Time) *Snapshot {
+	seen := &Snapshot{At: s.At, Status: s.Status, Containers: s.Containers}
+	age := max(now.Sub(s.At), 0)
+	seen.Status.AgeMS = float64(age.Round(time.Microsecond)) / float64(time.Millisecond)
+	if age > StaleAfter {
+		reason := fmt.Sprintf("the agent has not looked for %s: it is busy or stuck", age.Round(time.Second))
+		seen.Status.Uplinks = slices.Clone(s.Status.Uplinks)
+		for i := range seen.Status.Uplinks {
+			u := &seen.Status.Uplinks[i]
+			degrade(&u.State, &u.Reason, reason)
+		}
+		degrade(&seen.Status.State, &seen.Status.Reason, reason)
+		seen.Containers = slices.Clone(s.Containers)
+		for i := range seen.Containers {
+			c := &seen.Containers[i]
+			degrade(&c.State, &c.Reason, reason)
+		}
+		return seen
+	}
+	copied := false
+	for i, c := range s.Containers {
+		reason := staleShare(c, now)
+		if reason == "" {
+			continue
+		}
+		if !copied {
+			seen.Containers, copied = slices.Clone(s.Containers), true
+		}
+		degrade(&seen.Containers[i].State, &seen.Containers[i].Reason, reason)
+	}
+	return seen
+}
+
+// staleShare says at which uplink nobody has looked at a container for too
+// long, if there is one.
+func staleShare(c v1.Container, now time.Time) string {
+	for _, share := range c.Shares {
+		age := now.Sub(share.MeasuredAt)
+		if !share.MeasuredAt.IsZero() && age > StaleAfter {
+			return fmt.Sprintf("%s: nothing was measured for %s", share.Uplink, age.Round(time.Second))
+		}
+	}
+	return ""
+}
+
+// degrade takes a state that is better down, and adds a reason.
+func degrade(state *v1.State, reason *string, because string) {
+	if *state == v1.StateOK {
+		*state = v1.StateDegraded
+	}
+	if *reason != "" {
+		because = *reason + "; " + because
+	}
+	*reason = because
+}
+
+// Board is where the loop puts its latest snapshot for all to see.
+type Board struct {
+	latest atomic.Pointer[Snapshot]
+	first  chan struct{} // closed when there is one
+	once   sync.Once
+}
+
+// NewBoard returns one on which there is nothing yet.
+func NewBoard() *Board { return &Board{first: make(chan struct{})} }
+
+// Publish shows a snapshot, and returns the one before, or nil.
+func (b *Board) Publish(s *Snapshot) *Snapshot {
+	before := b.latest.Swap(s)
+	b.once.Do(func() { close(b.first) })
+	return before
+}
+
+// Latest is the latest snapshot. It waits for the first one only.
+func (b *Board) Latest(ctx context.Context) (*Snapshot, error) {
+	if s := b.latest.Load(); s != nil {
+		return s, nil
+	}
+	select {
+	case <-b.first:
+		return b.latest.Load(), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("agent is starting or stopping: %w", ctx.Err())
+	}
+}
