@@ -18,9 +18,9 @@ const (
 	// tolerance is the largest residual of a solution: the share of all
 	// probability flow that enters a state and does not leave it.
 	tolerance = 1e-12
-	maxRounds = 5000
+	maxRounds = 2000
 	// sweepsPerRound between two aggregations, forth and back by turns.
-	sweepsPerRound = 8
+	sweepsPerRound = 24
 )
 
 // solve finds the distribution at balance and its residual.
