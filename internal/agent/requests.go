@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What users ask of the agent through its socket.
@@ -155,8 +156,20 @@ func (a *Agent) save() error {
 				}
 				s.AdmittedBPS[share.uplink.name] = share.admittedBPS
 			}
+			if share.totals != (stats.Totals{}) {
+				if s.Counted == nil {
+					s.Counted = map[string]state.Counted{}
+				}
+				s.Counted[share.uplink.name] = savedCounted(share)
+			}
 		}
 		containers = append(containers, s)
+	}
+	for _, u := range a.uplinks {
+		if !u.lost() {
+			counted := savedCounted(u.host)
+			a.store.Uplink(u.name).Host = &counted
+		}
 	}
 	a.store.Containers = containers
 	a.unsaved = false
@@ -172,6 +185,13 @@ func (a *Agent) hasSource(name string) bool {
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
+	for _, saved := range a.store.Uplinks {
+		for _, u := range a.uplinks {
+			if u.name == saved.Name && saved.Host != nil {
+				recallCounted(u.host, *saved.Host)
+			}
+		}
+	}
 	for _, s := range a.store.Containers {
 		c := &container{
 			Container: discovery.Container{
@@ -188,6 +208,7 @@ func (a *Agent) recall() {
 			a.registry.assign(c, s.Number)
 			for _, share := range c.shares {
 				share.admittedBPS = s.AdmittedBPS[share.uplink.name]
+				recallCounted(share, s.Counted[share.uplink.name])
 			}
 		}
 		a.registry.byKey[c.key()] = c

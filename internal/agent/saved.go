@@ -5,6 +5,7 @@ import (
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What the agent knows, in the state file's types and back.
@@ -84,4 +85,28 @@ func recalledQueueing(saved []state.Queueing) []kernel.SavedObject {
 		})
 	}
 	return objects
+}
+
+// savedCounted is what a share has sent, with what the kernel's counters said.
+func savedCounted(s *share) state.Counted {
+	last := s.uplink.ledger.Last(s.number)
+	return state.Counted{
+		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets,
+		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets,
+		DirectBytes: last.DirectBytes, DirectPackets: last.DirectPackets,
+	}
+}
+
+// recallCounted lets a share go on counting where an earlier agent ended.
+func recallCounted(s *share, saved state.Counted) {
+	s.totals = stats.Totals{
+		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets,
+	}
+	s.uplink.ledger.Resume(s.number, stats.Reading{
+		Sent: stats.Sent{
+			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
+			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,
+		},
+		DroppedPackets: saved.ClassDrops,
+	})
 }
