@@ -101,6 +101,7 @@ and watch (weir top).`,
 		newDemoCommand(),
 		newBenchCommand(),
 		newTrafficCommand(),
+		newClassifyCommand(),
 	)
 	return root
 }
