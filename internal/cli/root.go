@@ -104,6 +104,7 @@ and watch (weir top).`,
 		newBenchCommand(),
 		newModelCommand(),
 		newTrafficCommand(),
+		newClassifyCommand(),
 	)
 	return root
 }
