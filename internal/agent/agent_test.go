@@ -230,7 +230,7 @@ func (b *bench) start(name string, labels ...string) *share {
 		Labels: map[string]string{}, StartedAt: epoch.AddDate(0, 0, b.started),
 	}, mode: v1.ModeBridge}
 	b.addShares(c)
-	c.labelPolicy = policy.Default()
+	b.resolve(c)
 	for _, label := range labels {
 		b.label(c.shares[0], label)
 	}
@@ -250,8 +250,8 @@ func (b *bench) label(c *share, label string) {
 			c.Labels[policy.Prefix+label[:i]] = label[i+1:]
 		}
 	}
-	if c.labelPolicy, c.problems = policy.Parse(c.Labels); len(c.problems) > 0 {
-		b.t.Fatalf("label %s: %v", label, c.problems)
+	if b.resolve(c.container); len(c.resolved.Problems) > 0 {
+		b.t.Fatalf("label %s: %v", label, c.resolved.Problems)
 	}
 }
 
