@@ -58,8 +58,6 @@ const (
 	LabelSwarmService   = "com.docker.swarm.service.name"
 )
 
-// The labels by which Compose and Swarm name what a container belongs to. Swarm
-// calls a service of a stack STACK_SERVICE.
 var (
 	projectLabels = []string{LabelComposeProject, LabelSwarmStack}
 	serviceLabels = []string{LabelComposeService, LabelSwarmService}

@@ -136,6 +136,7 @@ func withPackages(netns string, butOfClassifier ...string) []Suite {
 	return []Suite{
 		{Package: "./internal/identity", Tag: TagNetNS, Run: ".", Skip: skip},
 		{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "."},
+		{Package: "./internal/sched/htb", Tag: TagNetNS, Run: "TestSparseFlows|TestQueueMemory"},
 		{Package: "./test/netns", Tag: TagNetNS, Run: netns},
 	}
 }
