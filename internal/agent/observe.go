@@ -28,6 +28,10 @@ func (a *Agent) learn(event discovery.Event) {
 		}
 	case event.Snapshot != nil:
 		running := map[key]bool{}
+		// Whose network it is comes before those that joined it.
+		slices.SortStableFunc(event.Snapshot.Containers, func(c, d discovery.Container) int {
+			return cmp.Compare(min(len(c.SharesNetworkOf), 1), min(len(d.SharesNetworkOf), 1))
+		})
 		for _, c := range event.Snapshot.Containers {
 			running[key{c.Runtime, c.ID}] = true
 			a.update(c)
@@ -76,12 +80,12 @@ func (a *Agent) update(seen discovery.Container) {
 	a.inspect(c)
 }
 
-// relevantLabels keeps what the policy reads: containers may carry a lot of
+// relevantLabels keeps what the policy reads, and names of services: containers may carry a lot of
 // labels, and there may be many containers.
 func relevantLabels(labels map[string]string) map[string]string {
 	labels = maps.Clone(labels)
 	maps.DeleteFunc(labels, func(name, _ string) bool {
-		return !strings.HasPrefix(name, policy.Prefix) && name != policy.LabelKubernetesMax
+		return !strings.HasPrefix(name, policy.Prefix) && name != policy.LabelKubernetesMax && !namesService(name)
 	})
 	return labels
 }
@@ -176,7 +180,7 @@ func (a *Agent) inspect(c *container) {
 	}
 	if owner := a.registry.sharesNetNS(c); owner != nil {
 		c.mode = owner.mode
-		c.obstacle = fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
+		c.obstacle = c.sharesNetwork(owner)
 		a.release(c)
 		return
 	}

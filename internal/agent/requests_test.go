@@ -38,43 +38,6 @@ func (b *bench) serve() context.Context {
 
 func ptr(s string) *string { return &s }
 
-func TestFind(t *testing.T) {
-	b := newBench(t, 100e6)
-	web := b.start("web")
-	web.ID = "aaaa1111bbbb2222"
-	db := b.start("db")
-	db.ID = "aaaa3333bbbb4444"
-	// A name that looks like the start of somebody's ID.
-	odd := b.start("aaaa3333")
-	odd.ID = "cccc"
-	twins := []*share{b.start("twin"), b.start("twin")}
-	for _, tc := range []struct {
-		name string
-		want *share
-		err  error
-		says string
-	}{
-		{"web", web, nil, ""},
-		{"aaaa1111bbbb2222", web, nil, ""},
-		{"aaaa1", web, nil, ""},
-		{"aaaa", nil, ErrAmbiguous, "aaaa1111bbbb (docker)"},
-		{"aaa", nil, ErrUnknown, "weir ps"}, // too short for an ID
-		{"aaaa3333", odd, nil, ""},
-		{"cccc", odd, nil, ""},
-		{"twin", nil, ErrAmbiguous, twins[0].ID},
-		{twins[1].ID, twins[1], nil, ""},
-		{"host", b.host, nil, ""},
-		{"", nil, ErrUnknown, ""},
-		{"nobody", nil, ErrUnknown, `"nobody"`},
-		{"WEB", nil, ErrUnknown, ""},
-	} {
-		got, err := b.find(tc.name)
-		if (got == nil) != (tc.want == nil) || got != nil && got != tc.want.container || !errors.Is(err, tc.err) || err != nil && !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("find %q: %+v, %v", tc.name, got, err)
-		}
-	}
-}
-
 func TestSet(t *testing.T) {
 	b := newBench(t, 100e6)
 	a, c := b.start("a", "min=50mbit", "weight=200"), b.start("c", "min=30mbit")

@@ -4,6 +4,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What the agent knows, in the state file's types and back.
@@ -61,4 +62,28 @@ func recalledAttachments(saved []state.Attachment) []attachment {
 		})
 	}
 	return list
+}
+
+// savedCounted is what a share has sent, with what the kernel's counters said.
+func savedCounted(s *share) state.Counted {
+	last := s.uplink.ledger.Last(s.number)
+	return state.Counted{
+		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets,
+		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets,
+		DirectBytes: last.DirectBytes, DirectPackets: last.DirectPackets,
+	}
+}
+
+// recallCounted lets a share go on counting where an earlier agent ended.
+func recallCounted(s *share, saved state.Counted) {
+	s.totals = stats.Totals{
+		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets,
+	}
+	s.uplink.ledger.Resume(s.number, stats.Reading{
+		Sent: stats.Sent{
+			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
+			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,
+		},
+		DroppedPackets: saved.ClassDrops,
+	})
 }

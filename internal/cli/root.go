@@ -97,11 +97,14 @@ and watch (weir top).`,
 		newTopCommand(g),
 		newSetCommand(g),
 		newResetCommand(g),
+		newEventsCommand(g),
 		newDownCommand(g),
 		newDoctorCommand(g),
 		newDemoCommand(),
 		newBenchCommand(),
+		newModelCommand(),
 		newTrafficCommand(),
+		newClassifyCommand(),
 	)
 	return root
 }

@@ -254,7 +254,8 @@ type inspection struct {
 		StartedAt string
 	}
 	Config struct {
-		Labels map[string]string
+		Hostname string
+		Labels   map[string]string
 	}
 	HostConfig struct {
 		NetworkMode string
