@@ -130,6 +130,8 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 
 func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
 
+func (m *fakeMachine) Links() ([]kernel.Link, error) { return nil, nil }
+
 func (m *fakeMachine) SpeedBPS(string) (uint64, error) { return m.speedBPS, nil }
 
 func (m *fakeMachine) SetGSOMaxBytes(_ int, bytes uint32) error {

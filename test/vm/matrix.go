@@ -125,7 +125,7 @@ var (
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
 
-const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +
+const onEveryKernel = "TestWithoutCgroups|TestDevices|TestBridgeAsUplink|TestEncryptedOverlay|TestKernelStateGolden" +
 	"|TestContainerComesAndGoes"
 
 // withPackages are the suites of a machine that runs these tests of test/netns, and
