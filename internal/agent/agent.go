@@ -362,6 +362,7 @@ func (a *Agent) installUplink(u *uplink) error {
 		u.ledger.ClassesMade()
 		return u.install()
 	}
+	u.recount(time.Now())
 	for range adoptionLooks {
 		// Classes that are missing are made by the next reconciliation.
 		if _, _, err := u.measure(time.Now()); err != nil {
