@@ -350,7 +350,7 @@ func (a *Agent) tie() {
 // tieCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
 func (a *Agent) tieCgroups(u *uplink) {
-	if u.lost() {
+	if !u.installed() {
 		return
 	}
 	for _, s := range u.controlled {
@@ -374,7 +374,7 @@ func (a *Agent) untieCgroups(c *container) {
 			continue
 		}
 		s.cgroupTied = false
-		if s.uplink.lost() {
+		if !s.uplink.installed() {
 			continue
 		}
 		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {

@@ -102,23 +102,7 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 // and ends Run.
 func (a *Agent) Down(ctx context.Context) error {
 	var err error
-	doErr := a.do(ctx, func() {
-		for _, c := range a.registry.byKey {
-			a.release(c)
-		}
-		var errs []error
-		for _, u := range a.uplinks {
-			if removeErr := u.remove(); removeErr != nil {
-				errs = append(errs, removeErr)
-				continue
-			}
-			a.log.Info("uplink given back", "uplink", u.name)
-		}
-		if err = errors.Join(errs...); err == nil {
-			err = a.store.Remove()
-		}
-		a.removed = err == nil
-	})
+	doErr := a.do(ctx, func() { err = a.down() })
 	return errors.Join(doErr, err)
 }
 
@@ -166,7 +150,7 @@ func (a *Agent) save() error {
 		containers = append(containers, s)
 	}
 	for _, u := range a.uplinks {
-		if !u.lost() {
+		if u.installed() {
 			counted := savedCounted(u.host)
 			a.store.Uplink(u.name).Host = &counted
 		}

@@ -3,7 +3,6 @@ package agent
 import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
 )
@@ -63,28 +62,6 @@ func recalledAttachments(saved []state.Attachment) []attachment {
 		})
 	}
 	return list
-}
-
-func savedQueueing(objects []kernel.SavedObject) []state.Queueing {
-	var saved []state.Queueing
-	for _, o := range objects {
-		saved = append(saved, state.Queueing{
-			IsClass: o.IsClass, Handle: uint32(o.Handle), Parent: uint32(o.Parent),
-			Kind: o.Kind, Options: o.Options, Nested: o.Nested,
-		})
-	}
-	return saved
-}
-
-func recalledQueueing(saved []state.Queueing) []kernel.SavedObject {
-	var objects []kernel.SavedObject
-	for _, q := range saved {
-		objects = append(objects, kernel.SavedObject{
-			IsClass: q.IsClass, Handle: kernel.Handle(q.Handle), Parent: kernel.Handle(q.Parent),
-			Kind: q.Kind, Options: q.Options, Nested: q.Nested,
-		})
-	}
-	return objects
 }
 
 // savedCounted is what a share has sent, with what the kernel's counters said.

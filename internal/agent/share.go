@@ -145,9 +145,12 @@ func (s *share) packetBytes() uint32 {
 	return sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(s.policy())), s.entitledBPS)
 }
 
-// complaints are what the user should know of: guarantees that are not in
-// force, as they were refused, or cut.
+// complaints are what the user should know of: an uplink that is not shared out,
+// and guarantees that are not in force, as they were refused, or cut.
 func (s *share) complaints() (rejected bool, reasons []string) {
+	if s.uplink.reason != nil && s.mode != v1.ModeNone {
+		reasons = append(reasons, s.uplink.reason.Error())
+	}
 	if s.number != 0 && s.guaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.guaranteedBPS)))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,9 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -88,11 +85,11 @@ type demo struct {
 	out, log io.Writer
 
 	binary string
-	dir    string
+	dir    testbed.AgentDir
 	host   *testbed.Host
 	sink   *traffic.Sink
 	engine *testbed.Engine // nil without Docker
-	agent  *demoAgent
+	agent  *testbed.Agent
 	client *server.Client
 	places map[string]place
 }
@@ -153,9 +150,11 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	if d.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+	dir, err := os.MkdirTemp("", "weir-demo-")
+	if err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
+	d.dir = testbed.AgentDir(dir)
 	d.say("Making two network namespaces and a link of %s between them.", policy.FormatRate(d.rateBPS))
 	if d.host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
 		return err
@@ -195,103 +194,44 @@ const (
 	demoPoll     = 20 * time.Millisecond
 )
 
-func (d *demo) socket() string { return filepath.Join(d.dir, "weir.sock") }
-
 // netns is where the agent is told to look for a container that is no more
 // than a namespace: a link that is made when the container "starts".
-func (d *demo) netns(name string) string { return filepath.Join(d.dir, "netns-"+name) }
+func (d *demo) netns(name string) string { return filepath.Join(string(d.dir), "netns-"+name) }
 
-func (d *demo) startAgent(ctx context.Context) error {
-	config := filepath.Join(d.dir, "weir.yaml")
-	if err := d.writeConfig(config); err != nil {
-		return err
+func (d *demo) startAgent(ctx context.Context) (err error) {
+	options := testbed.AgentOptions{
+		Program: d.binary, Dir: d.dir, Uplink: d.host.UplinkName, Rate: policy.FormatRate(d.rateBPS),
 	}
-	args := []string{
-		"agent", "--uplink", d.host.UplinkName, "--rate", policy.FormatRate(d.rateBPS),
-		"--config", config, "--socket", d.socket(), "--state-dir", filepath.Join(d.dir, "state"),
-		"--podman", "none", "--docker", "none",
-	}
+	var listed []testbed.AgentContainer // those that no engine knows
 	if d.docker {
-		args[len(args)-1] = d.engine.Socket()
+		options.Docker = d.engine.Socket()
+	} else {
+		for _, a := range d.script.actors {
+			listed = append(listed, testbed.AgentContainer{Name: a.name, NetNS: d.netns(a.name), Labels: a.labels})
+		}
 	}
-	d.say("Starting weir agent --uplink %s --rate %s.", d.host.UplinkName, policy.FormatRate(d.rateBPS))
-	log, err := os.Create(filepath.Join(d.dir, "agent.log"))
-	if err != nil {
-		return fmt.Errorf("make the agent's log: %w", err)
-	}
-	defer log.Close()
-	cmd := d.host.Command(context.WithoutCancel(ctx), d.binary, args...)
-	cmd.Stderr = log
-	if d.agent, err = startDemoAgent(cmd); err != nil {
+	if err := d.dir.WriteConfig(listed, nil); err != nil {
 		return err
 	}
-	d.client = server.NewClient(d.socket())
+	d.say("Starting weir agent --uplink %s --rate %s.", options.Uplink, options.Rate)
+	if d.agent, err = d.host.StartAgent(options); err != nil {
+		return err
+	}
+	d.client = server.NewClient(d.dir.Socket())
 	return d.until(ctx, "the agent answers", func(ctx context.Context) error {
 		_, err := d.client.Status(ctx)
 		return err
 	})
 }
 
-// writeConfig names the containers that no engine knows. JSON is YAML.
-func (d *demo) writeConfig(path string) error {
-	type entry struct {
-		Name   string            `json:"name"`
-		NetNS  string            `json:"netns"`
-		Labels map[string]string `json:"labels"`
-	}
-	var config struct {
-		Containers []entry `json:"containers,omitempty"`
-	}
-	if !d.docker {
-		for _, a := range d.script.actors {
-			config.Containers = append(config.Containers, entry{a.name, d.netns(a.name), a.labels})
-		}
-	}
-	text, err := json.Marshal(config)
-	if err == nil {
-		err = os.WriteFile(path, text, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write the agent's configuration: %w", err)
-	}
-	return nil
-}
-
 // until waits until ready has no error.
 func (d *demo) until(ctx context.Context, what string, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
-	for {
-		err := ready(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-d.agent.ended:
-			return d.agentEnded()
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w; the agent's log ends with:\n%s", what, err, d.lastWords())
-		case <-time.After(demoPoll):
-		}
+	if err := d.agent.Await(ctx, demoPoll, ready); err != nil {
+		return fmt.Errorf("wait until %s: %w", what, err)
 	}
-}
-
-func (d *demo) agentEnded() error {
-	if d.agent.err == nil {
-		return errors.New("somebody ended the demo's agent")
-	}
-	return fmt.Errorf("the agent ended: %w; its log ends with:\n%s", d.agent.err, d.lastWords())
-}
-
-// lastWords is the end of the agent's log.
-func (d *demo) lastWords() string {
-	const most = 2000
-	log, err := os.ReadFile(filepath.Join(d.dir, "agent.log"))
-	if err != nil {
-		return err.Error()
-	}
-	text := strings.TrimSpace(string(log))
-	return text[max(0, len(text)-most):]
+	return nil
 }
 
 // start implements stage.
@@ -358,7 +298,7 @@ func (d *demo) close() error {
 		p.close()
 	}
 	if d.agent != nil {
-		problems = append(problems, d.agent.end(ctx, d.client))
+		problems = append(problems, d.endAgent(ctx))
 	}
 	if d.engine != nil {
 		problems = append(problems, d.engine.Stop(ctx))
@@ -370,7 +310,7 @@ func (d *demo) close() error {
 		problems = append(problems, d.host.Close())
 	}
 	if d.dir != "" {
-		problems = append(problems, os.RemoveAll(d.dir))
+		problems = append(problems, os.RemoveAll(string(d.dir)))
 	}
 	return errors.Join(problems...)
 }
@@ -449,50 +389,13 @@ func (p *netnsPlace) close() {
 	}
 }
 
-// demoAgent is the running agent.
-type demoAgent struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-	err   error // why, once ended is closed
-}
-
-func startDemoAgent(cmd *exec.Cmd) (*demoAgent, error) {
-	// A Ctrl-C at the terminal is for us; we end the agent in our own time.
-	// Should we be killed, the kernel ends it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
-	p := &demoAgent{cmd: cmd, ended: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// Pdeathsig is about the thread, which must live as long as we do.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = cmd.Wait()
-			close(p.ended)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start the agent: %w", err)
-	}
-	return p, nil
-}
-
-// end takes the agent down as `weir down` does, and by force if it will not.
-func (p *demoAgent) end(ctx context.Context, client *server.Client) error {
+// endAgent takes the agent down as `weir down` does, and by force if it will not.
+func (d *demo) endAgent(ctx context.Context) error {
 	down, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
-	if err := client.Down(down); err != nil {
-		// It may not have come far enough to answer. Signalling one that has
-		// ended fails, which is as well.
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if err := d.client.Down(down); err != nil {
+		// It may not have come far enough to answer.
+		d.agent.Signal(syscall.SIGTERM)
 	}
-	select {
-	case <-p.ended:
-		return nil
-	case <-down.Done():
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		return errors.New("the agent did not end by itself and was killed")
-	}
+	return d.agent.End(0, demoPatience)
 }

@@ -35,8 +35,8 @@ func (d *demo) show(ctx context.Context) error {
 	defer end(nil)
 	go func() {
 		select {
-		case <-d.agent.ended:
-			end(&demoFailure{d.agentEnded()})
+		case <-d.agent.Ended():
+			end(&demoFailure{d.agent.EndError()})
 		case <-ctx.Done():
 		}
 	}()
@@ -65,7 +65,7 @@ func (d *demo) show(ctx context.Context) error {
 
 // hints are commands that look at the demo from outside.
 func (d *demo) hints() []string {
-	weir := fmt.Sprintf("sudo %s --socket %s", os.Args[0], d.socket())
+	weir := fmt.Sprintf("sudo %s --socket %s", os.Args[0], d.dir.Socket())
 	hints := []string{weir + " top", weir + " ps", weir + " set web --weight 50"}
 	if d.docker {
 		hints = append(hints, fmt.Sprintf("sudo docker -H unix://%s ps", d.engine.Socket()))

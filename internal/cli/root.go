@@ -102,6 +102,7 @@ and watch (weir top).`,
 		newDoctorCommand(g),
 		newDemoCommand(),
 		newBenchCommand(),
+		newModelCommand(),
 		newTrafficCommand(),
 	)
 	return root

@@ -392,13 +392,14 @@ func (u *Uplink) close() {
 	u.globals.values.Close()
 }
 
-// UplinkAttached says whether a device has a classifier.
+// UplinkAttached says whether a device has a classifier that sees all packets: one
+// that programs of others come before may not. OpenUplink puts it first again.
 func UplinkAttached(ifindex int) (bool, error) {
-	program, err := kernel.Hook{Ifindex: ifindex, Egress: true}.Find(uplinkProgWeirUplink)
+	program, first, err := kernel.Hook{Ifindex: ifindex, Egress: true}.FindPlace(uplinkProgWeirUplink)
 	if err != nil || program == nil {
 		return false, err
 	}
-	return true, program.Close()
+	return first, program.Close()
 }
 
 // DetachUplink removes the classifier from a device.

@@ -1,20 +1,18 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/server"
 )
 
@@ -45,31 +43,10 @@ type AgentOptions struct {
 
 // Agent is a running agent.
 type Agent struct {
+	*testbed.Agent
 	Client *server.Client
 
-	bed    *Bed
-	cmd    *exec.Cmd
-	stderr safeBuffer
-	ended  chan struct{} // closed when it has ended
-	err    error         // why, once ended is closed
-}
-
-// safeBuffer is read while a process writes.
-type safeBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buffer.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buffer.String()
+	bed *Bed
 }
 
 func (b *Bed) launch(options AgentOptions) *Agent {
@@ -77,36 +54,26 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 	if !options.KeepConfig {
 		b.WriteConfig(options.Settings)
 	}
-	docker := options.Docker
-	if docker == "" {
-		docker = "none"
+	launch := testbed.AgentOptions{
+		Program: b.program, Dir: b.files(), Docker: options.Docker,
+		Uplink: b.Host.UplinkName, Rate: options.Rate, Args: options.Args, Wrapper: options.Wrapper,
 	}
-	args := append(append([]string{}, options.Wrapper...), b.program, "agent",
-		"--config", b.ConfigPath(), "--socket", b.Socket(), "--state-dir", b.StateDir(),
-		"--docker", docker, "--podman", "none")
-	if !options.UplinksInConfig {
-		args = append(args, "--uplink", b.Host.UplinkName)
+	switch options.Rate {
+	case "":
+		launch.Rate = "100mbit"
+	case "-":
+		launch.Rate = ""
 	}
-	switch {
-	case options.UplinksInConfig, options.Rate == "-":
-	case options.Rate == "":
-		args = append(args, "--rate", "100mbit")
-	default:
-		args = append(args, "--rate", options.Rate)
+	if options.UplinksInConfig {
+		launch.Uplink, launch.Rate = "", ""
 	}
-	args = append(args, options.Args...)
-	a := &Agent{bed: b, Client: server.NewClient(b.Socket()), ended: make(chan struct{})}
-	a.cmd = b.Host.Command(context.Background(), args[0], args[1:]...)
-	a.cmd.Stderr = &a.stderr
-	if err := a.cmd.Start(); err != nil {
+	started, err := b.Host.StartAgent(launch)
+	if err != nil {
 		b.tb.Fatal(err)
 	}
-	go func() {
-		a.err = a.cmd.Wait()
-		close(a.ended)
-	}()
+	a := &Agent{Agent: started, Client: server.NewClient(b.Socket()), bed: b}
 	b.tb.Cleanup(func() {
-		a.end(syscall.SIGKILL)
+		_ = a.End(syscall.SIGKILL, stopTimeout) // a kill is waited for
 		if b.tb.Failed() {
 			b.tb.Logf("the agent (%d) said at the end:\n%s", a.Pid(), lastLines(a.Said(), 40))
 		}
@@ -133,8 +100,8 @@ func (b *Bed) StartAgent(options AgentOptions) *Agent {
 			return a
 		}
 		select {
-		case <-a.ended:
-			b.tb.Fatalf("the agent ended: %v: %s", a.err, a.Said())
+		case <-a.Agent.Ended():
+			b.tb.Fatalf("the agent ended: %v: %s", a.Err(), a.Said())
 		case <-time.After(pollInterval):
 		}
 		if time.Now().After(deadline) {
@@ -154,15 +121,12 @@ func (b *Bed) RefusedAgent(options AgentOptions) Result {
 	b.tb.Helper()
 	a := b.launch(options)
 	select {
-	case <-a.ended:
+	case <-a.Agent.Ended():
 	case <-time.After(stopTimeout):
 		b.tb.Fatalf("the agent runs, and should have refused to: %s", a.Said())
 	}
-	return Result{Stderr: a.Said(), Code: a.cmd.ProcessState.ExitCode()}
+	return Result{Stderr: a.Said(), Code: a.ExitCode()}
 }
-
-// Pid is the agent's process: nsenter has become it.
-func (a *Agent) Pid() int { return a.cmd.Process.Pid }
 
 // BPFObjects lists the BPF programs, maps and links that the agent keeps alive:
 // nothing of Weir's is pinned, so whatever is not held by a process or a device
@@ -186,42 +150,32 @@ func (a *Agent) Tracing() bool {
 	return slices.ContainsFunc(a.BPFObjects(), func(id string) bool { return strings.HasPrefix(id, "link_id") })
 }
 
-// Said is what the agent has logged.
-func (a *Agent) Said() string { return a.stderr.String() }
-
 // Stop ends the agent as a service manager does, and fails the test if it
 // does not end well.
 func (a *Agent) Stop() {
 	a.bed.tb.Helper()
-	a.end(syscall.SIGTERM)
-	if a.err != nil {
-		a.bed.tb.Errorf("the agent ended: %v: %s", a.err, a.Said())
+	if err := a.End(syscall.SIGTERM, stopTimeout); err != nil {
+		a.bed.tb.Error(err)
 	}
+	a.endedWell()
 }
 
 // Kill ends the agent as a crash does.
-func (a *Agent) Kill() { a.end(syscall.SIGKILL) }
+func (a *Agent) Kill() { _ = a.End(syscall.SIGKILL, stopTimeout) }
 
 // Ended waits until the agent has ended by itself, without complaint.
 func (a *Agent) Ended() {
 	a.bed.tb.Helper()
-	select {
-	case <-a.ended:
-		if a.err != nil {
-			a.bed.tb.Errorf("the agent ended: %v: %s", a.err, a.Said())
-		}
-	case <-time.After(stopTimeout):
-		a.bed.tb.Fatalf("the agent has not ended: %s", a.Said())
+	if err := a.End(0, stopTimeout); err != nil {
+		a.bed.tb.Fatal(err)
 	}
+	a.endedWell()
 }
 
-func (a *Agent) end(signal syscall.Signal) {
-	_ = a.cmd.Process.Signal(signal) // fails if it has ended
-	select {
-	case <-a.ended:
-	case <-time.After(stopTimeout):
-		_ = a.cmd.Process.Kill()
-		<-a.ended
+func (a *Agent) endedWell() {
+	a.bed.tb.Helper()
+	if err := a.Err(); err != nil {
+		a.bed.tb.Errorf("the agent ended: %v: %s", err, a.Said())
 	}
 }
 

@@ -3,7 +3,6 @@ package harness
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -175,47 +174,27 @@ func (b *Bed) Through(c *Container, mode testbed.Mode, slot int) *Container {
 // settings, which are further keys.
 func (b *Bed) WriteConfig(settings map[string]any) string {
 	b.tb.Helper()
-	type entry struct {
-		Name   string            `json:"name"`
-		NetNS  string            `json:"netns,omitempty"`
-		Cgroup string            `json:"cgroup,omitempty"`
-		Labels map[string]string `json:"labels,omitempty"`
-	}
-	config := map[string]any{}
-	var entries []entry
+	var listed []testbed.AgentContainer
 	for _, c := range b.containers {
-		e := entry{Name: c.Name, NetNS: c.NetNSPath(), Cgroup: c.CgroupPath(), Labels: c.Labels}
-		if c.Mode() == testbed.ModeHost {
-			e.NetNS = ""
-		}
-		entries = append(entries, e)
+		listed = append(listed, testbed.ListContainer(c.Name, c.Mode(), c.NetNSPath(), c.CgroupPath(), c.Labels))
 	}
-	if len(entries) > 0 {
-		config["containers"] = entries
-	}
-	for key, value := range settings {
-		config[key] = value
-	}
-	// JSON is YAML.
-	text, err := json.MarshalIndent(config, "", "  ")
-	if err != nil {
+	if err := b.files().WriteConfig(listed, settings); err != nil {
 		b.tb.Fatal(err)
 	}
-	path := b.ConfigPath()
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		b.tb.Fatal(err)
-	}
-	return path
+	return b.ConfigPath()
 }
 
-// ConfigPath, Socket and StateDir are the files of the bed's agents.
-func (b *Bed) ConfigPath() string { return filepath.Join(b.Dir, "weir.yaml") }
+// files are those of the bed's agents.
+func (b *Bed) files() testbed.AgentDir { return testbed.AgentDir(b.Dir) }
+
+// ConfigPath is the agent's configuration.
+func (b *Bed) ConfigPath() string { return b.files().ConfigPath() }
 
 // Socket is the agent's socket.
-func (b *Bed) Socket() string { return filepath.Join(b.Dir, "weir.sock") }
+func (b *Bed) Socket() string { return b.files().Socket() }
 
 // StateDir is the agent's state directory.
-func (b *Bed) StateDir() string { return filepath.Join(b.Dir, "state") }
+func (b *Bed) StateDir() string { return b.files().StateDir() }
 
 // StatePath is the agents' state file.
 func (b *Bed) StatePath() string {
@@ -312,8 +291,13 @@ func (b *Bed) UplinkIndex() int {
 func (b *Bed) Programs(name string) []string {
 	b.tb.Helper()
 	var found []string
-	err := testbed.InNetNS(b.Host.NetNSPath(), func() error {
-		links, err := kernel.Links()
+	ns, err := kernel.OpenNetNS(b.Host.NetNSPath())
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	defer ns.Close()
+	err = testbed.InNetNS(b.Host.NetNSPath(), func() error {
+		links, err := ns.Links()
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func TestSetAndReset(t *testing.T) {
 			{[]string{"set", "one", "--min", "50mbit", "--max", "none"}, 0, ""},
 			{[]string{"set", "two", "--min", "46mbit", "--weight", "900"}, 1, "45mbit is free"},
 			{[]string{"set", "two", "--min", "70mbit", "--max", "60mbit"}, 1, "above the maximum"},
-			{[]string{"set", "two", "--weight", "0"}, 1, "weight"},
+			{[]string{"set", "two", "--weight", "10001"}, 1, "weight"},
 			{[]string{"set", "two", "--min", "10MB/s"}, 1, "bytes"},
 			{[]string{"set", "nobody", "--weight", "7"}, 1, "no such container"},
 			{[]string{"set", "two"}, 2, "nothing to set"},

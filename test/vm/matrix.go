@@ -113,7 +113,7 @@ var (
 	everything = withPackages("TestModes|" + onEveryKernel +
 		"|TestDropsAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
-		"|TestForeign|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
+		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
 

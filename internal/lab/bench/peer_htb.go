@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -124,10 +125,12 @@ func htbClassCommand(dev, parent, id string, class htbClass) []string {
 func (h htb) classes(c Case, linkBPS uint64) []htbClass {
 	containers := c.Containers
 	competitors := make([]alloc.Container, len(containers))
-	least := containers[0].Weight
+	least := uint32(math.MaxUint32) // of those that have one
 	for i, one := range containers {
 		competitors[i] = one.competitor()
-		least = min(least, one.Weight)
+		if one.Weight > 0 {
+			least = min(least, one.Weight)
+		}
 	}
 	prios := htbPriosOf(containers)
 	classes := make([]htbClass, len(containers))
@@ -135,7 +138,7 @@ func (h htb) classes(c Case, linkBPS uint64) []htbClass {
 		classes[i] = htbClass{
 			rateBPS:      share,
 			ceilBPS:      min(competitors[i].CeilingBPS, linkBPS),
-			quantumBytes: min(frameBytes*uint64(containers[i].Weight/least), htbMaxQuantum),
+			quantumBytes: min(frameBytes*uint64(max(containers[i].Weight/least, 1)), htbMaxQuantum),
 			prio:         prios[i],
 		}
 		if h.plain {

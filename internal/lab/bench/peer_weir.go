@@ -3,17 +3,13 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -35,11 +31,9 @@ type weir struct {
 	args   []string
 
 	// Of the agent that runs.
-	dir    string
-	agent  *exec.Cmd
+	dir    testbed.AgentDir
+	agent  *testbed.Agent
 	client *server.Client
-	ended  chan error
-	stderr bytes.Buffer
 	start  time.Duration // until all containers were in place
 }
 
@@ -50,104 +44,67 @@ func newWeir(options Options) (*weir, error) {
 	return &weir{binary: options.WeirBinary, args: options.AgentArgs}, nil
 }
 
-func (w *weir) socket() string { return filepath.Join(w.dir, "weir.sock") }
-
-func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) (err error) {
-	if w.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
+func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) error {
+	dir, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
 		return fmt.Errorf("make a folder for the agent: %w", err)
 	}
-	config := filepath.Join(w.dir, "weir.yaml")
-	if err := writeAgentConfig(config, b, containers); err != nil {
+	w.dir = testbed.AgentDir(dir)
+	if err := w.dir.WriteConfig(listed(b, containers), nil); err != nil {
 		return err
 	}
 	rateBPS := c.LinkBPS
 	if rateBPS == 0 {
 		rateBPS = htbUnlimitedBPS
 	}
-	args := []string{
-		"agent", "--uplink", b.host.UplinkName, "--rate", policy.FormatRate(rateBPS),
-		"--config", config, "--socket", w.socket(), "--state-dir", filepath.Join(w.dir, "state"), "--podman", "none",
+	options := testbed.AgentOptions{
+		Program: w.binary, Dir: w.dir, Uplink: b.host.UplinkName, Rate: policy.FormatRate(rateBPS),
 		// A veth pair says 10 Gbit/s and carries what the CPU can.
-		"--ignore-link-speed",
+		Args: append([]string{"--ignore-link-speed"}, w.args...),
 	}
 	if b.engine != nil {
-		args = append(args, "--docker", b.engine.Socket())
-	} else {
-		args = append(args, "--docker", "none")
+		options.Docker = b.engine.Socket()
 	}
-	w.client = server.NewClient(w.socket())
-	w.stderr.Reset()
-	w.agent = b.host.Command(context.WithoutCancel(ctx), w.binary, append(args, w.args...)...)
-	w.agent.Stderr = &w.stderr
+	w.client = server.NewClient(w.dir.Socket())
 	started := time.Now()
-	if err := w.agent.Start(); err != nil {
-		w.agent = nil
-		return fmt.Errorf("start the agent: %w", err)
+	if w.agent, err = b.host.StartAgent(options); err != nil {
+		return err
 	}
-	w.ended = make(chan error, 1)
-	go func() { w.ended <- w.agent.Wait() }()
 	err = w.awaitReady(ctx, containers)
 	w.start = time.Since(started)
 	return err
 }
 
-// pid implements process. nsenter has become the agent by exec.
-func (w *weir) pid() int { return w.agent.Process.Pid }
+// pid implements process.
+func (w *weir) pid() int { return w.agent.Pid() }
 
 // startTime implements process.
 func (w *weir) startTime() time.Duration { return w.start }
 
-// writeAgentConfig writes what the agent cannot learn from an engine. JSON is
-// YAML.
-func writeAgentConfig(path string, b *bed, containers []placed) error {
-	type entry struct {
-		Name   string            `json:"name"`
-		NetNS  string            `json:"netns,omitempty"`
-		Cgroup string            `json:"cgroup,omitempty"`
-		Labels map[string]string `json:"labels"`
+// listed are the containers that the agent cannot learn of from an engine.
+func listed(b *bed, containers []placed) []testbed.AgentContainer {
+	if b.engine != nil {
+		return nil
 	}
-	var config struct {
-		Containers []entry `json:"containers,omitempty"`
+	var list []testbed.AgentContainer
+	for _, one := range containers {
+		list = append(list, testbed.ListContainer(one.Name, one.Mode, one.NetNSPath, one.CgroupPath, labels(one.Container)))
 	}
-	if b.engine == nil {
-		for _, one := range containers {
-			listed := entry{Name: one.Name, NetNS: one.NetNSPath, Cgroup: one.CgroupPath, Labels: labels(one.Container)}
-			if one.Mode == testbed.ModeHost {
-				listed.NetNS = ""
-			}
-			config.Containers = append(config.Containers, listed)
-		}
-	}
-	text, err := json.Marshal(config)
-	if err == nil {
-		err = os.WriteFile(path, text, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write the agent's configuration: %w", err)
-	}
-	return nil
+	return list
 }
 
 // awaitReady waits until the agent has every container under control.
 func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
 	ctx, cancel := context.WithTimeout(ctx, agentStartTimeout)
 	defer cancel()
-	for {
+	return w.agent.Await(ctx, agentPollInterval, func(ctx context.Context) error {
 		missing, err := w.missing(ctx, containers)
-		if err == nil && len(missing) == 0 {
-			return nil
-		}
-		select {
-		case ended := <-w.ended:
-			w.agent = nil
-			return errors.Join(fmt.Errorf("the agent ended: %s", w.lastWords()), ended)
-		case <-ctx.Done():
+		if err == nil && len(missing) > 0 {
 			some := strings.Join(missing[:min(len(missing), 5)], ", ")
-			return fmt.Errorf("the agent does not control %d containers, such as %s: %w: %s",
-				len(missing), some, errors.Join(ctx.Err(), err), w.lastWords())
-		case <-time.After(agentPollInterval):
+			err = fmt.Errorf("the agent does not control %d containers, such as %s", len(missing), some)
 		}
-	}
+		return err
+	})
 }
 
 // missing lists the containers that the agent does not control as asked, and
@@ -155,7 +112,7 @@ func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
 func (w *weir) missing(ctx context.Context, containers []placed) ([]string, error) {
 	list, err := w.client.Containers(ctx)
 	if err != nil {
-		return []string{"anything"}, err
+		return nil, err
 	}
 	listed := map[string]v1.Container{}
 	for _, row := range list {
@@ -189,7 +146,7 @@ func (w *weir) change(ctx context.Context, containers []placed, change Change) e
 		latency = formatLatency(change.LatencyMS)
 	}
 	_, err := output(exec.CommandContext(ctx, w.binary, "set", containers[change.Container].Name,
-		"--socket", w.socket(),
+		"--socket", w.dir.Socket(),
 		"--weight", strconv.FormatUint(uint64(change.Weight), 10),
 		"--min", rate(change.MinBPS), "--max", rate(change.MaxBPS),
 		"--priority", strconv.FormatUint(uint64(change.Priority), 10), "--latency", latency))
@@ -202,32 +159,26 @@ func (w *weir) remove(ctx context.Context, b *bed, _ []placed) error {
 	}
 	var problems []error
 	if w.agent != nil {
-		_, err := output(b.host.Command(ctx, w.binary, "down", "--socket", w.socket(), "--state-dir", filepath.Join(w.dir, "state")))
-		problems = append(problems, err)
+		_, err := output(b.host.Command(ctx, w.binary, "down", "--socket", w.dir.Socket(), "--state-dir", w.dir.StateDir()))
+		problems = append(problems, err, w.endAgent())
 	}
-	problems = append(problems, w.endAgent(), b.checkUplinkRestored(ctx), os.RemoveAll(w.dir))
+	problems = append(problems, b.checkUplinkRestored(ctx), os.RemoveAll(string(w.dir)))
 	w.dir = ""
 	return errors.Join(problems...)
 }
 
-// endAgent waits for the agent, which `weir down` ends, and ends it if it
+// endAgent waits for the agent, which `weir down` ends, and ends it if that
 // does not.
 func (w *weir) endAgent() error {
-	if w.agent == nil {
-		return nil
-	}
 	agent := w.agent
 	w.agent = nil
-	select {
-	case err := <-w.ended:
-		if err != nil {
-			return fmt.Errorf("the agent ended: %w: %s", err, w.lastWords())
-		}
-		return nil
-	case <-time.After(agentStopTimeout):
+	if err := agent.End(0, agentStopTimeout); err != nil {
+		return fmt.Errorf("weir down: %w", err)
 	}
-	err := agent.Process.Signal(unix.SIGKILL)
-	return errors.Join(fmt.Errorf("the agent did not end within %v of weir down: %s", agentStopTimeout, w.lastWords()), err, <-w.ended)
+	if agent.Err() != nil {
+		return agent.EndError()
+	}
+	return nil
 }
 
 // checkUplinkRestored fails when something of the agent is left: the next
@@ -241,16 +192,4 @@ func (b *bed) checkUplinkRestored(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("weir down left on the uplink: %s", bytes.TrimSpace(out)), b.clearUplink(ctx))
 	}
 	return nil
-}
-
-// lastWords is the end of what the agent logged; of a crash, how it began.
-func (w *weir) lastWords() string {
-	const most = 2000
-	text := strings.TrimSpace(w.stderr.String())
-	for _, crash := range []string{"panic: ", "fatal error: ", "SIG"} {
-		if at := strings.Index("\n"+text, "\n"+crash); at >= 0 {
-			return text[at:min(len(text), at+most)]
-		}
-	}
-	return text[max(0, len(text)-most):]
 }

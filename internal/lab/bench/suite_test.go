@@ -130,7 +130,7 @@ func TestCNTCIdeals(t *testing.T) {
 	want := map[string][][]uint64{
 		"figures 1a and 7a: 6 connections against 1":       {{0, 100}, {50, 50}},
 		"figures 1b and 7b: CN2 itself has 16 connections": {{100, 0}},
-		"figure 8: priority":                               {{83, 17, 0}},
+		"figure 8: priority":                               {{83, 17}},
 		"figure 9: start and stop":                         {{20, 40, 40, 0}, {33, 67, 0, 0}, {25, 51, 0, 24}, {33, 67, 0, 0}},
 		"figure 10: priority interval":                     {{47, 53, 0}, {13, 87, 0}},
 		"figure 11: 80 to 20":                              {{80, 20}},
@@ -214,6 +214,20 @@ func TestManyContainersRunLongEnough(t *testing.T) {
 	}
 	if found != 2 {
 		t.Errorf("%d cases of %d containers, want 2", found, manyContainers)
+	}
+}
+
+// TestHTBWithoutWeights: rate-style containers have the smallest quantum.
+func TestHTBWithoutWeights(t *testing.T) {
+	classes := htb{}.classes(Case{Containers: []Container{
+		{Policy: Policy{MinBPS: 20e6}}, {Policy: Policy{Weight: 2, MinBPS: 10e6}},
+	}}, 100e6)
+	want := []htbClass{
+		{rateBPS: 20e6, ceilBPS: 100e6, quantumBytes: 1514},
+		{rateBPS: 79.9e6, ceilBPS: 100e6, quantumBytes: 1514},
+	}
+	if !slices.Equal(classes, want) {
+		t.Errorf("classes %+v, want %+v", classes, want)
 	}
 }
 

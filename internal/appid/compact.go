@@ -1,0 +1,3 @@
+package appid
+
+const MaxDepth = 32
