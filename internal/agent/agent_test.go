@@ -84,8 +84,8 @@ func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct)
 	return c.err
 }
 
-func (c *fakeClassifier) DirectBytes(number uint16) (uint64, error) {
-	return c.directBytes[number], c.err
+func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
+	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
 }
 
 func (c *fakeClassifier) TieCgroup(path string, number uint16) error {

@@ -212,9 +212,9 @@ func TestTotalsGrow(t *testing.T) {
 			t.Errorf("%+v, want %d bytes, %d packets, %d drops at %s", got, bytes, packets, drops, now)
 		}
 	}
-	expect(look(sched.Stats{SentBytes: 1000, SentPackets: 10}, 500, 2), 1500, 10, 2)
+	expect(look(sched.Stats{SentBytes: 1000, SentPackets: 10}, 500, 2), 1500, 20, 2)
 	// The class is made again.
-	expect(look(sched.Stats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 13, 2)
+	expect(look(sched.Stats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 23, 2)
 	// The container gets another number, whose last holder had sent something.
 	old := a.number
 	b.registry.release(a.container)
@@ -224,7 +224,7 @@ func TestTotalsGrow(t *testing.T) {
 		t.Fatal("no number")
 	}
 	b.plan()
-	expect(look(sched.Stats{SentBytes: 50, SentPackets: 1, BacklogBytes: 7}, 0, 1), 1850, 14, 3)
+	expect(look(sched.Stats{SentBytes: 50, SentPackets: 1, BacklogBytes: 7}, 0, 1), 1850, 24, 3)
 	if got := a.view(); got.BacklogBytes != 7 {
 		t.Errorf("backlog %d", got.BacklogBytes)
 	}

@@ -181,13 +181,13 @@ func (u *uplink) hasClass(number uint16) bool { return u.share(number).number ==
 // count takes in what the kernel's counters say of a share at now, and what of
 // it people see.
 func (s *share) count(now time.Time, read sched.Stats, drops map[uint16]uint32) error {
-	directBytes, err := s.uplink.classifier.DirectBytes(s.number)
+	directBytes, directPackets, err := s.uplink.classifier.DirectSent(s.number)
 	if err != nil {
 		return err
 	}
 	ledger := &s.uplink.ledger
 	ledger.CountSent(s.number, stats.Sent{
-		ClassBytes: read.SentBytes, ClassPackets: read.SentPackets, DirectBytes: directBytes,
+		ClassBytes: read.SentBytes, ClassPackets: read.SentPackets, DirectBytes: directBytes, DirectPackets: directPackets,
 	}, &s.totals)
 	if dropped, known := drops[s.number]; known {
 		ledger.CountDropped(s.number, dropped, &s.totals)

@@ -174,8 +174,9 @@ func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
 // changes what an earlier one allocated.
 const adoptionLooks = 4
 
-// lookAtSenders finds out who is sending.
+// lookAtSenders finds out what was sent, and who is sending.
 func (u *uplink) lookAtSenders() {
+	u.recount(time.Now())
 	for range adoptionLooks {
 		// Classes that are missing are made by the next reconciliation.
 		if _, _, err := u.measure(time.Now()); err != nil {

@@ -41,8 +41,8 @@ type Classifier interface {
 	// SetDirect says who may go past the classes where nobody waits, in the order
 	// of numbers; all others may not.
 	SetDirect(link identity.Link, direct []identity.Direct) error
-	// DirectBytes is what a number has sent that way.
-	DirectBytes(number uint16) (uint64, error)
+	// DirectSent is what a number has sent that way; the packets wrap.
+	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
 	// TieCgroup makes the packets of a cgroup's sockets count for number.
 	TieCgroup(path string, number uint16) error
 	// UntieCgroup forgets the cgroup of a number.
