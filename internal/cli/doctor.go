@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/identity"
@@ -119,7 +120,32 @@ func examine(ctx context.Context, socket string) []finding {
 	}
 	status, err := server.NewClient(socket).Status(ctx)
 	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), "not running")
+	if err == nil {
+		add("tunnels", tunnelsOn(status.Uplinks), resultLess,
+			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")
+	}
 	return findings
+}
+
+// tunnelsOn is an error that names the devices on top of uplinks that routes lead
+// through.
+func tunnelsOn(uplinks []v1.Uplink) error {
+	var indexes []int
+	for _, u := range uplinks {
+		l, err := kernel.LinkByName(u.Name)
+		if errors.Is(err, kernel.ErrNoLink) {
+			continue // its state says so
+		}
+		if err != nil {
+			return err
+		}
+		indexes = append(indexes, l.Index)
+	}
+	stacked, err := kernel.StackedOn(indexes)
+	if err != nil {
+		return err
+	}
+	return identity.TunnelProblem(stacked)
 }
 
 func reachable(socket string) error {

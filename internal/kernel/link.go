@@ -29,6 +29,7 @@ type Link struct {
 	// GSOMaxBytes is the largest packet the device is handed at once.
 	GSOMaxBytes uint32
 	Up          bool
+	Loopback    bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -45,6 +46,7 @@ func newLink(l netlink.Link) Link {
 		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID, MasterIndex: a.MasterIndex,
 		GSOMaxBytes: a.GSOMaxSize,
 		Up:          a.Flags&unix.IFF_UP != 0,
+		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
 	}
 }
 
