@@ -110,7 +110,8 @@ struct weir_activity {
 	__u32 window_packets;
 	/* Not 0: they may. Written by the agent. */
 	__u32 may_go_direct;
-	__u32 unused;
+	/* As many as direct_bytes were; wraps. */
+	__u32 direct_packets;
 };
 
 /*

@@ -460,7 +460,7 @@ static __always_inline void save(struct __sk_buff *skb)
 static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
 	/* Read in one place only, or the compiler makes an address of it. */
-	__u32 bytes = skb->wire_len;
+	__u32 bytes = skb->wire_len, segments = skb->gso_segs ?: 1;
 	__u32 number = number_of(skb);
 	struct weir_activity *activity;
 
@@ -488,6 +488,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	    nobody_waits(skb)) {
 		skb->priority = direct_major << 16;
 		__sync_fetch_and_add(&activity->direct_bytes, bytes);
+		__sync_fetch_and_add(&activity->direct_packets, segments);
 	} else {
 		__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}

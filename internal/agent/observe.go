@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
 )
 
 // learn takes one event of a source in.
@@ -28,6 +26,10 @@ func (a *Agent) learn(event discovery.Event) {
 		}
 	case event.Snapshot != nil:
 		running := map[key]bool{}
+		// Whose network it is comes before those that joined it.
+		slices.SortStableFunc(event.Snapshot.Containers, func(c, d discovery.Container) int {
+			return cmp.Compare(min(len(c.SharesNetworkOf), 1), min(len(d.SharesNetworkOf), 1))
+		})
 		for _, c := range event.Snapshot.Containers {
 			running[key{c.Runtime, c.ID}] = true
 			a.update(c)
@@ -65,25 +67,9 @@ func (a *Agent) update(seen discovery.Container) {
 	}
 	c.Container = seen
 	c.Labels = relevantLabels(seen.Labels)
-	var problems []policy.Problem
-	c.labelPolicy, problems = policy.Parse(c.Labels)
-	if !slices.Equal(problems, c.problems) { // a container is seen more than once
-		for _, p := range problems {
-			a.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
-		}
-	}
-	c.problems = problems
+	c.ImageLabels = relevantLabels(seen.ImageLabels)
+	a.resolve(c)
 	a.inspect(c)
-}
-
-// relevantLabels keeps what the policy reads: containers may carry a lot of
-// labels, and there may be many containers.
-func relevantLabels(labels map[string]string) map[string]string {
-	labels = maps.Clone(labels)
-	maps.DeleteFunc(labels, func(name, _ string) bool {
-		return !strings.HasPrefix(name, policy.Prefix) && name != policy.LabelKubernetesMax
-	})
-	return labels
 }
 
 // short is an ID as people see it.
@@ -176,7 +162,7 @@ func (a *Agent) inspect(c *container) {
 	}
 	if owner := a.registry.sharesNetNS(c); owner != nil {
 		c.mode = owner.mode
-		c.obstacle = fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
+		c.obstacle = c.sharesNetwork(owner)
 		a.release(c)
 		return
 	}
@@ -346,7 +332,7 @@ func (a *Agent) tie() {
 // tieCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
 func (a *Agent) tieCgroups(u *uplink) {
-	if u.lost() {
+	if !u.installed() {
 		return
 	}
 	for _, s := range u.controlled {
@@ -370,7 +356,7 @@ func (a *Agent) untieCgroups(c *container) {
 			continue
 		}
 		s.cgroupTied = false
-		if s.uplink.lost() {
+		if !s.uplink.installed() {
 			continue
 		}
 		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {

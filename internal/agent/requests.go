@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What users ask of the agent through its socket.
@@ -24,39 +24,6 @@ var (
 	// ErrRefused is a change that cannot be made. Nothing was changed.
 	ErrRefused = errors.New("refused")
 )
-
-// find looks a container up by name, ID or the start of an ID.
-func (a *Agent) find(name string) (*container, error) {
-	if name == a.host.Name {
-		return a.host, nil
-	}
-	var byName, byID []*container
-	for _, c := range a.registry.all() {
-		switch {
-		case c.ID == name:
-			return c, nil
-		case c.Name == name:
-			byName = append(byName, c)
-		case len(name) >= 4 && strings.HasPrefix(c.ID, name):
-			byID = append(byID, c)
-		}
-	}
-	matches := byName
-	if len(matches) == 0 {
-		matches = byID
-	}
-	switch len(matches) {
-	case 0:
-		return nil, fmt.Errorf("%w: %q; `weir ps` lists those that run", ErrUnknown, name)
-	case 1:
-		return matches[0], nil
-	}
-	var ids []string
-	for _, c := range matches {
-		ids = append(ids, fmt.Sprintf("%s (%s)", short(c.ID), c.Runtime))
-	}
-	return nil, fmt.Errorf("%w %q: use the ID of the one you mean: %s", ErrAmbiguous, name, strings.Join(ids, ", "))
-}
 
 // Set changes the policy of a running container until it stops. Errors:
 // ErrUnknown, ErrAmbiguous, ErrRefused.
@@ -87,10 +54,16 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	if c == a.host {
 		return fmt.Errorf("%w: the host class has its policy in the config file", ErrRefused)
 	}
-	p, err := policy.ApplyChange(c.policy(), change)
+	if owner := a.owner(c); owner != nil {
+		return fmt.Errorf("%w: %s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[3]s`",
+			ErrRefused, c.Name, owner.Name)
+	}
+	_, values, err := policy.ApplyChange(c.policy(), change)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	set := c.set.With(values)
+	p := a.config.Rules.Resolve(c.subject(), set).Policy
 	// It must be possible at one uplink at least; where it is not, it shows.
 	var refusals []error
 	for _, share := range c.shares {
@@ -101,7 +74,8 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	if c.number != 0 && len(refusals) == len(c.shares) {
 		return fmt.Errorf("%w: %w", ErrRefused, errors.Join(refusals...))
 	}
-	c.override = &p
+	c.set = set
+	a.resolve(c)
 	a.log.Info("policy set", "name", c.Name, "policy", p)
 	return nil
 }
@@ -118,7 +92,8 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 		if c, err = a.find(name); err != nil {
 			return
 		}
-		c.override = nil
+		c.set = policy.Values{}
+		a.resolve(c)
 		a.log.Info("policy reset", "name", c.Name)
 		a.reconcile()
 		err = a.save()
@@ -131,23 +106,7 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 // and ends Run.
 func (a *Agent) Down(ctx context.Context) error {
 	var err error
-	doErr := a.do(ctx, func() {
-		for _, c := range a.registry.byKey {
-			a.release(c)
-		}
-		var errs []error
-		for _, u := range a.uplinks {
-			if removeErr := u.remove(); removeErr != nil {
-				errs = append(errs, removeErr)
-				continue
-			}
-			a.log.Info("uplink given back", "uplink", u.name)
-		}
-		if err = errors.Join(errs...); err == nil {
-			err = a.store.Remove()
-		}
-		a.removed = err == nil
-	})
+	doErr := a.do(ctx, func() { err = a.down() })
 	return errors.Join(doErr, err)
 }
 
@@ -174,8 +133,9 @@ func (a *Agent) save() error {
 		s := state.Container{
 			ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
 			NetNSPath: c.NetNSPath, Interface: c.Interface, StartedAt: c.StartedAt,
-			Number: c.number, Set: savedSet(c.override), CgroupPath: c.CgroupPath,
+			Number: c.number, Set: savedSet(c.set), CgroupPath: c.CgroupPath,
 			HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf,
+			Image: c.Image, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
 			Attached: savedAttachments(c.attachments),
 		}
 		for _, share := range c.shares {
@@ -185,8 +145,20 @@ func (a *Agent) save() error {
 				}
 				s.AdmittedBPS[share.uplink.name] = share.admittedBPS
 			}
+			if share.totals != (stats.Totals{}) {
+				if s.Counted == nil {
+					s.Counted = map[string]state.Counted{}
+				}
+				s.Counted[share.uplink.name] = savedCounted(share)
+			}
 		}
 		containers = append(containers, s)
+	}
+	for _, u := range a.uplinks {
+		if u.installed() {
+			counted := savedCounted(u.host)
+			a.store.Uplink(u.name).Host = &counted
+		}
 	}
 	a.store.Containers = containers
 	a.unsaved = false
@@ -202,22 +174,31 @@ func (a *Agent) hasSource(name string) bool {
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
+	for _, saved := range a.store.Uplinks {
+		for _, u := range a.uplinks {
+			if u.name == saved.Name && saved.Host != nil {
+				recallCounted(u.host, *saved.Host)
+			}
+		}
+	}
 	for _, s := range a.store.Containers {
 		c := &container{
 			Container: discovery.Container{
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
 				NetNSPath: s.NetNSPath, Interface: s.Interface, StartedAt: s.StartedAt,
 				CgroupPath: s.CgroupPath, HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
+				Image: s.Image, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
 			},
 		}
 		a.addShares(c)
 		c.attachments = recalledAttachments(s.Attached)
-		c.labelPolicy, c.problems = policy.Parse(c.Labels)
-		c.override = recalledSet(s.Set, c.labelPolicy)
+		c.set = recalledSet(s.Set)
+		a.resolve(c)
 		if s.Number != 0 {
 			a.registry.assign(c, s.Number)
 			for _, share := range c.shares {
 				share.admittedBPS = s.AdmittedBPS[share.uplink.name]
+				recallCounted(share, s.Counted[share.uplink.name])
 			}
 		}
 		a.registry.byKey[c.key()] = c

@@ -3,43 +3,30 @@ package agent
 import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What the agent knows, in the state file's types and back.
 
-func savedSet(p *v1.Policy) *state.Set {
-	if p == nil {
+func savedSet(v policy.Values) *state.Set {
+	if v == (policy.Values{}) {
 		return nil
 	}
-	class := string(p.Class)
 	return &state.Set{
-		Weight: &p.Weight, MinBPS: &p.MinBPS, MaxBPS: &p.MaxBPS,
-		Priority: &p.Priority, LatencyMS: &p.LatencyMS, Class: &class,
+		Weight: v.Weight, MinBPS: v.MinBPS, MaxBPS: v.MaxBPS,
+		Priority: v.Priority, LatencyMS: v.LatencyMS, Class: (*string)(v.Class),
 	}
 }
 
-// recalledSet is the policy of a container whose labels ask for p, and of which
-// something was set.
-func recalledSet(s *state.Set, p v1.Policy) *v1.Policy {
+func recalledSet(s *state.Set) policy.Values {
 	if s == nil {
-		return nil
+		return policy.Values{}
 	}
-	take(&p.Weight, s.Weight)
-	take(&p.MinBPS, s.MinBPS)
-	take(&p.MaxBPS, s.MaxBPS)
-	take(&p.Priority, s.Priority)
-	take(&p.LatencyMS, s.LatencyMS)
-	if s.Class != nil {
-		p.Class = v1.Class(*s.Class)
-	}
-	return &p
-}
-
-func take[T any](dst, saved *T) {
-	if saved != nil {
-		*dst = *saved
+	return policy.Values{
+		Weight: s.Weight, MinBPS: s.MinBPS, MaxBPS: s.MaxBPS,
+		Priority: s.Priority, LatencyMS: s.LatencyMS, Class: (*v1.Class)(s.Class),
 	}
 }
 
@@ -64,24 +51,26 @@ func recalledAttachments(saved []state.Attachment) []attachment {
 	return list
 }
 
-func savedQueueing(objects []kernel.SavedObject) []state.Queueing {
-	var saved []state.Queueing
-	for _, o := range objects {
-		saved = append(saved, state.Queueing{
-			IsClass: o.IsClass, Handle: uint32(o.Handle), Parent: uint32(o.Parent),
-			Kind: o.Kind, Options: o.Options, Nested: o.Nested,
-		})
+// savedCounted is what a share has sent, with what the kernel's counters said.
+func savedCounted(s *share) state.Counted {
+	last := s.uplink.ledger.Last(s.number)
+	return state.Counted{
+		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets,
+		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets,
+		DirectBytes: last.DirectBytes, DirectPackets: last.DirectPackets,
 	}
-	return saved
 }
 
-func recalledQueueing(saved []state.Queueing) []kernel.SavedObject {
-	var objects []kernel.SavedObject
-	for _, q := range saved {
-		objects = append(objects, kernel.SavedObject{
-			IsClass: q.IsClass, Handle: kernel.Handle(q.Handle), Parent: kernel.Handle(q.Parent),
-			Kind: q.Kind, Options: q.Options, Nested: q.Nested,
-		})
+// recallCounted lets a share go on counting where an earlier agent ended.
+func recallCounted(s *share, saved state.Counted) {
+	s.totals = stats.Totals{
+		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets,
 	}
-	return objects
+	s.uplink.ledger.Resume(s.number, stats.Reading{
+		Sent: stats.Sent{
+			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
+			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,
+		},
+		DroppedPackets: saved.ClassDrops,
+	})
 }

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
 )
 
@@ -16,7 +19,8 @@ func TestSaveAndRecall(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(rt, "containers") {
 			c := b.start(rapid.StringMatching(`[a-z]{1,8}`).Draw(rt, "name"), "weight=200", "min=10mbit")
 			if rapid.Bool().Draw(rt, "set") {
-				c.override = &v1.Policy{Weight: 7, MinBPS: 5e6}
+				c.set = policy.Values{Weight: new(uint32(7)), MinBPS: new(uint64(5e6)), MaxBPS: new(uint64(0))}
+				b.resolve(c.container)
 			}
 			// Nothing is known of its devices, so that none is touched.
 			c.HostNetwork = rapid.Bool().Draw(rt, "host network")
@@ -66,19 +70,72 @@ func TestSaveAndRecall(t *testing.T) {
 	}
 }
 
-// What was not set stays as the labels say.
-func TestRecallPartOfAPolicy(t *testing.T) {
-	weight := uint32(700)
-	labels := v1.Policy{Weight: 100, MinBPS: 5e6, Class: v1.ClassEF}
-	got := recalledSet(&state.Set{Weight: &weight}, labels)
-	if want := (v1.Policy{Weight: 700, MinBPS: 5e6, Class: v1.ClassEF}); *got != want {
-		t.Errorf("%+v, want %+v", *got, want)
+// What was set is recalled value by value, and what was not is not.
+func TestRecallWhatWasSet(t *testing.T) {
+	some := policy.Values{Weight: new(uint32(700)), MaxBPS: new(uint64(0))}
+	all := policy.Values{
+		Weight: new(uint32(1)), MinBPS: new(uint64(5)), MaxBPS: new(uint64(2)), Priority: new(uint32(3)), LatencyMS: new(4.0), Class: new(v1.ClassBE),
 	}
-	all := v1.Policy{Weight: 1, MaxBPS: 2, Priority: 3, LatencyMS: 4, Class: v1.ClassBE}
-	if got := recalledSet(savedSet(&all), labels); *got != all {
-		t.Errorf("%+v, want %+v", *got, all)
+	for _, set := range []policy.Values{{}, some, all} {
+		if got := recalledSet(savedSet(set)); !reflect.DeepEqual(got, set) {
+			t.Errorf("%+v, want %+v", got, set)
+		}
 	}
-	if recalledSet(nil, labels) != nil {
-		t.Error("something was set")
+	if savedSet(policy.Values{}) != nil {
+		t.Error("nothing was set, and something is saved")
+	}
+}
+
+// What was sent is counted on by the next agent, of the classes that it finds and
+// of those that were made again in between.
+func TestTotalsOutliveTheAgent(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	a.HostNetwork, a.CgroupPath = true, "/cgroup/a"
+	b.reconcile()
+	count := func(s *share, bytes uint64, packets, drops uint32) {
+		t.Helper()
+		if err := s.count(epoch, sched.Stats{SentBytes: bytes, SentPackets: packets}, map[uint16]uint32{s.number: drops}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.classifier.directBytes[a.number] = 50
+	count(a, 1000, 10, 1)
+	count(a, 400, 4, 0) // made again
+	count(b.host, 300, 3, 0)
+	if err := b.save(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name                  string
+		bytes                 uint64 // of the class, as the next agent finds it
+		packets               uint32
+		wantBytes, wantPacket uint64
+	}{
+		{"nothing was sent meanwhile", 400, 4, 1450, 15},
+		{"something was", 600, 6, 1650, 17},
+		{"the class was made again", 90, 1, 1540, 16},
+	} {
+		saved, err := state.Open(b.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := newBench(t, 100e6)
+		next.Agent.store = saved
+		next.recall()
+		again := next.registry.byKey[a.key()].shares[0]
+		if again.number != a.number {
+			t.Fatalf("number %d became %d", a.number, again.number)
+		}
+		next.classifier.directBytes[a.number] = 50
+		next.plan()
+		count(again, tc.bytes, tc.packets, 0)
+		if got := again.view(); got.SentBytes != tc.wantBytes || got.SentPackets != tc.wantPacket || got.DroppedPackets != 1 {
+			t.Errorf("%s: %+v, want %d bytes, %d packets", tc.name, got, tc.wantBytes, tc.wantPacket)
+		}
+		count(next.host, 310, 4, 0)
+		if got := next.host.view(); got.SentBytes != 310 || got.SentPackets != 4 {
+			t.Errorf("%s: the host has %+v", tc.name, got)
+		}
 	}
 }

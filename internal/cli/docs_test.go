@@ -56,7 +56,7 @@ running containers completed by your shell.
 func lowerFirst(text string) string { return strings.ToLower(text[:1]) + text[1:] }
 
 func writeCommand(b *strings.Builder, c *cobra.Command) {
-	fmt.Fprintf(b, "\n## weir %s\n\n    %s\n\n", c.Name(), c.UseLine())
+	fmt.Fprintf(b, "\n## %s\n\n    %s\n\n", c.CommandPath(), c.UseLine())
 	text := c.Long
 	if text == "" {
 		text = c.Short + "."
@@ -71,6 +71,11 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 	if c.LocalFlags().HasAvailableFlags() {
 		b.WriteString("\n")
 		writeFlags(b, c.LocalFlags())
+	}
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			writeCommand(b, sub)
+		}
 	}
 }
 

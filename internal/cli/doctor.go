@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/identity"
@@ -100,7 +101,11 @@ func examine(ctx context.Context, socket string) []finding {
 			"answers on "+engine.socket, "no containers from there")
 	}
 	status, err := server.NewClient(socket).Status(ctx)
-	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), "not running")
+	unavailable := "not running"
+	if err == nil && status.State != v1.StateOK {
+		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
+	}
+	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
 	return findings
 }
 

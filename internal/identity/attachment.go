@@ -26,6 +26,8 @@ type Attachment struct {
 	Mode v1.Mode
 	// Interface is the device inside the container.
 	Interface string
+	// BridgeIndex is the bridge of the host's that it is a port of; 0 for none.
+	BridgeIndex int
 	// GSOMaxBytes is the largest packet the container hands over at present.
 	GSOMaxBytes uint32
 	// Tap is where its packets can be tied to it; without Ifindex if they
@@ -151,6 +153,7 @@ func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, 
 		}
 		a.Mode = v1.ModeBridge
 		a.Tap = Tap{Ifindex: l.PeerIndex}
+		a.BridgeIndex = outside.MasterIndex
 		return a, true, nil
 	}
 	a.Mode = v1.ModeOverlay

@@ -70,11 +70,12 @@ func (t Tap) hook() kernel.Hook {
 	return kernel.Hook{NetNSPath: t.NetNSPath, Ifindex: t.Ifindex, Egress: t.Egress}
 }
 
-// Attach ties everything that passes tap to number. Where that is so already,
-// nothing is touched. Errors: kernel.ErrNoNetNS.
+// Attach assigns everything that passes tap to number, before programs of others
+// see it. Where that is so already, nothing is touched. Errors: kernel.ErrNoNetNS;
+// kernel.ErrNotFirst where somebody else insists on being first.
 func (t *Taps) Attach(tap Tap, number uint16) error {
 	want := newTapConstants(tap, number)
-	old, err := tap.hook().Find(tapProgWeirTap)
+	old, first, err := tap.hook().FindPlace(tapProgWeirTap)
 	if err != nil {
 		return fmt.Errorf("tie a container's packets: %w", err)
 	}
@@ -84,7 +85,7 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 		if err != nil {
 			return fmt.Errorf("tie a container's packets: %w", err)
 		}
-		if had, err := readTapConstants(old); err == nil && had == want && info.Tag == t.tag {
+		if had, err := readTapConstants(old); err == nil && first && had == want && info.Tag == t.tag {
 			return nil
 		}
 	}

@@ -20,7 +20,7 @@ type uplinkWeirActivity struct {
 	Window        uint32
 	WindowPackets uint32
 	MayGoDirect   uint32
-	Unused        uint32
+	DirectPackets uint32
 }
 
 type uplinkWeirCgroup struct {

@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -283,12 +285,127 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// A group's number will do: it need not have a name here.
+	l, err = Listen(socket, strconv.Itoa(os.Getgid()))
+	if err != nil {
+		t.Fatalf("for a group by its number: %v", err)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode() != fs.ModeSocket|0o660 {
+		t.Errorf("for a group: mode %v (%v)", info.Mode(), err)
+	}
+	l.Close()
+
 	const group = "no-such-group"
 	if _, err := Listen(socket, group); err == nil || !strings.Contains(err.Error(), group) {
 		t.Errorf("for a group that is not there: %v", err)
 	}
 	if _, err := os.Stat(socket); err == nil {
 		t.Error("the socket stays after an error")
+	}
+}
+
+// Events are read from the past, and as they happen.
+func TestEvents(t *testing.T) {
+	a, client := serveAgent(t)
+	kinds := func(since uint64, follow bool) (kinds []string) {
+		t.Helper()
+		err := client.Events(t.Context(), since, follow, func(e v1.Event) error {
+			kinds = append(kinds, fmt.Sprintf("%s %s%d", e.Kind, e.Container, e.Missed))
+			return nil
+		})
+		if err != nil {
+			t.Errorf("events: %v", err)
+		}
+		return kinds
+	}
+	if got := kinds(0, false); got != nil {
+		t.Errorf("before anything happened: %q", got)
+	}
+	a.events.Add(v1.Event{Kind: v1.EventStarted, Container: "a"}, v1.Event{Kind: v1.EventStopped, Container: "a"})
+	if got, want := kinds(0, false), []string{"started a0", "stopped a0"}; !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	first := a.events.Since(0).Events[0].Seq
+	if got, want := kinds(first, false), []string{"stopped a0"}; !slices.Equal(got, want) {
+		t.Errorf("events after the first %q, want %q", got, want)
+	}
+
+	// Whoever follows gets each as it happens, until the agent stops.
+	arrived, ended := make(chan v1.Event, 5000), make(chan error)
+	go func() {
+		ended <- client.Events(t.Context(), first+1, true, func(e v1.Event) error { arrived <- e; return nil })
+	}()
+	for _, name := range []string{"b", "c"} {
+		a.events.Add(v1.Event{Kind: v1.EventStarted, Container: name})
+		if e := <-arrived; e.Container != name {
+			t.Errorf("%+v arrived, want the start of %s", e, name)
+		}
+	}
+
+	// Whoever gives up is let go.
+	enough := errors.New("enough")
+	if err := client.Events(t.Context(), 0, true, func(v1.Event) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("given up: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := client.Events(ctx, 0, true, func(v1.Event) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: %v", err)
+	}
+
+	// Who comes too late is told how much there was.
+	for range 2000 {
+		a.events.Add(v1.Event{Kind: v1.EventStarted, Container: "d"})
+	}
+	got := kinds(first, false)
+	if want := fmt.Sprintf("missed %d", 2003-len(got)+1); got[0] != want || len(got) < 1000 {
+		t.Errorf("%d events, the first is %q, want %q", len(got), got[0], want)
+	}
+	a.events.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("the agent stops: %v", err)
+	}
+	for _, query := range []string{"since=x", "since=-1", "follow=perhaps"} {
+		status, problem := request(t, client, "GET", "/v1/events?"+query, "")
+		if status != 400 || !strings.Contains(problem.Message, query[strings.Index(query, "=")+1:]) {
+			t.Errorf("%s: %d %q", query, status, problem.Message)
+		}
+	}
+}
+
+// A reader that does not read holds nobody up.
+func TestSlowReader(t *testing.T) {
+	a, client := serveAgent(t)
+	a.events.Add(v1.Event{Kind: v1.EventStarted})
+	woken, asleep := make(chan struct{}), make(chan struct{}, 1)
+	var seen, missed uint64
+	ended := make(chan error)
+	go func() {
+		ended <- client.Events(t.Context(), 0, true, func(e v1.Event) error {
+			if seen == 0 {
+				asleep <- struct{}{}
+				<-woken
+			}
+			if e.Kind == v1.EventMissed {
+				missed += e.Missed
+			} else {
+				seen++
+			}
+			return nil
+		})
+	}()
+	<-asleep
+	const events = 20_000 // more than the socket's buffers and the ring hold
+	long := strings.Repeat("x", 1000)
+	for range events {
+		a.events.Add(v1.Event{Kind: v1.EventDegraded, Message: long})
+	}
+	a.events.Close()
+	close(woken)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if missed == 0 || seen+missed != events+1 {
+		t.Errorf("read %d and missed %d of %d", seen, missed, events+1)
 	}
 }
 

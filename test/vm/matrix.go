@@ -121,11 +121,11 @@ var (
 	everything = withPackages("TestModes|" + onEveryKernel +
 		"|TestDropsAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
-		"|TestForeign|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
+		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
 
-const onEveryKernel = "TestWithoutCgroups|TestDevices|TestEncryptedOverlay|TestKernelStateGolden" +
+const onEveryKernel = "TestWithoutCgroups|TestDevices|TestBridgeAsUplink|TestEncryptedOverlay|TestKernelStateGolden" +
 	"|TestContainerComesAndGoes"
 
 // withPackages are the suites of a machine that runs these tests of test/netns, and
@@ -136,6 +136,7 @@ func withPackages(netns string, butOfClassifier ...string) []Suite {
 	return []Suite{
 		{Package: "./internal/identity", Tag: TagNetNS, Run: ".", Skip: skip},
 		{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "."},
+		{Package: "./internal/sched/htb", Tag: TagNetNS, Run: "TestSparseFlows|TestQueueMemory"},
 		{Package: "./test/netns", Tag: TagNetNS, Run: netns},
 	}
 }

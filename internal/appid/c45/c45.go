@@ -1,0 +1,288 @@
+// Package c45 grows decision trees with C4.5.
+//
+// The problem: say from a few numbers of a flow's first packets which kind of
+// application sends it, by rules that a person can read and that a BPF program
+// can follow in a few steps.
+//
+// The method is Quinlan's C4.5 (release 8): at every node the attribute with
+// the best gain ratio among those whose information gain is at least average;
+// continuous attributes are cut in two, at a value that occurs, and their gain
+// is reduced by what it costs to say where (log2 of the candidates over the
+// weight, the MDL correction); nominal ones get a branch for each value. A row
+// with a missing value goes down every branch with a part of its weight. Then
+// what a pessimistic estimate of the error (the upper bound of a confidence
+// interval) does not bear out is pruned. Where books leave something open this
+// does what WEKA's J48 does, and a test compares the two.
+//
+// Limits: subtrees are replaced by leaves and never raised (J48's -S), rows
+// are held in memory, and nothing is drawn by chance: the same rows in the same
+// order give the same tree.
+package c45
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Missing is the value of an attribute that is not known.
+var Missing = math.NaN()
+
+// Attribute is one column of a Set.
+type Attribute struct {
+	Name string
+	// Values names the values of a nominal attribute, which are then 0, 1, ...;
+	// empty for a continuous one.
+	Values []string
+}
+
+// Row is one instance.
+type Row struct {
+	Values []float64 // one for each attribute
+	Class  int
+	Weight float64
+}
+
+// Set is what a tree is grown from.
+type Set struct {
+	Attributes []Attribute
+	Classes    int
+	Rows       []Row
+}
+
+// Options are C4.5's.
+type Options struct {
+	MinLeaf    float64 // at least two branches have this weight
+	Confidence float64 // of the pessimistic estimate; 0 does not prune
+	MaxDepth   int     // tests on a path; 0 is without a bound
+}
+
+// Defaults are those of C4.5 and J48.
+func Defaults() Options { return Options{MinLeaf: 2, Confidence: 0.25} }
+
+// Node is a tree.
+type Node struct {
+	// Attribute is tested here; -1 makes it a leaf.
+	Attribute int
+	// Nominal is a test with a branch for each value; else there are two.
+	Nominal bool
+	// At is the largest value of a continuous attribute that goes into the first
+	// of two branches.
+	At       float64
+	Branches []*Node
+	// Weights is how much of each class came here in training.
+	Weights []float64
+}
+
+// Leaf says whether nothing is tested here.
+func (n *Node) Leaf() bool { return n.Attribute < 0 }
+
+// tiny is what differences of gains and values are compared with, as in J48.
+const (
+	tiny      = 1e-6
+	valueStep = 1e-5
+	gainSlack = 1e-3
+)
+
+// Check says what is wrong with a set.
+func (s *Set) Check() error {
+	if s.Classes < 1 {
+		return errors.New("check training set: no classes")
+	}
+	for i, row := range s.Rows {
+		if len(row.Values) != len(s.Attributes) {
+			return fmt.Errorf("check training set: row %d has %d values, want %d", i, len(row.Values), len(s.Attributes))
+		}
+		if row.Class < 0 || row.Class >= s.Classes {
+			return fmt.Errorf("check training set: row %d is of class %d of %d", i, row.Class, s.Classes)
+		}
+		if !(row.Weight > 0) || math.IsInf(row.Weight, 0) {
+			return fmt.Errorf("check training set: row %d has weight %v", i, row.Weight)
+		}
+		for a, v := range row.Values {
+			if math.IsInf(v, 0) {
+				return fmt.Errorf("check training set: row %d has %s = %v", i, s.Attributes[a].Name, v)
+			}
+			if n := len(s.Attributes[a].Values); n > 0 && !math.IsNaN(v) && (v != math.Trunc(v) || v < 0 || int(v) >= n) {
+				return fmt.Errorf("check training set: row %d has %s = %v, which has %d values", i, s.Attributes[a].Name, v, n)
+			}
+		}
+	}
+	if len(s.Rows) == 0 {
+		return errors.New("check training set: no rows")
+	}
+	return nil
+}
+
+// Grow makes a tree from a set and prunes it.
+func Grow(s *Set, opts Options) (*Node, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	g := &grower{set: s, opts: opts, sorted: make([][]float64, len(s.Attributes))}
+	for a, attribute := range s.Attributes {
+		if len(attribute.Values) > 0 {
+			continue
+		}
+		for _, row := range s.Rows {
+			if !math.IsNaN(row.Values[a]) {
+				g.sorted[a] = append(g.sorted[a], row.Values[a])
+			}
+		}
+		slices.Sort(g.sorted[a])
+	}
+	// As J48: the guard of average gain leaves nominal attributes with very many
+	// values out, unless all attributes are like that.
+	g.manyValued = true
+	for _, attribute := range s.Attributes {
+		if n := len(attribute.Values); n > 0 && float64(n) < 0.3*float64(len(s.Rows)) {
+			g.manyValued = false
+		}
+	}
+	root := g.grow(s.Rows, 0)
+	collapse(root)
+	if opts.Confidence > 0 {
+		prune(root, opts.Confidence)
+	}
+	return root, nil
+}
+
+type grower struct {
+	set        *Set
+	opts       Options
+	sorted     [][]float64 // the values of each continuous attribute
+	manyValued bool
+}
+
+// grow makes the tree of rows.
+func (g *grower) grow(rows []Row, depth int) *Node {
+	weights := make([]float64, g.set.Classes)
+	for _, row := range rows {
+		weights[row.Class] += row.Weight
+	}
+	node := &Node{Attribute: -1, Weights: weights}
+	total := sum(weights)
+	if total < 2*g.opts.MinLeaf || total-slices.Max(weights) < tiny || (g.opts.MaxDepth > 0 && depth >= g.opts.MaxDepth) {
+		return node
+	}
+	best, ok := g.choose(rows, total)
+	if !ok {
+		return node
+	}
+	node.Attribute = best.attribute
+	if node.Nominal = len(g.set.Attributes[best.attribute].Values) > 0; !node.Nominal {
+		node.At = g.occurring(best.attribute, best.at)
+	}
+	for _, part := range node.split(rows, best.weights()) {
+		branch := &Node{Attribute: -1, Weights: make([]float64, g.set.Classes)}
+		if len(part) > 0 {
+			branch = g.grow(part, depth+1)
+		}
+		node.Branches = append(node.Branches, branch)
+	}
+	return node
+}
+
+// occurring is the largest value of the whole set that is not above at, so that
+// rules name values that were seen.
+func (g *grower) occurring(attribute int, at float64) float64 {
+	values := g.sorted[attribute]
+	i := sort.Search(len(values), func(i int) bool { return values[i] > at })
+	if i == 0 {
+		return at
+	}
+	return values[i-1]
+}
+
+// branch is where a value goes that is not missing.
+func (n *Node) branch(v float64) int {
+	switch {
+	case n.Nominal:
+		return int(v)
+	case v <= n.At:
+		return 0
+	}
+	return 1
+}
+
+// split shares rows out to branches. A row that lacks the value goes to all of
+// them, with parts of its weight as those of the others.
+func (n *Node) split(rows []Row, weights []float64) [][]Row {
+	parts := make([][]Row, len(weights))
+	total := sum(weights)
+	for _, row := range rows {
+		if v := row.Values[n.Attribute]; !math.IsNaN(v) {
+			parts[n.branch(v)] = append(parts[n.branch(v)], row)
+			continue
+		}
+		for b, w := range weights {
+			if w > 0 {
+				part := row
+				part.Weight = row.Weight * w / total
+				parts[b] = append(parts[b], part)
+			}
+		}
+	}
+	return parts
+}
+
+// Predict returns the probability of each class. A missing value takes all
+// branches, each as likely as it was in training.
+func (n *Node) Predict(values []float64) []float64 {
+	out := make([]float64, len(n.Weights))
+	n.predict(values, 1, out)
+	return out
+}
+
+func (n *Node) predict(values []float64, weight float64, out []float64) {
+	total := sum(n.Weights)
+	if n.Leaf() {
+		for class, w := range n.Weights {
+			if total > 0 {
+				out[class] += weight * w / total
+			}
+		}
+		return
+	}
+	descend := func(b *Node, weight float64) {
+		// A branch that nothing came to in training knows what its parent knows.
+		if sum(b.Weights) == 0 {
+			for class, w := range n.Weights {
+				out[class] += weight * w / total
+			}
+			return
+		}
+		b.predict(values, weight, out)
+	}
+	v := values[n.Attribute]
+	if !math.IsNaN(v) && (!n.Nominal || (v >= 0 && int(v) < len(n.Branches))) {
+		descend(n.Branches[n.branch(v)], weight)
+		return
+	}
+	for _, b := range n.Branches {
+		if w := sum(b.Weights); w > 0 {
+			descend(b, weight*w/total)
+		}
+	}
+}
+
+// Size is the number of nodes and of tests on the longest path.
+func (n *Node) Size() (nodes, depth int) {
+	nodes = 1
+	for _, b := range n.Branches {
+		bn, bd := b.Size()
+		nodes += bn
+		depth = max(depth, bd+1)
+	}
+	return nodes, depth
+}
+
+func sum(weights []float64) float64 {
+	total := 0.0
+	for _, w := range weights {
+		total += w
+	}
+	return total
+}

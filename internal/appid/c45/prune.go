@@ -1,0 +1,94 @@
+package c45
+
+import (
+	"math"
+	"slices"
+)
+
+// collapse turns nodes into leaves whose branches make no fewer errors on the
+// rows they were grown from.
+func collapse(n *Node) {
+	if n.Leaf() {
+		return
+	}
+	if n.errors() >= wrong(n.Weights)-gainSlack {
+		n.cut()
+		return
+	}
+	for _, b := range n.Branches {
+		collapse(b)
+	}
+}
+
+// prune is pessimistic error pruning by subtree replacement, from below.
+func prune(n *Node, confidence float64) {
+	if n.Leaf() {
+		return
+	}
+	for _, b := range n.Branches {
+		prune(b, confidence)
+	}
+	if estimate(n.Weights, confidence) <= n.estimate(confidence)+0.1 {
+		n.cut()
+	}
+}
+
+func (n *Node) cut() {
+	n.Attribute, n.Nominal, n.At, n.Branches = -1, false, 0, nil
+}
+
+// errors is the weight that the tree gets wrong of what it was grown from.
+func (n *Node) errors() float64 {
+	if n.Leaf() {
+		return wrong(n.Weights)
+	}
+	total := 0.0
+	for _, b := range n.Branches {
+		total += b.errors()
+	}
+	return total
+}
+
+func (n *Node) estimate(confidence float64) float64 {
+	if n.Leaf() {
+		return estimate(n.Weights, confidence)
+	}
+	total := 0.0
+	for _, b := range n.Branches {
+		total += b.estimate(confidence)
+	}
+	return total
+}
+
+// wrong is the weight that a leaf gets wrong.
+func wrong(weights []float64) float64 { return sum(weights) - slices.Max(weights) }
+
+// estimate is the pessimistic number of errors of a leaf.
+func estimate(weights []float64, confidence float64) float64 {
+	total := sum(weights)
+	if total == 0 {
+		return 0
+	}
+	e := wrong(weights)
+	return e + extraErrors(total, e, confidence)
+}
+
+// extraErrors is what C4.5 adds to e errors among n: up to the upper bound of
+// the binomial's confidence interval, by the normal approximation with the
+// correction for continuity where e is not small.
+func extraErrors(n, e, confidence float64) float64 {
+	switch {
+	case e < 1:
+		base := n * (1 - math.Pow(confidence, 1/n))
+		if e <= 0 {
+			return base
+		}
+		return base + e*(extraErrors(n, 1, confidence)-base)
+	case e+0.5 >= n:
+		return max(n-e, 0)
+	}
+	z := math.Sqrt2 * math.Erfinv(2*(1-confidence)-1)
+	f := (e + 0.5) / n
+	r := (f + z*z/(2*n) + z*math.Sqrt(f/n-f*f/n+z*z/(4*n*n))) / (1 + z*z/n)
+	return r*n - e
+}

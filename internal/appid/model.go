@@ -1,0 +1,179 @@
+package appid
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weir-project/weir/internal/appid/c45"
+	"github.com/weir-project/weir/internal/appid/flow"
+)
+
+// Stage is what is asked at one time: trees that vote.
+type Stage struct {
+	Features []flow.Feature
+	Trees    []*c45.Node
+}
+
+// Model is a classifier: a stage for the first packet, and one for when the
+// first packets' sizes are known.
+type Model struct {
+	Stages [2]Stage
+	Levels Levels
+	// MinConfidence is the confidence of a level below which a flow is BE.
+	MinConfidence float64
+	// Card says what the classifier was trained on and how.
+	Card Card
+}
+
+// Card is what a classifier says of itself.
+type Card struct {
+	Data    string `json:"data,omitempty"`
+	Command string `json:"command,omitempty"`
+	Flows   int    `json:"flows,omitempty"`
+	Groups  int    `json:"groups,omitempty"`
+}
+
+// Verdict is what a stage says of a flow.
+type Verdict struct {
+	Type  int
+	Level Level
+	// Confidence in type and level, 0 to 1.
+	TypeConfidence, LevelConfidence float64
+	// Abstained: the level is BE for want of confidence.
+	Abstained bool
+}
+
+// Check says what is wrong with a model.
+func (m *Model) Check() error {
+	for i, stage := range m.Stages {
+		if len(stage.Trees) == 0 {
+			return fmt.Errorf("check classifier: stage %d has no trees", i+1)
+		}
+		if len(stage.Features) == 0 {
+			return fmt.Errorf("check classifier: stage %d has no features", i+1)
+		}
+		for j, tree := range stage.Trees {
+			if err := checkTree(tree, stage.Features, 0); err != nil {
+				return fmt.Errorf("check classifier: stage %d, tree %d: %w", i+1, j+1, err)
+			}
+		}
+	}
+	if !(m.MinConfidence >= 0 && m.MinConfidence <= 1) {
+		return fmt.Errorf("check classifier: the least confidence is %v: want 0 to 1", m.MinConfidence)
+	}
+	for i, l := range m.Levels {
+		if l >= NumLevels {
+			return fmt.Errorf("check classifier: %s has %v", Types[i], l)
+		}
+	}
+	return nil
+}
+
+func checkTree(n *c45.Node, features []flow.Feature, depth int) error {
+	if n == nil {
+		return errors.New("a node is missing")
+	}
+	if depth > MaxDepth {
+		return fmt.Errorf("it is deeper than %d tests: train with a smaller --max-depth", MaxDepth)
+	}
+	if len(n.Weights) != NumTypes {
+		return fmt.Errorf("a node has weights of %d types, want %d", len(n.Weights), NumTypes)
+	}
+	for _, w := range n.Weights {
+		if !(w >= 0 && w < 1e12) {
+			return fmt.Errorf("a node has weight %v", w)
+		}
+	}
+	if n.Leaf() {
+		return nil
+	}
+	if n.Attribute >= len(features) {
+		return fmt.Errorf("a node tests feature %d of %d", n.Attribute, len(features))
+	}
+	want := 2
+	if n.Nominal {
+		want = len(features[n.Attribute].Values)
+	}
+	if n.Nominal != (len(features[n.Attribute].Values) > 0) || len(n.Branches) != want {
+		return fmt.Errorf("a test of %s has %d branches, want %d", features[n.Attribute].Name, len(n.Branches), want)
+	}
+	for _, b := range n.Branches {
+		if err := checkTree(b, features, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Verdict is what stage 0 or 1 says of a flow.
+func (m *Model) Verdict(stage int, f *flow.Flow) Verdict {
+	s := &m.Stages[stage]
+	v := values(f, s.Features, flow.KnownPorts(Types))
+	votes := newVotes()
+	for _, tree := range s.Trees {
+		votes.add(m.answer(tree.Predict(v)))
+	}
+	return votes.verdict(m.MinConfidence)
+}
+
+// answer is what a leaf with these probabilities of types says.
+func (m *Model) answer(p []float64) answer {
+	var a answer
+	var levels [NumLevels]float64
+	for t, q := range p {
+		levels[m.Levels[t]] += q
+		if q > p[a.appType] {
+			a.appType = t
+		}
+	}
+	a.typeConfidence = p[a.appType]
+	for l, q := range levels {
+		if q > levels[a.level] {
+			a.level = Level(l)
+		}
+	}
+	a.levelConfidence = levels[a.level]
+	return a
+}
+
+// answer is what one tree says.
+type answer struct {
+	appType                         int
+	level                           Level
+	typeConfidence, levelConfidence float64
+}
+
+// votes add up what the trees of a stage say, weighted by their confidence.
+type votes struct {
+	types  [NumTypes]float64
+	levels [NumLevels]float64
+	n      float64
+}
+
+func newVotes() *votes { return &votes{} }
+
+func (v *votes) add(a answer) {
+	v.types[a.appType] += a.typeConfidence
+	v.levels[a.level] += a.levelConfidence
+	v.n++
+}
+
+func (v *votes) verdict(least float64) Verdict {
+	var out Verdict
+	for t, w := range v.types {
+		if w > v.types[out.Type] {
+			out.Type = t
+		}
+	}
+	for l, w := range v.levels {
+		if w > v.levels[out.Level] {
+			out.Level = Level(l)
+		}
+	}
+	out.TypeConfidence = v.types[out.Type] / v.n
+	out.LevelConfidence = v.levels[out.Level] / v.n
+	if out.LevelConfidence < least {
+		out.Level, out.Abstained = BE, true
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newEventsCommand(g *global) *cobra.Command {
+	var (
+		since uint64
+		once  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happens: containers, policies, uplinks, what is not in force",
+		Long: `Show what happened lately, as far as the agent still knows it, and then what
+happens, until it is interrupted or the agent stops: containers that start and stop,
+policies that change or are refused, what is degraded and repaired, uplinks and
+engines that are lost and come back. With -o json, one object a line; its "seq" is
+what --since takes, also after a restart of the agent.`,
+		Example: `  weir events
+  weir events -o json --since 1767323045123`,
+		Args: exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.Flags().Uint64Var(&since, "since", 0, "only what came after the event with this number")
+	cmd.Flags().BoolVar(&once, "once", false, "print what the agent still knows and stop")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		write := writeEvent
+		if *format == outputJSON {
+			write = func(w io.Writer, e v1.Event) error { return json.NewEncoder(w).Encode(e) }
+		}
+		err := server.NewClient(g.socket).Events(cmd.Context(), since, !once, func(e v1.Event) error {
+			if err := write(cmd.OutOrStdout(), e); err != nil {
+				return fmt.Errorf("print: %w", err)
+			}
+			return nil
+		})
+		if cmd.Context().Err() != nil {
+			return nil // interrupted: that is how it ends
+		}
+		return err
+	}
+	return cmd
+}
+
+// writeEvent writes one line for people.
+func writeEvent(w io.Writer, e v1.Event) error {
+	words := []string{e.At.Local().Format("2006-01-02 15:04:05.000"), strings.ReplaceAll(string(e.Kind), "_", " ")}
+	switch {
+	case e.Container != "":
+		words = append(words, printable(e.Container))
+	case e.Uplink != "":
+		words = append(words, printable(e.Uplink))
+	}
+	if e.Policy != nil {
+		words = append(words, "("+policySummary(*e.Policy)+")")
+	}
+	line := strings.Join(words, " ")
+	if e.Message != "" {
+		line += ": " + printable(e.Message)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}
+
+// policySummary names what a policy asks for.
+func policySummary(p v1.Policy) string {
+	words := []string{fmt.Sprintf("weight %d", p.Weight)}
+	add := func(asked bool, format string, value any) {
+		if asked {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	add(p.MinBPS > 0, "minimum %s", policy.FormatRate(p.MinBPS))
+	add(p.MaxBPS > 0, "maximum %s", policy.FormatRate(p.MaxBPS))
+	add(p.Priority > 0, "priority %d", p.Priority)
+	add(p.LatencyMS > 0, "latency %s", formatMS(p.LatencyMS))
+	add(p.Class != v1.ClassNone, "class %s", p.Class)
+	return strings.Join(words, ", ")
+}

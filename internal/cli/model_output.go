@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/model"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// llqQueue is what happens to one queue, as printed.
+type llqQueue struct {
+	MeanQueue     float64 `json:"mean_queue"`
+	ThroughputBPS float64 `json:"throughput_bps"`
+	WaitMS        float64 `json:"wait_ms"`
+	Loss          float64 `json:"loss"`
+	// Distribution is the share of time with 0, 1, ... packets.
+	Distribution []float64 `json:"distribution"`
+
+	arrivalBPS, serviceBPS float64
+}
+
+// llqParameters are what was solved.
+type llqParameters struct {
+	RateBPS       float64       `json:"rate_bps"`
+	PacketBytes   float64       `json:"packet_bytes"`
+	ArrivalBPS    [3]float64    `json:"arrival_bps"`
+	Places        [3]int        `json:"places"`
+	AFRateBPS     float64       `json:"af_rate_bps"`
+	BERateBPS     float64       `json:"be_rate_bps"`
+	PollPerSecond float64       `json:"poll_per_second"`
+	AfterEF       model.AfterEF `json:"after_ef"`
+	Switch        model.Switch  `json:"switch"`
+	Empty         model.Empty   `json:"empty"`
+}
+
+// llqShares are shares of time in which a packet of each queue, or none, is on
+// the line.
+type llqShares struct {
+	EF   float64 `json:"ef"`
+	AF   float64 `json:"af"`
+	BE   float64 `json:"be"`
+	Idle float64 `json:"idle"`
+}
+
+type llqState struct {
+	F     int     `json:"f"`
+	I     int     `json:"i"`
+	J     int     `json:"j"`
+	K     int     `json:"k"`
+	Share float64 `json:"share"`
+}
+
+// llqAnswer is what `weir model llq -o json` prints.
+type llqAnswer struct {
+	Model      string        `json:"model"`
+	Value      string        `json:"value,omitempty"` // of a sweep
+	Parameters llqParameters `json:"parameters"`
+	EF         llqQueue      `json:"ef"`
+	AF         llqQueue      `json:"af"`
+	BE         llqQueue      `json:"be"`
+	Line       llqShares     `json:"line"`
+	States     int           `json:"states"`
+	Residual   float64       `json:"residual"`
+	Joint      []llqState    `json:"joint,omitempty"`
+}
+
+func newLLQAnswer(port model.LLQ, r *model.Result, joint bool) llqAnswer {
+	a := llqAnswer{
+		Model: "llq", States: r.States, Residual: r.Residual,
+		Parameters: llqParameters{
+			RateBPS: port.RateBPS, PacketBytes: port.PacketBytes, ArrivalBPS: port.ArrivalBPS, Places: port.Places,
+			AFRateBPS: port.AFRateBPS, BERateBPS: port.RateBPS - port.AFRateBPS, PollPerSecond: port.PollPerSecond,
+			AfterEF: port.AfterEF, Switch: port.Switch, Empty: port.Empty,
+		},
+		Line: llqShares{EF: r.Serves[model.EF], AF: r.Serves[model.AF], BE: r.Serves[model.BE]},
+	}
+	a.Line.Idle = max(0, 1-a.Line.EF-a.Line.AF-a.Line.BE)
+	service := port.ServiceBPS()
+	for q, queue := range a.queues() {
+		from := r.Queues[q]
+		*queue = llqQueue{
+			MeanQueue: from.MeanPackets, ThroughputBPS: from.ThroughputPPS * port.BitsPerPacket(),
+			WaitMS: from.WaitSeconds * 1e3, Loss: from.Loss, Distribution: from.Distribution,
+			arrivalBPS: port.ArrivalBPS[q], serviceBPS: service[q],
+		}
+	}
+	if joint {
+		for _, s := range r.StateShares() {
+			a.Joint = append(a.Joint, llqState(s))
+		}
+	}
+	return a
+}
+
+func (a *llqAnswer) queues() [3]*llqQueue { return [3]*llqQueue{&a.EF, &a.AF, &a.BE} }
+
+func formatBPS(bps float64) string { return policy.FormatRateShort(uint64(bps + 0.5)) }
+
+func (a *llqAnswer) writeTable(out io.Writer) error {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tARRIVES\tSERVED AT\tTHROUGHPUT\tMEAN QUEUE\tWAIT\tLOSS")
+	for q, queue := range a.queues() {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.3f of %d\t%.4g ms\t%.3g %%\n", model.QueueNames[q], formatBPS(queue.arrivalBPS),
+			formatBPS(queue.serviceBPS), formatBPS(queue.ThroughputBPS), queue.MeanQueue, a.Parameters.Places[q],
+			queue.WaitMS, 100*queue.Loss)
+	}
+	_ = w.Flush() // into memory
+	fmt.Fprintf(&b, "\nThe line sends EF %.1f %%, AF %.1f %%, BE %.1f %% of the time and is idle %.1f %%.\n",
+		100*a.Line.EF, 100*a.Line.AF, 100*a.Line.BE, 100*a.Line.Idle)
+	fmt.Fprintf(&b, "%d states, balanced to %.1g of the flow.\n", a.States, a.Residual)
+	return printText(out, b.Bytes())
+}
+
+func (s *llqSweep) writeTable(out io.Writer) error {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, s.Sweep)
+	for _, name := range []string{"EF", "AF", "BE"} {
+		fmt.Fprintf(w, "\t%s THROUGHPUT\tQUEUE\tWAIT ms\tLOSS %%", name)
+	}
+	fmt.Fprintln(w)
+	for n := range s.Points {
+		fmt.Fprint(w, s.Points[n].Value)
+		for _, queue := range s.Points[n].queues() {
+			fmt.Fprintf(w, "\t%s\t%.3f\t%.4g\t%.3g", formatBPS(queue.ThroughputBPS), queue.MeanQueue, queue.WaitMS, 100*queue.Loss)
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // into memory
+	return printText(out, b.Bytes())
+}
+
+func printText(out io.Writer, text []byte) error {
+	if _, err := out.Write(text); err != nil {
+		return fmt.Errorf("print the results: %w", err)
+	}
+	return nil
+}
+
+func (f *llqFlags) runFigures(cmd *cobra.Command, format output) error {
+	for _, name := range []string{
+		"rate", "packet", "arrival", "places", "af-rate", "poll", "empty", "switch", "after-ef", "sweep", "joint",
+	} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--figures is the paper's port: leave out --%s, or use --sweep without --figures", name)
+		}
+	}
+	report, err := model.Figures(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if err := writeFigures(f.figures, report); err != nil {
+		return fmt.Errorf("write the figures: %w", err)
+	}
+	if format == outputJSON {
+		return printJSON(cmd.OutOrStdout(), report)
+	}
+	reproduced := map[string]int{}
+	claims := map[string]int{}
+	for _, v := range report.Verdicts {
+		claims[v.Reading]++
+		if v.Reproduced {
+			reproduced[v.Reading]++
+		}
+	}
+	var b bytes.Buffer
+	for _, reading := range report.Readings {
+		fmt.Fprintf(&b, "%2d of %d claims reproduced: %s\n", reproduced[reading], claims[reading], reading)
+	}
+	return printText(cmd.OutOrStdout(), b.Bytes())
+}
+
+//go:embed model_figures.html.tmpl
+var figuresPage string
+
+// writeFigures writes a page that needs nothing but itself.
+func writeFigures(path string, report model.Report) (err error) {
+	page, err := template.New("figures").Parse(figuresPage)
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return page.Execute(file, report)
+}

@@ -1,0 +1,152 @@
+//go:build netns
+
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/stats"
+)
+
+// What needs root to test: who may do what through the socket, and what the agent
+// needs to let a group use it.
+
+// testGroup is a group that no host has a name for, and someUser a user that is
+// nobody in particular.
+const (
+	testGroup = 54321
+	someUser  = 65534
+)
+
+// In a process of its own: what asks the agent, as someone else, and what opens
+// its socket, with fewer capabilities.
+const (
+	askEnv    = "WEIR_TEST_ASK"
+	listenEnv = "WEIR_TEST_LISTEN"
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	switch socket := os.Getenv(askEnv); {
+	case socket != "":
+		err = askForAll(context.Background(), NewClient(socket))
+	case os.Getenv(listenEnv) != "":
+		_, err = Listen(os.Getenv(listenEnv), strconv.Itoa(testGroup))
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// askForAll looks, changes a policy, and takes Weir down.
+func askForAll(ctx context.Context, client *Client) error {
+	if _, err := client.Status(ctx); err != nil {
+		return err
+	}
+	if _, err := client.Reset(ctx, "web"); err != nil {
+		return err
+	}
+	return client.Down(ctx)
+}
+
+func TestOnlyRootTakesDown(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weir-peer") // t.TempDir is closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The test's own program, where others may run it.
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asker := filepath.Join(dir, "asker")
+	if err := os.WriteFile(asker, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "weir.sock")
+	listener, err := Listen(socket, strconv.Itoa(testGroup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &fakeAgent{events: stats.NewEvents(time.Now())}
+	s := New(a, slog.New(slog.DiscardHandler))
+	go func() {
+		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	}()
+	t.Cleanup(func() { s.Close() })
+	for _, tc := range []struct {
+		name     string
+		who      syscall.Credential
+		says     string // "" if it may do all
+		lastCall string
+	}{
+		{"root", syscall.Credential{}, "", "down"},
+		{"a member of the group", syscall.Credential{Uid: someUser, Gid: testGroup}, "not allowed to take Weir down: only root may", "reset web"},
+		{"another member", syscall.Credential{Uid: someUser, Gid: someUser, Groups: []uint32{testGroup}}, "not allowed to take Weir down", "reset web"},
+		{"somebody else", syscall.Credential{Uid: someUser, Gid: someUser}, "as a member of the agent's socket_group", ""},
+	} {
+		a.called = ""
+		command := exec.Command(asker)
+		command.Env = append(os.Environ(), askEnv+"="+socket)
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &tc.who}
+		said, err := command.CombinedOutput()
+		if (err == nil) != (tc.says == "") || !strings.Contains(string(said), tc.says) {
+			t.Errorf("%s: %v, %q", tc.name, err, said)
+		}
+		if a.called != tc.lastCall {
+			t.Errorf("%s: the agent was last asked for %q, want %q", tc.name, a.called, tc.lastCall)
+		}
+	}
+}
+
+// The shipped unit gives the agent what it needs to let a group use the socket.
+func TestUnitLetsAGroupIn(t *testing.T) {
+	unit, err := os.ReadFile(filepath.Join("..", "..", "packaging", "weir.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(unit), "\nCapabilityBoundingSet=")
+	if !found {
+		t.Fatal("the unit does not bound capabilities")
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	bounding := "-all"
+	for _, name := range strings.Fields(line) {
+		bounding += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
+	}
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	command := exec.Command("setpriv", "--no-new-privs", "--bounding-set="+bounding, "--inh-caps=-all", "--", os.Args[0])
+	command.Env = append(os.Environ(), listenEnv+"="+socket)
+	if said, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("with the capabilities %s: %v, %s", line, err, said)
+	}
+	info, err := os.Stat(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := info.Sys().(*syscall.Stat_t); owner.Gid != testGroup || info.Mode() != fs.ModeSocket|0o660 {
+		t.Errorf("mode %v, group %d", info.Mode(), owner.Gid)
+	}
+}
