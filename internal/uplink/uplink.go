@@ -103,6 +103,35 @@ func New(config Config, machine Machine, store *state.Store) *Device {
 	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
 }
 
+// Configured is the configuration in force.
+func (d *Device) Configured() Config { return d.config }
+
+// Accepts says whether the device could be shared out by another configuration; of
+// one that is absent nothing is known. Errors: *Problem.
+func (d *Device) Accepts(c Config) error {
+	if d.state == Absent {
+		return nil
+	}
+	speedBPS, err := d.machine.SpeedBPS(d.held.name)
+	if err != nil {
+		return err
+	}
+	if _, problem := c.rate(holding{name: d.held.name}, speedBPS); problem != nil {
+		return problem
+	}
+	return nil
+}
+
+// Configure takes another configuration, which the next Advance puts into force.
+// The device stays the same one.
+func (d *Device) Configure(c Config) {
+	c.Name = d.config.Name
+	d.config = c
+	if d.state == Absent {
+		d.held.rateBPS = c.RateBPS
+	}
+}
+
 // Name is what the device is called at present.
 func (d *Device) Name() string { return d.held.name }
 
