@@ -67,6 +67,31 @@ type Policy struct {
 	Class Class `json:"class"`
 }
 
+// Layer is where a value of a policy comes from. Of those that give it, the one
+// that is listed last here wins.
+type Layer string
+
+// The layers.
+const (
+	LayerBuiltIn  Layer = "built-in" // nobody says otherwise
+	LayerDefaults Layer = "defaults" // of the config file
+	LayerLabels   Layer = "labels"   // of the container
+	LayerLimits   Layer = "limits"   // a label, cut to the config file's limits
+	LayerPolicies Layer = "policies" // of the config file
+	LayerHost     Layer = "host"     // the config file's policy of the host
+	LayerSet      Layer = "set"      // weir set
+)
+
+// PolicyFrom says where each value of a Policy comes from.
+type PolicyFrom struct {
+	Weight   Layer `json:"weight"`
+	Min      Layer `json:"min"`
+	Max      Layer `json:"max"`
+	Priority Layer `json:"priority"`
+	Latency  Layer `json:"latency"`
+	Class    Layer `json:"class"`
+}
+
 // Container is one row of `weir ps`: a container, or the host class that
 // holds everything that belongs to no known container.
 type Container struct {
@@ -75,6 +100,8 @@ type Container struct {
 	Runtime string `json:"runtime"`
 	Mode    Mode   `json:"mode"`
 	Policy  Policy `json:"policy"`
+	// PolicyFrom says which layer each value of Policy comes from.
+	PolicyFrom PolicyFrom `json:"policy_from"`
 	// EntitledBPS is the share the container can always have (entitlement).
 	EntitledBPS uint64 `json:"entitled_bps"`
 	// AllocatedBPS is what it can have now, given who else is sending.

@@ -29,6 +29,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
 	lifecycle "github.com/weir-project/weir/internal/uplink"
@@ -43,6 +44,8 @@ type Config struct {
 	ReserveBasisPoints uint32
 	// Host is the policy of the host class.
 	Host v1.Policy
+	// Rules are what the operator lays down for the containers' policies.
+	Rules policy.Rules
 	// StateDir holds the state file.
 	StateDir string
 	// Sources are where containers are learned of.

@@ -130,6 +130,8 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 
 func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
 
+func (m *fakeMachine) Links() ([]kernel.Link, error) { return nil, nil }
+
 func (m *fakeMachine) SpeedBPS(string) (uint64, error) { return m.speedBPS, nil }
 
 func (m *fakeMachine) SetGSOMaxBytes(_ int, bytes uint32) error {
@@ -230,7 +232,7 @@ func (b *bench) start(name string, labels ...string) *share {
 		Labels: map[string]string{}, StartedAt: epoch.AddDate(0, 0, b.started),
 	}, mode: v1.ModeBridge}
 	b.addShares(c)
-	c.labelPolicy = policy.Default()
+	b.resolve(c)
 	for _, label := range labels {
 		b.label(c.shares[0], label)
 	}
@@ -250,8 +252,8 @@ func (b *bench) label(c *share, label string) {
 			c.Labels[policy.Prefix+label[:i]] = label[i+1:]
 		}
 	}
-	if c.labelPolicy, c.problems = policy.Parse(c.Labels); len(c.problems) > 0 {
-		b.t.Fatalf("label %s: %v", label, c.problems)
+	if b.resolve(c.container); len(c.resolved.Problems) > 0 {
+		b.t.Fatalf("label %s: %v", label, c.resolved.Problems)
 	}
 }
 

@@ -16,10 +16,9 @@ import (
 type container struct {
 	discovery.Container
 
-	// What the user wants.
-	labelPolicy v1.Policy
-	problems    []policy.Problem
-	override    *v1.Policy // changes made with `weir set`, the whole policy
+	// What the users want, by all layers of policy, and of these `weir set`.
+	resolved policy.Resolution
+	set      policy.Values
 	// How its packets are told apart.
 	number      uint16 // 0: not controlled
 	mode        v1.Mode
@@ -78,13 +77,8 @@ type key struct{ runtime, id string }
 
 func (c *container) key() key { return key{c.Runtime, c.ID} }
 
-// policy is what is asked for: the labels, or what `weir set` made of them.
-func (c *container) policy() v1.Policy {
-	if c.override != nil {
-		return *c.override
-	}
-	return c.labelPolicy
-}
+// policy is what is asked for.
+func (c *container) policy() v1.Policy { return c.resolved.Policy }
 
 // state sums up for the user whether the policy is in force, and why not.
 func (c *container) state() (v1.State, string) {
@@ -94,12 +88,9 @@ func (c *container) state() (v1.State, string) {
 		state = v1.StateDegraded
 		reasons = append(reasons, c.obstacle)
 	}
-	for _, p := range c.problems {
-		// What `weir set` overrides, a wrong label no longer spoils.
-		if c.override == nil {
-			state = v1.StateDegraded
-			reasons = append(reasons, p.Error())
-		}
+	for _, p := range c.resolved.Problems {
+		state = v1.StateDegraded
+		reasons = append(reasons, p.Error())
 	}
 	if c.policy().Class != v1.ClassNone {
 		state = v1.StateDegraded
@@ -127,7 +118,7 @@ func (c *container) view() v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
 		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Mode: c.mode,
-		Policy: c.policy(), State: state, Reason: reason, StartedAt: c.StartedAt,
+		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
 	}
 	for _, s := range c.shares {
 		share := s.view()
@@ -151,10 +142,10 @@ func (c *container) view() v1.Container {
 // newHost is the class of everything that belongs to no known container.
 func newHost(p v1.Policy) *container {
 	return &container{
-		Container:   discovery.Container{ID: "host", Name: "host", Runtime: "host"},
-		labelPolicy: p,
-		number:      identity.NumberHost,
-		mode:        v1.ModeHost,
+		Container: discovery.Container{ID: "host", Name: "host", Runtime: "host"},
+		resolved:  hostResolution(p),
+		number:    identity.NumberHost,
+		mode:      v1.ModeHost,
 	}
 }
 

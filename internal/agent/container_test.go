@@ -128,7 +128,6 @@ func TestState(t *testing.T) {
 	const obstacle = "its network cannot be looked at: gone"
 	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
 	const said = `weir.min="fast": is not a rate (no minimum applies)`
-	set := policy.Default()
 	lte := &uplink{name: "wwan0"}
 	fine := &share{container: &container{}, uplink: &uplink{name: "eth0"}}
 	refused := &share{container: &container{}, uplink: lte, refused: errors.New("minimum 9mbit cannot be guaranteed")}
@@ -142,15 +141,14 @@ func TestState(t *testing.T) {
 	}{
 		{"nothing wrong", container{}, v1.StateOK, ""},
 		{"not controlled", container{obstacle: obstacle}, v1.StateDegraded, obstacle},
-		{"a wrong label", container{problems: problem}, v1.StateDegraded, said},
-		{"a wrong label, overridden", container{problems: problem, override: &set}, v1.StateOK, ""},
-		{"a class", container{labelPolicy: v1.Policy{Class: v1.ClassEF}}, v1.StateDegraded, "weir.class is not in force: this version does not order packets within a container"},
+		{"a wrong label", container{resolved: policy.Resolution{Problems: problem}}, v1.StateDegraded, said},
+		{"a class", container{resolved: policy.Resolution{Policy: v1.Policy{Class: v1.ClassEF}}}, v1.StateDegraded, "weir.class is not in force: this version does not order packets within a container"},
 		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
 		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
 		{"cut", container{number: first, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
 		{"refused at one of two uplinks", container{shares: []*share{fine, refused}}, v1.StateRejected, "wwan0: minimum 9mbit cannot be guaranteed"},
 		{
-			"everything", container{obstacle: obstacle, problems: problem, shares: []*share{refused}},
+			"everything", container{obstacle: obstacle, resolved: policy.Resolution{Problems: problem}, shares: []*share{refused}},
 			v1.StateRejected, obstacle + "; " + said + "; minimum 9mbit cannot be guaranteed",
 		},
 	} {
@@ -164,7 +162,7 @@ func TestState(t *testing.T) {
 // What a container's policy becomes on its way to the scheduler.
 func TestClass(t *testing.T) {
 	c := &share{
-		container:     &container{number: 17, labelPolicy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}},
+		container:     &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
 		uplink:        &uplink{rateBPS: 100e6},
 		guaranteedBPS: 5, allocatedBPS: 9, admittedBPS: 3, latency: time.Millisecond,
 	}
@@ -175,7 +173,7 @@ func TestClass(t *testing.T) {
 	if got.Number != 17 || got.GuaranteedBPS != 5 || got.AllocatedBPS != 9 || got.CeilingBPS != 80 || got.Weight != 300 || got.Priority != 7 || got.Latency != time.Millisecond {
 		t.Errorf("class %+v", got)
 	}
-	c.override = &v1.Policy{Weight: 1}
+	c.resolved.Policy = v1.Policy{Weight: 1}
 	if got := c.class(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 {
 		t.Errorf("class of what was set %+v", got)
 	}
@@ -197,7 +195,7 @@ func TestPacketBytes(t *testing.T) {
 		{"host mode", v1.ModeHost, 0, 2e6, 0},
 	} {
 		s := &share{
-			container:   &container{mode: test.mode, labelPolicy: v1.Policy{MaxBPS: test.maxBPS}},
+			container:   &container{mode: test.mode, resolved: policy.Resolution{Policy: v1.Policy{MaxBPS: test.maxBPS}}},
 			uplink:      &uplink{rateBPS: 100e6},
 			entitledBPS: test.entitledBPS,
 		}

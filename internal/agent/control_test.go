@@ -80,13 +80,13 @@ func TestAdmit(t *testing.T) {
 	})
 	t.Run("the host's own comes first", func(t *testing.T) {
 		b := newBench(t, 100e6)
-		b.host.labelPolicy.MinBPS = 20e6
+		b.host.resolved.Policy.MinBPS = 20e6
 		a, c := b.start("a", "min=80mbit"), b.start("c", "min=75mbit")
 		expect(t, "a 0bit refused, c 75mbit, host 20mbit", a, c, b.host)
 	})
 	t.Run("the host's own does not fit", func(t *testing.T) {
 		b := newBench(t, 100e6)
-		b.host.labelPolicy.MinBPS = 200e6
+		b.host.resolved.Policy.MinBPS = 200e6
 		a := b.start("a", "min=80mbit")
 		expect(t, "a 80mbit, host 0bit refused", a, b.host)
 		if state, _ := b.host.state(); state != v1.StateRejected {
@@ -130,7 +130,7 @@ func TestEntitle(t *testing.T) {
 	if got := entitled(a, c, b.host); got != "20mbit 60mbit 20mbit" {
 		t.Errorf("host competing: entitled to %s", got)
 	}
-	b.host.labelPolicy.Weight = 400
+	b.host.resolved.Policy.Weight = 400
 	b.plan()
 	if got := entitled(a, c, b.host); got != "12.5mbit 37.5mbit 50mbit" {
 		t.Errorf("host with a weight of 400: entitled to %s", got)
@@ -138,7 +138,7 @@ func TestEntitle(t *testing.T) {
 
 	// A minimum of the host is kept for it, idle or not.
 	b = newBench(t, 100e6)
-	b.host.labelPolicy.MinBPS = 20e6
+	b.host.resolved.Policy.MinBPS = 20e6
 	a = b.start("a")
 	if got := entitled(a, b.host); got != "80mbit 20mbit" {
 		t.Errorf("host with a minimum: entitled to %s", got)
@@ -223,7 +223,7 @@ func TestGuaranteesFitTheLink(t *testing.T) {
 		b := newBench(t, rate)
 		b.reserveBasisPoints = rapid.Uint32Range(200, 5000).Draw(rt, "reserve")
 		if rapid.Bool().Draw(rt, "host has a minimum") {
-			b.host.labelPolicy.MinBPS = rapid.Uint64Range(1, rate).Draw(rt, "host's minimum")
+			b.host.resolved.Policy.MinBPS = rapid.Uint64Range(1, rate).Draw(rt, "host's minimum")
 		}
 		for range rapid.IntRange(0, 10).Draw(rt, "containers") {
 			c := b.start("c", fmt.Sprintf("weight=%d", rapid.Uint32Range(1, 10_000).Draw(rt, "weight")))
@@ -566,11 +566,11 @@ func TestLearn(t *testing.T) {
 	started := seen("3", "d", map[string]string{"weir.weight": "200", "weir.max": "fast", "com.example": "x"})
 	b.learn(discovery.Event{Source: "docker", Updated: &started})
 	d := b.registry.byKey[key{"docker", "3"}]
-	if names() != "a c d" || d.policy().Weight != 200 || len(d.problems) != 1 || len(d.Labels) != 2 || len(started.Labels) != 3 {
+	if names() != "a c d" || d.policy().Weight != 200 || len(d.resolved.Problems) != 1 || len(d.Labels) != 2 || len(started.Labels) != 3 {
 		t.Errorf("after a start: %s, %+v", names(), d)
 	}
 	// The same again is the same container, with what was set.
-	d.override = &v1.Policy{Weight: 7}
+	d.set.Weight = new(uint32(7))
 	b.learn(discovery.Event{Source: "docker", Updated: &started})
 	if b.registry.byKey[key{"docker", "3"}] != d || d.policy().Weight != 7 {
 		t.Error("an update lost what was set")
@@ -619,7 +619,7 @@ func TestInspectWithoutDevices(t *testing.T) {
 		{discovery.Container{NetNSPath: "/nowhere/ns/net"}, v1.ModeNone, v1.StateDegraded, "cannot be looked at"},
 	} {
 		tc.container.ID, tc.container.Runtime = "1", "docker"
-		c := &container{Container: tc.container, labelPolicy: policy.Default()}
+		c := &container{Container: tc.container, resolved: policy.Resolution{Policy: policy.Default()}}
 		if !b.registry.assign(c, 0) {
 			t.Fatal("no number")
 		}

@@ -18,7 +18,7 @@ func thousand(b *testing.B) (*bench, *noKernel) {
 	bed := newBenchOf(b, 1e9, htb.New(tc, 3))
 	for n := range 1000 {
 		c := bed.start(fmt.Sprint(n))
-		c.labelPolicy.Weight = uint32(1 + n*7%100)
+		c.resolved.Policy.Weight = uint32(1 + n*7%100)
 	}
 	bed.reconcile()
 	tc.ops = nil

@@ -11,19 +11,6 @@ import (
 // What users call a container: its name, its ID or the start of it, the service
 // that it is of (Compose, Swarm), or its pod.
 
-// Labels that say which service a container is of. Swarm's names the stack, too,
-// as STACK_SERVICE.
-const (
-	labelComposeService = "com.docker.compose.service"
-	labelSwarmService   = "com.docker.swarm.service.name"
-	labelSwarmStack     = "com.docker.stack.namespace"
-)
-
-// namesService says whether a label is one of them.
-func namesService(label string) bool {
-	return label == labelComposeService || label == labelSwarmService || label == labelSwarmStack
-}
-
 // minIDLength is the least that the start of an ID must have.
 const minIDLength = 4
 
@@ -66,8 +53,8 @@ func match(name string, list []*container, owner func(*container) *container) []
 
 // groups are the names of what a container is one of.
 func groups(c *container) []string {
-	list := []string{c.Pod, c.Labels[labelComposeService]}
-	if service, stack := c.Labels[labelSwarmService], c.Labels[labelSwarmStack]; stack != "" {
+	list := []string{c.Pod, c.Labels[policy.LabelComposeService]}
+	if service, stack := c.Labels[policy.LabelSwarmService], c.Labels[policy.LabelSwarmStack]; stack != "" {
 		list = append(list, service, strings.TrimPrefix(service, stack+"_"))
 	} else {
 		list = append(list, service)

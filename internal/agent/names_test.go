@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 func TestMatch(t *testing.T) {
@@ -20,15 +21,15 @@ func TestMatch(t *testing.T) {
 		}
 		return c
 	}
-	compose := func(service string) string { return labelComposeService + "=" + service }
+	compose := func(service string) string { return policy.LabelComposeService + "=" + service }
 	web := one("aaaa1111bbbb2222", "web")
 	db := one("aaaa3333bbbb4444", "db")
 	odd := one("cccc", "aaaa3333") // a name that looks like the start of somebody's ID
 	twin, twin2 := one("dddd1111", "twin"), one("dddd2222", "twin")
 	backup := one("eeee1111", "shop-backup-1", compose("backup"))
 	shop, shop2 := one("eeee2222", "shop-web-1", compose("front")), one("eeee3333", "shop-web-2", compose("front"))
-	task := one("ffff1111", "stack_api.1.x7", labelSwarmService+"=stack_api", labelSwarmStack+"=stack")
-	plain := one("ffff2222", "lone.1.y8", labelSwarmService+"=lone")
+	task := one("ffff1111", "stack_api.1.x7", policy.LabelSwarmService+"=stack_api", policy.LabelSwarmStack+"=stack")
+	plain := one("ffff2222", "lone.1.y8", policy.LabelSwarmService+"=lone")
 	infra, app, sidecar := one("01231111", "0123456789ab-infra"), one("01232222", "pod-app"), one("01233333", "pod-sidecar")
 	infra.Pod, app.Pod, sidecar.Pod = "shelf", "shelf", "shelf"
 	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))

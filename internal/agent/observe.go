@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
 )
 
 // learn takes one event of a source in.
@@ -69,25 +67,9 @@ func (a *Agent) update(seen discovery.Container) {
 	}
 	c.Container = seen
 	c.Labels = relevantLabels(seen.Labels)
-	var problems []policy.Problem
-	c.labelPolicy, problems = policy.Parse(c.Labels)
-	if !slices.Equal(problems, c.problems) { // a container is seen more than once
-		for _, p := range problems {
-			a.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
-		}
-	}
-	c.problems = problems
+	c.ImageLabels = relevantLabels(seen.ImageLabels)
+	a.resolve(c)
 	a.inspect(c)
-}
-
-// relevantLabels keeps what the policy reads, and names of services: containers may carry a lot of
-// labels, and there may be many containers.
-func relevantLabels(labels map[string]string) map[string]string {
-	labels = maps.Clone(labels)
-	maps.DeleteFunc(labels, func(name, _ string) bool {
-		return !strings.HasPrefix(name, policy.Prefix) && name != policy.LabelKubernetesMax && !namesService(name)
-	})
-	return labels
 }
 
 // short is an ID as people see it.
@@ -213,7 +195,11 @@ func (a *Agent) takeAttachments(c *container, found []identity.Attachment) {
 	var obstacles []string
 	for _, at := range found {
 		if at.Obstacle != "" {
-			obstacles = append(obstacles, fmt.Sprintf("traffic through %s (%s) is not controlled: %s", at.Interface, at.Mode, at.Obstacle))
+			through := at.Interface
+			if at.Mode != v1.ModeNone {
+				through += fmt.Sprintf(" (%s)", at.Mode)
+			}
+			obstacles = append(obstacles, fmt.Sprintf("traffic through %s is not controlled: %s", through, at.Obstacle))
 			continue
 		}
 		attachments = append(attachments, c.attachment(at))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 )
 
@@ -78,6 +79,24 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	b.check()
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("put back: %s, %q", state, reason)
+	}
+}
+
+// What a bridge's ports send to each other passes it by.
+func TestBridgeAsUplink(t *testing.T) {
+	b := newBench(t, 100e6)
+	c, routed := b.start("c"), b.start("routed")
+	c.attachments = []attachment{{Attachment: identity.Attachment{BridgeIndex: 3}}}
+	routed.attachments = []attachment{{Attachment: identity.Attachment{BridgeIndex: 4}}}
+	if state, reason := c.state(); state != v1.StateOK {
+		t.Errorf("the uplink is no bridge: %s, %q", state, reason)
+	}
+	b.uplink.bridgeIndex = 3
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "name the port that leads out as the uplink instead of up0") {
+		t.Errorf("a port of the uplink: %s, %q", state, reason)
+	}
+	if state, reason := routed.state(); state != v1.StateOK {
+		t.Errorf("behind another bridge: %s, %q", state, reason)
 	}
 }
 

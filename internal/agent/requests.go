@@ -58,10 +58,12 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 		return fmt.Errorf("%w: %s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[3]s`",
 			ErrRefused, c.Name, owner.Name)
 	}
-	p, err := policy.ApplyChange(c.policy(), change)
+	_, values, err := policy.ApplyChange(c.policy(), change)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	set := c.set.With(values)
+	p := a.config.Rules.Resolve(c.subject(), set).Policy
 	// It must be possible at one uplink at least; where it is not, it shows.
 	var refusals []error
 	for _, share := range c.shares {
@@ -72,7 +74,8 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	if c.number != 0 && len(refusals) == len(c.shares) {
 		return fmt.Errorf("%w: %w", ErrRefused, errors.Join(refusals...))
 	}
-	c.override = &p
+	c.set = set
+	a.resolve(c)
 	a.log.Info("policy set", "name", c.Name, "policy", p)
 	return nil
 }
@@ -89,7 +92,8 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 		if c, err = a.find(name); err != nil {
 			return
 		}
-		c.override = nil
+		c.set = policy.Values{}
+		a.resolve(c)
 		a.log.Info("policy reset", "name", c.Name)
 		a.reconcile()
 		err = a.save()
@@ -129,8 +133,9 @@ func (a *Agent) save() error {
 		s := state.Container{
 			ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
 			NetNSPath: c.NetNSPath, Interface: c.Interface, StartedAt: c.StartedAt,
-			Number: c.number, Set: savedSet(c.override), CgroupPath: c.CgroupPath,
+			Number: c.number, Set: savedSet(c.set), CgroupPath: c.CgroupPath,
 			HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf,
+			Image: c.Image, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
 			Attached: savedAttachments(c.attachments),
 		}
 		for _, share := range c.shares {
@@ -182,12 +187,13 @@ func (a *Agent) recall() {
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
 				NetNSPath: s.NetNSPath, Interface: s.Interface, StartedAt: s.StartedAt,
 				CgroupPath: s.CgroupPath, HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
+				Image: s.Image, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
 			},
 		}
 		a.addShares(c)
 		c.attachments = recalledAttachments(s.Attached)
-		c.labelPolicy, c.problems = policy.Parse(c.Labels)
-		c.override = recalledSet(s.Set, c.labelPolicy)
+		c.set = recalledSet(s.Set)
+		a.resolve(c)
 		if s.Number != 0 {
 			a.registry.assign(c, s.Number)
 			for _, share := range c.shares {

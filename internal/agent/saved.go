@@ -3,43 +3,30 @@ package agent
 import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
 )
 
 // What the agent knows, in the state file's types and back.
 
-func savedSet(p *v1.Policy) *state.Set {
-	if p == nil {
+func savedSet(v policy.Values) *state.Set {
+	if v == (policy.Values{}) {
 		return nil
 	}
-	class := string(p.Class)
 	return &state.Set{
-		Weight: &p.Weight, MinBPS: &p.MinBPS, MaxBPS: &p.MaxBPS,
-		Priority: &p.Priority, LatencyMS: &p.LatencyMS, Class: &class,
+		Weight: v.Weight, MinBPS: v.MinBPS, MaxBPS: v.MaxBPS,
+		Priority: v.Priority, LatencyMS: v.LatencyMS, Class: (*string)(v.Class),
 	}
 }
 
-// recalledSet is the policy of a container whose labels ask for p, and of which
-// something was set.
-func recalledSet(s *state.Set, p v1.Policy) *v1.Policy {
+func recalledSet(s *state.Set) policy.Values {
 	if s == nil {
-		return nil
+		return policy.Values{}
 	}
-	take(&p.Weight, s.Weight)
-	take(&p.MinBPS, s.MinBPS)
-	take(&p.MaxBPS, s.MaxBPS)
-	take(&p.Priority, s.Priority)
-	take(&p.LatencyMS, s.LatencyMS)
-	if s.Class != nil {
-		p.Class = v1.Class(*s.Class)
-	}
-	return &p
-}
-
-func take[T any](dst, saved *T) {
-	if saved != nil {
-		*dst = *saved
+	return policy.Values{
+		Weight: s.Weight, MinBPS: s.MinBPS, MaxBPS: s.MaxBPS,
+		Priority: s.Priority, LatencyMS: s.LatencyMS, Class: (*v1.Class)(s.Class),
 	}
 }
 

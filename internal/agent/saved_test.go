@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
 )
@@ -17,7 +19,8 @@ func TestSaveAndRecall(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(rt, "containers") {
 			c := b.start(rapid.StringMatching(`[a-z]{1,8}`).Draw(rt, "name"), "weight=200", "min=10mbit")
 			if rapid.Bool().Draw(rt, "set") {
-				c.override = &v1.Policy{Weight: 7, MinBPS: 5e6}
+				c.set = policy.Values{Weight: new(uint32(7)), MinBPS: new(uint64(5e6)), MaxBPS: new(uint64(0))}
+				b.resolve(c.container)
 			}
 			// Nothing is known of its devices, so that none is touched.
 			c.HostNetwork = rapid.Bool().Draw(rt, "host network")
@@ -67,20 +70,19 @@ func TestSaveAndRecall(t *testing.T) {
 	}
 }
 
-// What was not set stays as the labels say.
-func TestRecallPartOfAPolicy(t *testing.T) {
-	weight := uint32(700)
-	labels := v1.Policy{Weight: 100, MinBPS: 5e6, Class: v1.ClassEF}
-	got := recalledSet(&state.Set{Weight: &weight}, labels)
-	if want := (v1.Policy{Weight: 700, MinBPS: 5e6, Class: v1.ClassEF}); *got != want {
-		t.Errorf("%+v, want %+v", *got, want)
+// What was set is recalled value by value, and what was not is not.
+func TestRecallWhatWasSet(t *testing.T) {
+	some := policy.Values{Weight: new(uint32(700)), MaxBPS: new(uint64(0))}
+	all := policy.Values{
+		Weight: new(uint32(1)), MinBPS: new(uint64(5)), MaxBPS: new(uint64(2)), Priority: new(uint32(3)), LatencyMS: new(4.0), Class: new(v1.ClassBE),
 	}
-	all := v1.Policy{Weight: 1, MaxBPS: 2, Priority: 3, LatencyMS: 4, Class: v1.ClassBE}
-	if got := recalledSet(savedSet(&all), labels); *got != all {
-		t.Errorf("%+v, want %+v", *got, all)
+	for _, set := range []policy.Values{{}, some, all} {
+		if got := recalledSet(savedSet(set)); !reflect.DeepEqual(got, set) {
+			t.Errorf("%+v, want %+v", got, set)
+		}
 	}
-	if recalledSet(nil, labels) != nil {
-		t.Error("something was set")
+	if savedSet(policy.Values{}) != nil {
+		t.Error("nothing was set, and something is saved")
 	}
 }
 

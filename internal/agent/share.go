@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -145,11 +146,21 @@ func (s *share) packetBytes() uint32 {
 	return sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(s.policy())), s.entitledBPS)
 }
 
+// bridgedPast says whether the uplink is a bridge that the container is a port of.
+func (s *share) bridgedPast() bool {
+	bridge := s.uplink.bridgeIndex
+	return bridge != 0 && slices.ContainsFunc(s.attachments, func(at attachment) bool { return at.BridgeIndex == bridge })
+}
+
 // complaints are what the user should know of: an uplink that is not shared out,
 // and guarantees that are not in force, as they were refused, or cut.
 func (s *share) complaints() (rejected bool, reasons []string) {
 	if s.uplink.reason != nil && s.mode != v1.ModeNone {
 		reasons = append(reasons, s.uplink.reason.Error())
+	}
+	if s.bridgedPast() {
+		reasons = append(reasons, fmt.Sprintf(
+			"what it sends to other ports of %[1]s is not controlled, as it does not pass the bridge itself: name the port that leads out as the uplink instead of %[1]s", s.uplink.name))
 	}
 	if s.number != 0 && s.guaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",

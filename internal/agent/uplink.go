@@ -22,12 +22,14 @@ type uplink struct {
 	// What is known of the device since it was advanced last; scheduler,
 	// classifier and delays are nil unless it is installed, and delays also where
 	// the kernel cannot measure them.
-	name       string
-	rateBPS    uint64
-	mtuBytes   uint32
-	backend    sched.Backend
-	classifier lifecycle.Classifier
-	delays     lifecycle.Delays
+	name     string
+	rateBPS  uint64
+	mtuBytes uint32
+	// bridgeIndex is the device's if it is a bridge, and 0 if not.
+	bridgeIndex int
+	backend     sched.Backend
+	classifier  lifecycle.Classifier
+	delays      lifecycle.Delays
 	// reason says why the uplink is not shared out as it should be; nil while it
 	// is.
 	reason error
@@ -90,6 +92,10 @@ func (u *uplink) take() {
 	u.backend, u.classifier, u.delays = nil, nil, nil
 	if u.installed() {
 		u.backend, u.classifier, u.delays = d.Scheduler(), d.Classifier(), d.Delays()
+	}
+	u.bridgeIndex = 0
+	if d.IsBridge() {
+		u.bridgeIndex = d.Ifindex()
 	}
 	u.reason = nil
 	if problems := d.Problems(); len(problems) > 0 {

@@ -240,6 +240,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 		Uplinks:            uplinks,
 		ReserveBasisPoints: settings.ReserveBasisPoints,
 		Host:               settings.Host,
+		Rules:              settings.Rules,
 		StateDir:           settings.StateDir,
 		Sources:            sources(settings, log),
 		Version:            version,

@@ -104,7 +104,11 @@ func busyHost() *fakeAgent {
 		containers: []v1.Container{
 			{
 				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge,
-				Policy:      v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 2.5},
+				Policy: v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 2.5},
+				PolicyFrom: v1.PolicyFrom{
+					Weight: v1.LayerSet, Min: v1.LayerPolicies, Max: v1.LayerDefaults,
+					Priority: v1.LayerLimits, Latency: v1.LayerLabels, Class: v1.LayerBuiltIn,
+				},
 				EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40,
 				DroppedPackets: 1234, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
 			},
@@ -161,6 +165,7 @@ func TestPs(t *testing.T) {
 	}{
 		{"ps", busyHost(), nil},
 		{"ps-two-uplinks", twoUplinks(), nil},
+		{"ps-wide", busyHost(), []string{"-o", "wide"}},
 		{"ps-json", busyHost(), []string{"-o", "json"}},
 		{"ps-empty", &fakeAgent{containers: []v1.Container{}}, nil},
 		{"ps-empty-json", &fakeAgent{containers: []v1.Container{}}, []string{"--output=json"}},
@@ -328,7 +333,7 @@ func TestExitCodes(t *testing.T) {
 		{"nonsense", 2, `unknown command "nonsense"`},
 		{"ps extra", 2, `"extra" is too much: weir ps`},
 		{"ps --nonsense", 2, "weir ps --help"},
-		{"ps -o xml", 2, `"xml" is neither table nor json`},
+		{"ps -o xml", 2, `"xml" is not table or json or wide`},
 		{"ps -o", 2, "needs an argument"},
 		{"--nonsense", 2, "unknown flag"},
 		{"top extra", 2, `"extra" is too much`},

@@ -49,7 +49,7 @@ func (s *idealStage) silence(_ context.Context, a actor) error {
 }
 
 func (s *idealStage) set(_ context.Context, a actor, change v1.PolicyChange) (err error) {
-	s.policies[a.name], err = policy.ApplyChange(s.policies[a.name], change)
+	s.policies[a.name], _, err = policy.ApplyChange(s.policies[a.name], change)
 	return err
 }
 

@@ -106,6 +106,10 @@ func examine(ctx context.Context, socket string) []finding {
 		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
 	}
 	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
+	if len(status.Uplinks) > 0 {
+		add("tunnels", tunnelsOn(status.Uplinks), resultLess,
+			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")
+	}
 	return findings
 }
 
@@ -141,6 +145,27 @@ func examineKernel() []finding {
 	add("delay", identity.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	return findings
+}
+
+// tunnelsOn is an error that names the devices on top of uplinks that routes lead
+// through.
+func tunnelsOn(uplinks []v1.Uplink) error {
+	var indexes []int
+	for _, u := range uplinks {
+		l, err := kernel.LinkByName(u.Name)
+		if errors.Is(err, kernel.ErrNoLink) {
+			continue // its state says so
+		}
+		if err != nil {
+			return err
+		}
+		indexes = append(indexes, l.Index)
+	}
+	stacked, err := kernel.StackedOn(indexes)
+	if err != nil {
+		return err
+	}
+	return identity.TunnelProblem(stacked)
 }
 
 func reachable(socket string) error {

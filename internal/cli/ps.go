@@ -21,7 +21,7 @@ func newPsCommand(g *global) *cobra.Command {
 		Short: "List containers, their policies and what they get",
 		Args:  exactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := addOutputFlag(cmd, outputWide)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
 		if err != nil {
@@ -30,7 +30,7 @@ func newPsCommand(g *global) *cobra.Command {
 		if *format == outputJSON {
 			return printJSON(cmd.OutOrStdout(), containers)
 		}
-		return printContainers(cmd.OutOrStdout(), containers)
+		return printTable(cmd.OutOrStdout(), containers, *format == outputWide)
 	}
 	return cmd
 }
@@ -45,10 +45,25 @@ func printJSON(w io.Writer, v any) error {
 }
 
 func printContainers(w io.Writer, containers []v1.Container) error {
+	return printTable(w, containers, false)
+}
+
+// printTable lists containers; wide, with the layer that each value of a policy
+// comes from.
+func printTable(w io.Writer, containers []v1.Container, wide bool) error {
+	from := func(value string, layer v1.Layer) string {
+		if !wide || layer == v1.LayerBuiltIn || layer == "" {
+			return value
+		}
+		return fmt.Sprintf("%s (%s)", value, layer)
+	}
 	t := textTable{
 		header:      []string{"NAME", "MODE", "WEIGHT", "MIN", "MAX", "PRIORITY", "LATENCY", "ENTITLED", "RATE", "DELAY", "DROPPED", "STATE"},
 		note:        "REASON",
 		dispensable: []string{"DROPPED", "DELAY", "LATENCY", "PRIORITY", "MODE", "WEIGHT"},
+	}
+	if wide {
+		t.dispensable = nil
 	}
 	several := slices.ContainsFunc(containers, func(c v1.Container) bool { return len(c.Shares) > 1 })
 	if several {
@@ -59,11 +74,11 @@ func printContainers(w io.Writer, containers []v1.Container) error {
 			row := []string{
 				printable(c.Name),
 				string(c.Mode),
-				strconv.FormatUint(uint64(c.Policy.Weight), 10),
-				rateOrDash(c.Policy.MinBPS),
-				rateOrDash(c.Policy.MaxBPS),
-				strconv.FormatUint(uint64(c.Policy.Priority), 10),
-				latencyOrDash(c.Policy.LatencyMS),
+				from(strconv.FormatUint(uint64(c.Policy.Weight), 10), c.PolicyFrom.Weight),
+				from(rateOrDash(c.Policy.MinBPS), c.PolicyFrom.Min),
+				from(rateOrDash(c.Policy.MaxBPS), c.PolicyFrom.Max),
+				from(strconv.FormatUint(uint64(c.Policy.Priority), 10), c.PolicyFrom.Priority),
+				from(latencyOrDash(c.Policy.LatencyMS), c.PolicyFrom.Latency),
 				rateOrDash(share.EntitledBPS),
 				rateOrDash(share.RateBPS),
 				delayOrDash(share),

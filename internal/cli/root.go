@@ -104,6 +104,7 @@ and watch (weir top).`,
 		newBenchCommand(),
 		newModelCommand(),
 		newTrafficCommand(),
+		newClassifyCommand(),
 	)
 	return root
 }
@@ -162,27 +163,38 @@ type output string
 const (
 	outputTable output = "table"
 	outputJSON  output = "json"
+	outputWide  output = "wide" // a table with more, where there is more
 )
 
-func (o *output) String() string { return string(*o) }
+// outputFlag is an output as a flag of a command that knows some of them.
+type outputFlag struct {
+	output *output
+	known  []string
+}
+
+func (f outputFlag) String() string { return string(*f.output) }
 
 // Set implements pflag.Value.
-func (o *output) Set(s string) error {
-	switch output(s) {
-	case outputTable, outputJSON:
-		*o = output(s)
-		return nil
+func (f outputFlag) Set(s string) error {
+	if !slices.Contains(f.known, s) {
+		return fmt.Errorf("%q is not %s", s, strings.Join(f.known, " or "))
 	}
-	return fmt.Errorf("%q is neither table nor json", s)
+	*f.output = output(s)
+	return nil
 }
 
 // Type implements pflag.Value.
-func (o *output) Type() string { return "table|json" }
+func (f outputFlag) Type() string { return strings.Join(f.known, "|") }
 
-func addOutputFlag(cmd *cobra.Command) *output {
+// addOutputFlag adds -o to a command that prints tables, JSON and what more it
+// knows.
+func addOutputFlag(cmd *cobra.Command, more ...output) *output {
 	o := outputTable
-	cmd.Flags().VarP(&o, "output", "o", "how to print: table or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
-		[]string{string(outputTable), string(outputJSON)}, cobra.ShellCompDirectiveNoFileComp))
+	f := outputFlag{&o, []string{string(outputTable), string(outputJSON)}}
+	for _, m := range more {
+		f.known = append(f.known, string(m))
+	}
+	cmd.Flags().VarP(f, "output", "o", "how to print: "+strings.Join(f.known, " or "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.known, cobra.ShellCompDirectiveNoFileComp))
 	return &o
 }

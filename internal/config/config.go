@@ -11,8 +11,8 @@
 // The YAML is parsed to a tree, which is read key by key (reader.go). Every error
 // has the file's name, the line and the place in the tree, also those that have
 // nothing to do with YAML, such as a minimum above a maximum; and all errors are
-// reported at once. Policies go through [policy.Parse], as labels do, so that both
-// mean the same; but here a problem is an error.
+// reported at once. Values are parsed by internal/policy, as labels are, so that
+// both mean the same; but here a problem is an error.
 //
 // # Limits
 //
@@ -76,6 +76,8 @@ type Config struct {
 	ReserveBasisPoints uint32
 	// Host is the policy of all traffic that belongs to no known container.
 	Host v1.Policy
+	// Rules are for the policies of containers.
+	Rules policy.Rules
 	// Docker is on, and Podman auto, unless the file says otherwise.
 	Docker, Podman Engine
 	// Containers are those that no engine knows.
@@ -173,7 +175,8 @@ func Parse(name string, data []byte) (Config, error) {
 
 func readRoot(c *Config, root value) {
 	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group",
-		"state_dir", "reserve", "host", "docker", "podman", "containers")
+		"state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
+		"docker", "podman", "containers")
 
 	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"]}, func(v value) bool { return !v.given() })
 	list := f["uplinks"]
@@ -191,6 +194,7 @@ func readRoot(c *Config, root value) {
 	read(f["state_dir"], &c.StateDir, parsePath)
 	read(f["reserve"], &c.ReserveBasisPoints, parsePercent)
 	readPolicy(f["host"], policy.Prefix, &c.Host)
+	c.Rules = readRules(f)
 	readEngine(f["docker"], &c.Docker)
 	readEngine(f["podman"], &c.Podman)
 	c.Containers = readContainers(f["containers"])

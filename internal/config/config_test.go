@@ -295,6 +295,20 @@ func TestExample(t *testing.T) {
 	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000}}
 	want.SocketGroup = "docker"
 	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto}
+	want.Rules = policy.Rules{
+		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},
+		Limits: []policy.Limit{{
+			Selector: policy.Selector{Project: "ci-*"},
+			Limits:   policy.Limits{Weight: new(uint32(50)), MinBPS: new(uint64(0)), MaxBPS: new(uint64(20e6)), Priority: new(uint32(0))},
+		}, {
+			Selector: policy.Selector{Image: "registry.example.com/untrusted/*"},
+			Limits:   policy.Limits{Weight: new(uint32(10))},
+		}},
+		Policies: []policy.Rule{
+			{Selector: policy.Selector{Name: "camera-*"}, Values: policy.Values{MinBPS: new(uint64(10e6)), LatencyMS: new(20.0)}},
+			{Selector: policy.Selector{Project: "shop", Service: "web"}, Values: policy.Values{Weight: new(uint32(300))}},
+		},
+	}
 	want.Containers = []config.Container{
 		{Name: "camera", NetNSPath: "/run/netns/camera", Interface: "eth0", Labels: map[string]string{"weir.min": "10mbit", "weir.latency": "20ms"}},
 		{Name: "backup", NetNSPath: "/run/netns/backup", Labels: map[string]string{"weir.weight": "10", "weir.max": "20mbit"}},
@@ -317,7 +331,7 @@ func TestExample(t *testing.T) {
 
 	// Every key that is known is shown. What is known, an unknown key tells.
 	_, err = config.Parse("weir.yaml", []byte(
-		"zzz: 0\nhost: {zzz: 0}\ndocker: {zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
+		"zzz: 0\nhost: {zzz: 0}\ndefaults: {zzz: 0}\nlimits:\n- {at_most: {zzz: 0}, zzz: 0}\npolicies:\n- {name: a, policy: {}, zzz: 0}\ndocker: {zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
 	for _, line := range strings.Split(err.Error(), "\n") {
 		_, keys, ok := strings.Cut(line, "known here are ")
 		if !ok {

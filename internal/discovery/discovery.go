@@ -18,6 +18,13 @@ type Container struct {
 	Runtime string
 	// Labels are the container's labels, weir.* and all others.
 	Labels map[string]string
+	// Image is what the container was made from, as it was named then; empty
+	// where there is none.
+	Image string
+	// ImageLabels are the image's own among Labels, as far as they may matter;
+	// ImageUnknown says why they are not known, empty if they are.
+	ImageLabels  map[string]string
+	ImageUnknown string
 	// NetNSPath opens the container's network namespace, e.g.
 	// /proc/PID/ns/net or /run/netns/NAME.
 	NetNSPath string

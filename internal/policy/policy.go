@@ -11,9 +11,10 @@
 //
 // One parser per kind of value ([ParseRate], [ParseLatency], [ParseWeight],
 // [ParsePriority], [ParseClass]), whose errors say what is wrong and what to
-// write. [Parse] reads labels: it puts the default in place of a value that
-// cannot be honoured, and reports a [Problem]. [ApplyChange] reads `weir set`: it
-// applies all of a change or nothing.
+// write. [Rules] are the operator's, for all containers; [Rules.Resolve] finds the
+// layers of one container, and [Resolve] puts them on each other: it says which
+// layer each value comes from, and reports a [Problem] for a value that cannot be
+// honoured. [ApplyChange] reads `weir set`: it applies all of a change or nothing.
 //
 // # Limits
 //
@@ -22,10 +23,8 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -70,63 +69,13 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s=%q: %s (%s)", p.Name, p.Value, p.Message, p.Effect)
 }
 
-// Parse reads a container's labels. It always returns a valid policy: a value
-// that is missing, or that cannot be parsed or honoured, has its default, and the
-// problems say why, in order of name. Labels that do not start with [Prefix] are
-// ignored, but for [LabelKubernetesMax].
+// Parse reads labels alone, without other layers. It always returns a valid
+// policy: a value that is missing, or that cannot be parsed or honoured, has its
+// default, and the problems say why, in order of name. Labels that do not start
+// with [Prefix] are ignored, but for [LabelKubernetesMax].
 func Parse(labels map[string]string) (v1.Policy, []Problem) {
-	p := Default()
-	var problems []Problem
-	report := func(name, message, effect string) {
-		problems = append(problems, Problem{Name: name, Value: labels[name], Message: message, Effect: effect})
-	}
-
-	maxName := LabelMax
-	if _, given := labels[LabelMax]; !given {
-		maxName = LabelKubernetesMax
-	}
-	set(labels, LabelWeight, &p.Weight, ParseWeight, report, "weight 100 applies")
-	set(labels, LabelMin, &p.MinBPS, ParseRate, report, "no minimum applies")
-	set(labels, maxName, &p.MaxBPS, ParseRate, report, "no maximum applies")
-	set(labels, LabelPriority, &p.Priority, ParsePriority, report, "priority 0 applies")
-	set(labels, LabelLatency, &p.LatencyMS, parseLatencyMS, report, "no latency bound applies")
-	set(labels, LabelClass, &p.Class, ParseClass, report, "no class applies")
-
-	if err := checkMinMax(p); err != nil {
-		report(LabelMin, err.Error(), "no minimum applies")
-		p.MinBPS = 0
-	}
-	if err := checkLatencyMin(p); err != nil {
-		message := err.Error()
-		if _, given := labels[LabelMin]; given {
-			message = "a latency bound needs a minimum rate, and the one given cannot be honoured; correct it"
-		}
-		report(LabelLatency, message, "no latency bound applies")
-		p.LatencyMS = 0
-	}
-	for name := range labels {
-		if key, ours := strings.CutPrefix(name, Prefix); ours && !slices.Contains(Names(), key) {
-			report(name, "unknown name; "+suggest(key), "ignored")
-		}
-	}
-	slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Name, b.Name) })
-	return p, problems
-}
-
-// set parses labels[name] into field, if it is given, and reports what is wrong.
-func set[T any](labels map[string]string, name string, field *T, parse func(string) (T, error),
-	report func(name, message, effect string), effect string,
-) {
-	text, given := labels[name]
-	if !given {
-		return
-	}
-	value, err := parse(text)
-	if err != nil {
-		report(name, err.Error(), effect)
-		return
-	}
-	*field = value
+	r := Resolve(Inputs{Labels: labels})
+	return r.Policy, r.Problems
 }
 
 // suggest says which name was probably meant.
@@ -152,42 +101,51 @@ func checkLatencyMin(p v1.Policy) error {
 	return errors.New("a latency bound needs a minimum rate; set one or remove the bound")
 }
 
-// ApplyChange returns base with the fields of change that are not nil set. For
-// min, max, latency and class, the empty string and "none" remove the value. It
-// is strict: with any problem it returns base as it was and all problems joined.
-func ApplyChange(base v1.Policy, change v1.PolicyChange) (v1.Policy, error) {
-	p := base
-	var errs []error
-	apply(&errs, "weight", change.Weight, &p.Weight, ParseWeight)
-	apply(&errs, "min", change.Min, &p.MinBPS, removable(ParseRate))
-	apply(&errs, "max", change.Max, &p.MaxBPS, removable(ParseRate))
-	apply(&errs, "priority", change.Priority, &p.Priority, ParsePriority)
-	apply(&errs, "latency", change.Latency, &p.LatencyMS, removable(parseLatencyMS))
-	apply(&errs, "class", change.Class, &p.Class, removable(ParseClass))
-	if len(errs) == 0 {
-		errs = append(errs, checkMinMax(p), checkLatencyMin(p))
+// ApplyChange returns base with the fields of change that are not nil set, and
+// what these say. For min, max, latency and class, the empty string and "none"
+// remove the value. It is strict: with any problem it returns base as it was and
+// all problems joined.
+func ApplyChange(base v1.Policy, change v1.PolicyChange) (v1.Policy, Values, error) {
+	values, err := parseChange(change)
+	if err != nil {
+		return base, Values{}, err
 	}
-	if err := errors.Join(errs...); err != nil {
-		return base, err
+	r := resolver{result: Resolution{Policy: base}}
+	r.take(v1.LayerSet, values)
+	p := r.result.Policy
+	if err := errors.Join(checkMinMax(p), checkLatencyMin(p)); err != nil {
+		return base, Values{}, err
 	}
-	return p, nil
+	return p, values, nil
 }
 
-// apply parses text, if it is given, into field.
-func apply[T any](errs *[]error, name string, text *string, field *T, parse func(string) (T, error)) {
+func parseChange(change v1.PolicyChange) (Values, error) {
+	var v Values
+	err := errors.Join(
+		parseField("weight", change.Weight, &v.Weight, ParseWeight),
+		parseField("min", change.Min, &v.MinBPS, OrNone(ParseRate)),
+		parseField("max", change.Max, &v.MaxBPS, OrNone(ParseRate)),
+		parseField("priority", change.Priority, &v.Priority, ParsePriority),
+		parseField("latency", change.Latency, &v.LatencyMS, OrNone(ParseLatencyMS)),
+		parseField("class", change.Class, &v.Class, OrNone(ParseClass)))
+	return v, err
+}
+
+// parseField parses text, if it is given, into field.
+func parseField[T any](name string, text *string, field **T, parse func(string) (T, error)) error {
 	if text == nil {
-		return
+		return nil
 	}
 	value, err := parse(*text)
 	if err != nil {
-		*errs = append(*errs, fmt.Errorf("%s %q: %w", name, *text, err))
-		return
+		return fmt.Errorf("%s %q: %w", name, *text, err)
 	}
-	*field = value
+	*field = &value
+	return nil
 }
 
-// removable lets "" and "none" stand for the zero value.
-func removable[T any](parse func(string) (T, error)) func(string) (T, error) {
+// OrNone lets "" and "none" stand for the zero value.
+func OrNone[T any](parse func(string) (T, error)) func(string) (T, error) {
 	return func(text string) (T, error) {
 		if text == "" || strings.EqualFold(text, "none") {
 			var zero T
@@ -197,8 +155,8 @@ func removable[T any](parse func(string) (T, error)) func(string) (T, error) {
 	}
 }
 
-// parseLatencyMS is ParseLatency in the unit of [v1.Policy].
-func parseLatencyMS(text string) (float64, error) {
+// ParseLatencyMS is ParseLatency in the unit of [v1.Policy].
+func ParseLatencyMS(text string) (float64, error) {
 	d, err := ParseLatency(text)
 	return float64(d) / float64(time.Millisecond), err
 }

@@ -116,7 +116,7 @@ func TestParseProblems(t *testing.T) {
 			policy.Default(),
 			[]string{
 				`weir.="x": unknown name; known are`,
-				`weir.Max="1M": unknown name; did you mean weir.max? (ignored)`,
+				`weir.Max="1M": names of labels are in lower case; write weir.max (ignored)`,
 				`weir.ceil="1M": unknown name; known are`,
 				`weir.wieght="3": unknown name; did you mean weir.weight? (ignored)`,
 			},
@@ -247,7 +247,7 @@ func TestApplyChange(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got, err := policy.ApplyChange(base, tc.change); err != nil || got != tc.want {
+			if got, _, err := policy.ApplyChange(base, tc.change); err != nil || got != tc.want {
 				t.Errorf("ApplyChange = %+v, %v\nwant %+v", got, err, tc.want)
 			}
 		})
@@ -273,7 +273,7 @@ func TestApplyChange(t *testing.T) {
 		{"a good value does not slip past a bad one", v1.PolicyChange{Weight: new("7"), Max: new("x")}, []string{`max "x"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := policy.ApplyChange(base, tc.change)
+			got, _, err := policy.ApplyChange(base, tc.change)
 			if err == nil || got != base {
 				t.Fatalf("ApplyChange = %+v, %v; want the base and an error", got, err)
 			}
@@ -378,7 +378,7 @@ func TestApplyChangeAgreesWithParse(t *testing.T) {
 			removed = removed || value == "" || value == "none"
 		}
 		fromLabels, problems := policy.Parse(prefixed)
-		changed, err := policy.ApplyChange(policy.Default(), change)
+		changed, _, err := policy.ApplyChange(policy.Default(), change)
 		if !valid(changed) {
 			t.Fatalf("invalid policy %+v", changed)
 		}

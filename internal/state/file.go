@@ -57,6 +57,11 @@ type Container struct {
 	Name      string            `json:"name"`
 	Runtime   string            `json:"runtime"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	// Image, ImageLabels and ImageUnknown are what a policy may depend on.
+	Image        string            `json:"image,omitempty"`
+	ImageLabels  map[string]string `json:"image_labels,omitempty"`
+	ImageUnknown string            `json:"image_unknown,omitempty"`
+
 	NetNSPath string            `json:"netns_path"`
 	Interface string            `json:"interface,omitempty"`
 	StartedAt time.Time         `json:"started_at"`

@@ -16,6 +16,8 @@ import (
 type Machine interface {
 	LinkByName(name string) (kernel.Link, error)
 	LinkByIndex(ifindex int) (kernel.Link, error)
+	// Links lists all devices.
+	Links() ([]kernel.Link, error)
 	// SpeedBPS is the speed that a device reports; 0 if it does not.
 	SpeedBPS(name string) (uint64, error)
 	SetGSOMaxBytes(ifindex int, bytes uint32) error
@@ -61,6 +63,9 @@ func (*Host) LinkByName(name string) (kernel.Link, error) { return kernel.LinkBy
 
 // LinkByIndex implements Machine.
 func (*Host) LinkByIndex(ifindex int) (kernel.Link, error) { return kernel.LinkByIndex(ifindex) }
+
+// Links implements Machine.
+func (*Host) Links() ([]kernel.Link, error) { return kernel.Links() }
 
 // SpeedBPS implements Machine.
 func (*Host) SpeedBPS(name string) (uint64, error) { return kernel.LinkSpeedBPS(name) }

@@ -11,6 +11,7 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
@@ -68,6 +69,12 @@ type holding struct {
 	rateBPS uint64
 	// mtuBytes may change at any time.
 	mtuBytes uint32
+	// bridge is the name that was configured, if that is a bridge's and this is
+	// its port.
+	bridge string
+	// isBridge: the device is a bridge. What its ports send to each other passes
+	// it by.
+	isBridge bool
 	// wasThere, wasInstalled: it has been in these states.
 	wasThere, wasInstalled bool
 }
@@ -107,6 +114,10 @@ func (d *Device) RateBPS() uint64 { return d.held.rateBPS }
 
 // MTUBytes is the largest IP packet that the device sends in one frame.
 func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }
+
+// IsBridge says whether the device is a bridge: packets from one of its ports to
+// another pass it by.
+func (d *Device) IsBridge() bool { return d.held.isBridge }
 
 // State is how far the device is in our hands.
 func (d *Device) State() State { return d.state }
@@ -198,7 +209,7 @@ func (d *Device) look() (situation, error) {
 	if d.held.ifindex != 0 {
 		link, err = d.machine.LinkByIndex(d.held.ifindex)
 	} else {
-		link, err = d.machine.LinkByName(d.held.name)
+		link, err = d.find()
 	}
 	if err == nil {
 		saw.link = &link
@@ -215,6 +226,34 @@ func (d *Device) look() (situation, error) {
 	}
 	return saw, err
 }
+
+// find looks for the device by its name. Where that is a bridge with one way out,
+// it is the port there: all that leaves passes it, also what containers that are
+// ports of the bridge send.
+func (d *Device) find() (kernel.Link, error) {
+	link, err := d.machine.LinkByName(d.held.name)
+	if err != nil || link.Kind != bridgeKind {
+		return link, err
+	}
+	links, err := d.machine.Links()
+	if err != nil {
+		return link, err
+	}
+	links = slices.DeleteFunc(links, func(port kernel.Link) bool {
+		return port.MasterIndex != link.Index || !slices.Contains(outwardKinds, port.Kind)
+	})
+	if len(links) == 1 {
+		return links[0], nil
+	}
+	return link, nil
+}
+
+// bridgeKind is what the kernel calls a bridge; outwardKinds are those of its
+// ports that lead to a network outside, which those of containers and virtual
+// machines are not.
+const bridgeKind = "bridge"
+
+var outwardKinds = []string{"device", "vlan", "bond", "team"}
 
 // root tells whose a device's queueing is.
 func (d *Device) root(ifindex int) (owner, string, error) {
@@ -252,8 +291,15 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.closeClassifier()
 		d.scheduler, d.refused = nil, nil
 		d.held.ifindex, d.state = 0, Absent
+		if d.held.bridge != "" {
+			d.held.name, d.held.bridge = d.held.bridge, ""
+		}
 	case claim:
 		d.held.ifindex, d.held.mtuBytes, d.held.wasThere = saw.link.Index, saw.link.MTUBytes, true
+		d.held.isBridge = saw.link.Kind == bridgeKind
+		if saw.link.Name != d.held.name {
+			d.held.name, d.held.bridge = saw.link.Name, d.held.name
+		}
 		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed

@@ -57,6 +57,14 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 	return kernel.Link{}, kernel.ErrNoLink
 }
 
+func (m *fakeMachine) Links() ([]kernel.Link, error) {
+	var links []kernel.Link
+	for _, d := range m.devices {
+		links = append(links, d.Link)
+	}
+	return links, m.fail["Links"]
+}
+
 func (m *fakeMachine) device(ifindex int) (*fakeDevice, error) {
 	if d := m.devices[ifindex]; d != nil {
 		return d, nil
@@ -294,6 +302,46 @@ func TestComesAndGoes(t *testing.T) {
 	if b.Name() != "wan0" {
 		t.Errorf("it is called %s", b.Name())
 	}
+}
+
+// Of a bridge the port that leads out is shared out, if there is just one.
+func TestBridge(t *testing.T) {
+	port := func(m *fakeMachine, ifindex int, name, kind string) {
+		m.add(ifindex, name, 0).Link.MasterIndex = 3
+		m.devices[ifindex].Kind = kind
+	}
+	b := newBench(t, Config{Name: "br0", RateBPS: 1e8})
+	b.machine.add(3, "br0", 0).Kind = "bridge"
+	b.machine.add(9, "eth9", 0).Kind = "device" // no port of it
+	port(b.machine, 4, "veth4", "veth")
+	port(b.machine, 5, "eth0", "device")
+	b.advance()
+	b.expect("with one port that leads out", Installed, 0)
+	if b.Name() != "eth0" || b.Ifindex() != 5 || b.IsBridge() || b.machine.devices[3].root != 0 {
+		t.Errorf("shared out: %s, index %d", b.Name(), b.Ifindex())
+	}
+	delete(b.machine.devices, 5)
+	b.advance()
+	b.expect("without one", Installed, 0)
+	if b.Name() != "br0" || !b.IsBridge() {
+		t.Errorf("shared out: %s", b.Name())
+	}
+
+	b = newBench(t, Config{Name: "br0", RateBPS: 1e8})
+	b.machine.add(3, "br0", 0).Kind = "bridge"
+	port(b.machine, 4, "eth0", "device")
+	port(b.machine, 5, "eth1", "device")
+	b.advance()
+	b.expect("with two", Installed, 0)
+	if b.Name() != "br0" || !b.IsBridge() {
+		t.Errorf("shared out: %s", b.Name())
+	}
+	b.machine.fail["Links"] = errors.New("no memory")
+	b.machine.devices[3].Index = 30 // made again
+	b.machine.devices[30] = b.machine.devices[3]
+	delete(b.machine.devices, 3)
+	b.advance()
+	b.expect("ports cannot be listed", Absent, Refused)
 }
 
 // What an earlier agent left is taken over.

@@ -434,6 +434,39 @@ func TestDownWhileUplinkIsGone(t *testing.T) {
 	}
 }
 
+// TestBridgeAsUplink: what containers that are ports of a bridge send through
+// another port of it passes the bridge's own device by. Where there is one port
+// that leads out that is shared out instead; otherwise they are told.
+func TestBridgeAsUplink(t *testing.T) {
+	t.Run("a port leads out", func(t *testing.T) {
+		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN})
+		one := b.Add("one", labels("max", "10mbit"))
+		agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers"}})
+		if status := agent.Status(); status.State != v1.StateOK || status.Uplink != "uplink" {
+			t.Errorf("status: %+v", status)
+		}
+		b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit})
+		b.Check(300*time.Millisecond, func(m harness.Measurement) error {
+			if got := m.BPS[0]; got > (1.01+m.Slack)*10*mbit {
+				return fmt.Errorf("sends %.2f Mbit/s with a maximum of 10", got/mbit)
+			}
+			return nil
+		})
+		b.MustWeir("down")
+		agent.Ended()
+		checkNothingLeft(t, b)
+	})
+	t.Run("no port is known to", func(t *testing.T) {
+		// To Weir the uplink's veth is one like those of containers.
+		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})
+		b.Add("one", labels("max", "10mbit"))
+		agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers"}})
+		agent.AwaitContainer("one", "degraded", time.Second, func(c v1.Container) bool {
+			return c.State == v1.StateDegraded && strings.Contains(c.Reason, "name the port that leads out")
+		})
+	})
+}
+
 // TestBridgedUplinkGivenBack: an uplink that is a port of a bridge stays one.
 func TestBridgedUplinkGivenBack(t *testing.T) {
 	b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})

@@ -248,6 +248,7 @@ func (a *api) running(ctx context.Context) ([]string, error) {
 type inspection struct {
 	ID    string `json:"Id"`
 	Name  string
+	Image string // the image's ID
 	State struct {
 		Running   bool
 		Pid       int
@@ -255,6 +256,7 @@ type inspection struct {
 	}
 	Config struct {
 		Hostname string
+		Image    string // as it was named when the container was made
 		Labels   map[string]string
 	}
 	HostConfig struct {
@@ -275,6 +277,20 @@ func (a *api) inspect(ctx context.Context, nameOrID string) (*inspection, error)
 		return nil, fmt.Errorf("inspect container %.12s: %w", nameOrID, err)
 	}
 	return &info, nil
+}
+
+// imageLabels are the labels of an image.
+func (a *api) imageLabels(ctx context.Context, id string) (map[string]string, error) {
+	var info struct {
+		Config struct{ Labels map[string]string }
+	}
+	err := a.get(ctx, "/images/"+url.PathEscape(id)+"/json", func(dec *json.Decoder) error {
+		return dec.Decode(&info)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect image %.19s: %w", id, err)
+	}
+	return info.Config.Labels, nil
 }
 
 // networkInfo is what is read of a network.

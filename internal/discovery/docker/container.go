@@ -79,6 +79,9 @@ func (w *watch) complete(ctx context.Context, info *inspection, cgroups string) 
 			return nil, err
 		}
 	}
+	if err := w.tellImage(ctx, info.Image, c); err != nil {
+		return nil, err
+	}
 	if c.NetworkDrivers, err = w.drivers(ctx, info); err != nil {
 		return nil, err
 	}
@@ -91,6 +94,7 @@ func convert(info *inspection) *discovery.Container {
 		ID:        info.ID,
 		Name:      strings.TrimPrefix(info.Name, "/"),
 		Labels:    info.Config.Labels,
+		Image:     info.Config.Image,
 		NetNSPath: fmt.Sprintf("/proc/%d/ns/net", info.State.Pid),
 	}
 	c.Pod = podOf(c.Name, info)
@@ -127,6 +131,39 @@ func podOf(name string, info *inspection) string {
 		return info.Config.Hostname
 	}
 	return info.Config.Labels[labelPodName]
+}
+
+// tellImage adds which of a container's labels are its image's: an inspection has
+// them all in one. What the engine has no good answer for is not known then, and
+// asked again with the next inspection.
+func (w *watch) tellImage(ctx context.Context, id string, c *discovery.Container) error {
+	if len(c.Labels) == 0 {
+		return nil
+	}
+	if id == "" {
+		c.ImageUnknown = "the engine does not say which image it was made from"
+		return nil
+	}
+	w.mu.Lock()
+	labels, known := w.images[id]
+	w.mu.Unlock()
+	if !known {
+		var err error
+		if labels, err = w.api.imageLabels(ctx, id); isAnswer(err) {
+			c.ImageUnknown = err.Error()
+			return nil
+		} else if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		if len(w.images) >= maxImages {
+			clear(w.images)
+		}
+		w.images[id] = labels
+		w.mu.Unlock()
+	}
+	c.ImageLabels = labels
+	return nil
 }
 
 // drivers are the drivers of the container's networks, in the order of the

@@ -45,6 +45,8 @@ const (
 	// wrong answer for, doubled each time.
 	minRetry = 100 * time.Millisecond
 	maxRetry = 30 * time.Second
+	// maxImages bounds the images whose labels are kept.
+	maxImages = 256
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
 )
@@ -167,6 +169,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 		pending:        make(map[string]*change),
 		known:          make(map[string]*discovery.Container),
 		networkDrivers: make(map[string]string),
+		images:         make(map[string]map[string]string),
 	}
 	stream, err := api.events(ctx)
 	if err != nil {
@@ -209,7 +212,8 @@ type watch struct {
 	pending map[string]*change
 	// known has the containers the receiver of our events believes to run.
 	known          map[string]*discovery.Container
-	networkDrivers map[string]string // by network ID
+	networkDrivers map[string]string            // by network ID
+	images         map[string]map[string]string // labels, by image ID
 	cgroupPatterns cgroupPatterns
 }
 

@@ -35,6 +35,8 @@ type fakeEngine struct {
 	streams    []chan string // one for each request for events
 	listed     func()        // called after a list was made, before it is sent
 	list       string        // sent instead of the true list
+	images     map[string]string
+	imagesRead int
 }
 
 type fakeContainer struct {
@@ -81,6 +83,7 @@ func (e *fakeEngine) start() {
 		}
 		fmt.Fprint(w, `{"Id":"net3","Driver":"overlay"}`)
 	})
+	mux.HandleFunc("GET /v1.41/images/{id}/json", e.serveImage)
 	mux.HandleFunc("GET /v1.41/containers/json", e.serveList)
 	mux.HandleFunc("GET /v1.41/containers/{id}/json", e.serveInspect)
 	e.server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
@@ -100,6 +103,17 @@ func (e *fakeEngine) stop() {
 		e.server.Close()
 		e.server = nil
 	}
+}
+
+func (e *fakeEngine) serveImage(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.imagesRead++
+	if answer, ok := e.images[r.PathValue("id")]; ok {
+		fmt.Fprint(w, answer)
+		return
+	}
+	http.Error(w, `{"message":"no such image"}`, http.StatusNotFound)
 }
 
 func (e *fakeEngine) serveEvents(w http.ResponseWriter, r *http.Request) {

@@ -219,6 +219,8 @@ func (a *api) created(ctx context.Context, id string) (*inspection, error) {
 type listedContainer struct {
 	ID         string `json:"Id"`
 	Names      []string
+	Image      string
+	ImageID    string
 	Labels     map[string]string
 	HostConfig struct {
 		NetworkMode string
@@ -229,8 +231,8 @@ type listedContainer struct {
 }
 
 func (l *listedContainer) inspection() *inspection {
-	info := &inspection{ID: l.ID, HostConfig: l.HostConfig, NetworkSettings: l.NetworkSettings}
-	info.Config.Labels = l.Labels
+	info := &inspection{ID: l.ID, Image: l.ImageID, HostConfig: l.HostConfig, NetworkSettings: l.NetworkSettings}
+	info.Config.Image, info.Config.Labels = l.Image, l.Labels
 	for _, name := range l.Names {
 		// Others are what linked containers call it: /OTHER/NAME.
 		if strings.LastIndex(name, "/") == 0 {

@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// Each value has its own layer: what is set of one leaves the others, and what
+// the layers below say of them, as they are.
+func TestSetKeepsOtherLayers(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.Agent.config.Rules.Defaults.Priority = new(uint32(4))
+	c := b.start("c", "weight=200", "max=50mbit")
+	if err := b.set(c.container, v1.PolicyChange{Min: new("10mbit")}); err != nil {
+		t.Fatal(err)
+	}
+	b.Agent.config.Rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
+	b.resolve(c.container)
+	view := c.container.view()
+	if want := (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 50e6, Priority: 4}); view.Policy != want {
+		t.Errorf("policy %+v, want %+v", view.Policy, want)
+	}
+	want := v1.PolicyFrom{
+		Weight: v1.LayerPolicies, Min: v1.LayerSet, Max: v1.LayerLabels,
+		Priority: v1.LayerDefaults, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
+	}
+	if view.PolicyFrom != want {
+		t.Errorf("from %+v, want %+v", view.PolicyFrom, want)
+	}
+	if err := b.set(c.container, v1.PolicyChange{Min: new("60mbit")}); err == nil || !strings.Contains(err.Error(), "above the maximum 50mbit") {
+		t.Errorf("a minimum above the label's maximum: %v", err)
+	}
+	if c.policy().MinBPS != 10e6 {
+		t.Errorf("a change that was refused left %+v", c.policy())
+	}
+	if got := b.host.container.view().PolicyFrom; got.Weight != v1.LayerBuiltIn {
+		t.Errorf("the host's is from %+v", got)
+	}
+	if got := hostResolution(v1.Policy{Weight: 50, MinBPS: 1e6}).From; got.Weight != v1.LayerHost || got.Min != v1.LayerHost || got.Max != v1.LayerBuiltIn {
+		t.Errorf("the host's is from %+v", got)
+	}
+}
+
+// Labels of an image may not ask for guarantees, also not after a restart of the
+// agent.
+func TestImageLabels(t *testing.T) {
+	b := newBench(t, 100e6)
+	labels := map[string]string{"weir.min": "40mbit", "weir.weight": "300", "com.example": "x"}
+	seen := discovery.Container{ID: "3", Name: "greedy", Runtime: "docker", StartedAt: epoch, Labels: labels, ImageLabels: labels, NoNetwork: true}
+	b.learn(discovery.Event{Source: "docker", Updated: &seen})
+	check := func(c *container, when string) {
+		t.Helper()
+		state, reason := c.state()
+		if c.policy() != (v1.Policy{Weight: 300}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.ImageLabels) != 2 {
+			t.Errorf("%s: %+v, %s, %q", when, c.policy(), state, reason)
+		}
+	}
+	check(b.registry.byKey[key{"docker", "3"}], "a start")
+	if err := b.save(); err != nil {
+		t.Fatal(err)
+	}
+	next := newBench(t, 100e6)
+	next.Agent.store = b.Agent.store
+	next.recall()
+	check(next.registry.byKey[key{"docker", "3"}], "a restart")
+}

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// The operator's rules for containers: defaults, limits and policies.
+
+func readRules(f map[string]value) policy.Rules {
+	var rules policy.Rules
+	rules.Defaults = readValues(f["defaults"])
+	for _, item := range f["limits"].items() {
+		fields := item.fields(append([]string{"at_most"}, selectorKeys...)...)
+		item.require(fields, "at_most")
+		rules.Limits = append(rules.Limits, policy.Limit{Selector: readSelector(fields), Limits: readLimits(fields["at_most"])})
+	}
+	for _, item := range f["policies"].items() {
+		fields := item.fields(append([]string{"policy"}, selectorKeys...)...)
+		item.require(fields, "policy")
+		selector := readSelector(fields)
+		if !slices.ContainsFunc(selectorKeys, func(key string) bool { return fields == nil || fields[key].given() }) {
+			item.fail("says for no container; give name, project, service or image, or write it under defaults")
+		}
+		rules.Policies = append(rules.Policies, policy.Rule{Selector: selector, Values: readValues(fields["policy"])})
+	}
+	read(f["trust_image_labels"], &rules.TrustImageLabels, parseBool)
+	return rules
+}
+
+// selectorKeys are those of a selector.
+var selectorKeys = []string{"name", "project", "service", "image"}
+
+func readSelector(f map[string]value) policy.Selector {
+	var s policy.Selector
+	read(f["name"], &s.Name, policy.ParsePattern)
+	read(f["project"], &s.Project, policy.ParsePattern)
+	read(f["service"], &s.Service, policy.ParsePattern)
+	read(f["image"], &s.Image, policy.ParsePattern)
+	return s
+}
+
+// readValues reads what a layer says of a policy. "none" takes away what a layer
+// below gives.
+func readValues(v value) policy.Values {
+	var values policy.Values
+	f := v.fields(policy.Names()...)
+	readGiven(f["weight"], &values.Weight, policy.ParseWeight)
+	readGiven(f["min"], &values.MinBPS, orNone(policy.ParseRate))
+	readGiven(f["max"], &values.MaxBPS, orNone(policy.ParseRate))
+	readGiven(f["priority"], &values.Priority, policy.ParsePriority)
+	readGiven(f["latency"], &values.LatencyMS, orNone(policy.ParseLatencyMS))
+	readGiven(f["class"], &values.Class, orNone(policy.ParseClass))
+	if err := values.Check(); err != nil {
+		f["min"].fail("%v", err)
+	}
+	return values
+}
+
+// readLimits reads the most that labels may ask for.
+func readLimits(v value) policy.Limits {
+	var limits policy.Limits
+	f := v.fields("weight", "min", "max", "priority")
+	readGiven(f["weight"], &limits.Weight, policy.ParseWeight)
+	readGiven(f["min"], &limits.MinBPS, orNone(policy.ParseRate))
+	readGiven(f["max"], &limits.MaxBPS, policy.ParseRate)
+	readGiven(f["priority"], &limits.Priority, policy.ParsePriority)
+	return limits
+}
+
+// readGiven is read for what need not be given.
+func readGiven[T any](v value, field **T, parse func(string) (T, error)) {
+	if !v.given() {
+		return
+	}
+	read(v, field, func(text string) (*T, error) {
+		parsed, err := parse(text)
+		return &parsed, err
+	})
+}
+
+// orNone is policy.OrNone, without the empty text, which here is a mistake.
+func orNone[T any](parse func(string) (T, error)) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if text == "" {
+			var zero T
+			return zero, errors.New("is empty; write a value or none")
+		}
+		return policy.OrNone(parse)(text)
+	}
+}

@@ -1,0 +1,319 @@
+package policy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+func weight(w uint32) policy.Values    { return policy.Values{Weight: &w} }
+func least(bps uint64) policy.Values   { return policy.Values{MinBPS: &bps} }
+func most(bps uint64) policy.Values    { return policy.Values{MaxBPS: &bps} }
+func latency(ms float64) policy.Values { return policy.Values{LatencyMS: &ms} }
+
+// builtIn is where the values of a container come from of which nothing is said.
+var builtIn = v1.PolicyFrom{
+	Weight: v1.LayerBuiltIn, Min: v1.LayerBuiltIn, Max: v1.LayerBuiltIn,
+	Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
+}
+
+func from(change func(*v1.PolicyFrom)) v1.PolicyFrom {
+	f := builtIn
+	change(&f)
+	return f
+}
+
+// TestResolve: later layers win value by value, and each value says where it is from.
+func TestResolve(t *testing.T) {
+	limits := func(l policy.Limits) []policy.Limits { return []policy.Limits{l} }
+	for _, tc := range []struct {
+		name     string
+		in       policy.Inputs
+		want     v1.Policy
+		from     v1.PolicyFrom
+		problems []string // each as Error prints it, or its beginning
+	}{
+		{"nothing", policy.Inputs{}, policy.Default(), builtIn, nil},
+		{
+			"every layer has a value", policy.Inputs{
+				Defaults: weight(1).With(least(1e6)).With(latency(9)).With(most(90e6)),
+				Labels:   map[string]string{"weir.min": "2M", "weir.latency": "8ms", "weir.max": "80M"},
+				Policies: []policy.Values{latency(7), latency(6).With(most(70e6))},
+				Set:      most(60e6),
+			},
+			v1.Policy{Weight: 1, MinBPS: 2e6, LatencyMS: 6, MaxBPS: 60e6},
+			from(func(f *v1.PolicyFrom) {
+				f.Weight, f.Min, f.Latency, f.Max = v1.LayerDefaults, v1.LayerLabels, v1.LayerPolicies, v1.LayerSet
+			}), nil,
+		},
+		{
+			"a value is taken away", policy.Inputs{Labels: map[string]string{"weir.max": "8M"}, Set: most(0)},
+			policy.Default(), from(func(f *v1.PolicyFrom) { f.Max = v1.LayerSet }), nil,
+		},
+		{
+			"a bad label falls back to the defaults", policy.Inputs{Defaults: weight(7).With(most(5e6)), Labels: map[string]string{"weir.weight": "x", "weir.max": "10"}},
+			v1.Policy{Weight: 7, MaxBPS: 5e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Max = v1.LayerDefaults, v1.LayerDefaults }),
+			[]string{
+				`weir.max="10": 10 is 10 bit/s, not even a frame a second; did you mean 10mbit? (maximum 5mbit applies)`,
+				`weir.weight="x": write a whole number from 0 to 10000 (weight 7 applies)`,
+			},
+		},
+		{
+			"what is given above spoils nothing", policy.Inputs{
+				Labels: map[string]string{"weir.weight": "x", "weir.wieght": "5", "Weir.Weight": "6", "weir.other": "1"}, Set: weight(3),
+			},
+			v1.Policy{Weight: 3}, from(func(f *v1.PolicyFrom) { f.Weight = v1.LayerSet }),
+			[]string{`weir.other="1": unknown name; known are`},
+		},
+		{
+			"another case", policy.Inputs{Labels: map[string]string{"Weir.Weight": "5", "weir.Min": "5M", "WEIR.mxa": "1"}},
+			policy.Default(), builtIn, []string{
+				`WEIR.mxa="1": unknown name; did you mean weir.max? (ignored)`,
+				`Weir.Weight="5": names of labels are in lower case; write weir.weight (ignored)`,
+				`weir.Min="5M": names of labels are in lower case; write weir.min (ignored)`,
+			},
+		},
+		{
+			"labels of the image", policy.Inputs{
+				Labels:      map[string]string{"weir.min": "5M", "weir.priority": "9", "weir.latency": "5ms", "weir.weight": "300", "weir.max": "50M"},
+				ImageLabels: map[string]string{"weir.min": "5M", "weir.priority": "9", "weir.latency": "5ms", "weir.weight": "300", "weir.max": "50M"},
+			},
+			v1.Policy{Weight: 300, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Max = v1.LayerLabels, v1.LayerLabels }),
+			[]string{
+				`weir.latency="5ms": comes with the image, which may not ask for that; if you want it, give it in policies of the config file, or set trust_image_labels: true there (no latency bound applies)`,
+				`weir.min="5M": comes with the image`, `weir.priority="9": comes with the image`,
+			},
+		},
+		{
+			"labels of the image that the operator trusts", policy.Inputs{
+				Labels: map[string]string{"weir.min": "5M"}, ImageLabels: map[string]string{"weir.min": "5M"}, TrustImageLabels: true,
+			},
+			v1.Policy{Weight: 100, MinBPS: 5e6}, from(func(f *v1.PolicyFrom) { f.Min = v1.LayerLabels }), nil,
+		},
+		{
+			"labels that differ from the image's", policy.Inputs{
+				Labels: map[string]string{"weir.min": "6M", "weir.priority": "3"}, ImageLabels: map[string]string{"weir.min": "5M"},
+			},
+			v1.Policy{Weight: 100, MinBPS: 6e6, Priority: 3}, from(func(f *v1.PolicyFrom) { f.Min, f.Priority = v1.LayerLabels, v1.LayerLabels }), nil,
+		},
+		{
+			"an image that cannot be read", policy.Inputs{Labels: map[string]string{"weir.min": "6M", "weir.weight": "3"}, ImageUnknown: "no such image"},
+			v1.Policy{Weight: 3}, from(func(f *v1.PolicyFrom) { f.Weight = v1.LayerLabels }),
+			[]string{`weir.min="6M": it is not known whether it comes with the image, whose labels cannot be read (no such image); give it in policies`},
+		},
+		{
+			"limits cut labels", policy.Inputs{
+				Labels: map[string]string{"weir.weight": "500", "weir.min": "30M", "weir.max": "80M", "weir.priority": "9"},
+				Limits: []policy.Limits{
+					{Weight: new(uint32(200)), MinBPS: new(uint64(20e6))},
+					{MinBPS: new(uint64(10e6)), MaxBPS: new(uint64(50e6)), Priority: new(uint32(9)), Weight: new(uint32(400))},
+				},
+			},
+			v1.Policy{Weight: 200, MinBPS: 10e6, MaxBPS: 50e6, Priority: 9},
+			from(func(f *v1.PolicyFrom) {
+				f.Weight, f.Min, f.Max, f.Priority = v1.LayerLimits, v1.LayerLimits, v1.LayerLimits, v1.LayerLabels
+			}),
+			[]string{
+				`weir.max="80M": is more than the config file's limits let this container's labels ask for (maximum 50mbit applies)`,
+				`weir.min="30M": is more than the config file's limits let this container's labels ask for (minimum 10mbit applies)`,
+				`weir.weight="500": is more than the config file's limits let this container's labels ask for (weight 200 applies)`,
+			},
+		},
+		{
+			"limits cut nobody else", policy.Inputs{
+				Defaults: weight(500), Policies: []policy.Values{least(30e6)}, Limits: limits(policy.Limits{Weight: new(uint32(1)), MinBPS: new(uint64(0))}),
+			},
+			v1.Policy{Weight: 500, MinBPS: 30e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Min = v1.LayerDefaults, v1.LayerPolicies }), nil,
+		},
+		{
+			"no minimum at all, and so no latency", policy.Inputs{
+				Labels: map[string]string{"weir.min": "30M", "weir.latency": "5ms"}, Limits: limits(policy.Limits{MinBPS: new(uint64(0))}),
+			},
+			policy.Default(), from(func(f *v1.PolicyFrom) { f.Min = v1.LayerLimits }),
+			[]string{
+				`weir.latency="5ms": a latency bound needs a minimum rate, and the one given cannot be honoured; correct it (no latency bound applies)`,
+				`weir.min="30M": is more than the config file's limits let this container's labels ask for (no minimum applies)`,
+			},
+		},
+		{
+			"the operator's minimum above the label's maximum", policy.Inputs{Labels: map[string]string{"weir.max": "5M"}, Policies: []policy.Values{least(10e6)}},
+			v1.Policy{Weight: 100, MinBPS: 10e6, MaxBPS: 10e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerPolicies, v1.LayerPolicies }),
+			nil,
+		},
+		{
+			"the operator's maximum below the label's minimum", policy.Inputs{Labels: map[string]string{"weir.min": "5M"}, Policies: []policy.Values{most(1e6)}},
+			v1.Policy{Weight: 100, MaxBPS: 1e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerPolicies }),
+			[]string{`weir.min="5M": the minimum 5mbit is above the maximum 1mbit; lower the minimum or raise the maximum (no minimum applies)`},
+		},
+		{
+			"two policies that do not go together", policy.Inputs{Policies: []policy.Values{least(5e6), most(1e6)}},
+			v1.Policy{Weight: 100, MaxBPS: 1e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerPolicies }),
+			[]string{`min of the config file's policies="5mbit": the minimum 5mbit is above the maximum 1mbit; lower the minimum or raise the maximum (no minimum applies)`},
+		},
+		{
+			"a latency without a minimum", policy.Inputs{Policies: []policy.Values{latency(5)}}, policy.Default(), builtIn,
+			[]string{`latency of the config file's policies="5ms": a latency bound needs a minimum rate; set one or remove the bound (no latency bound applies)`},
+		},
+		{
+			"what was set no longer goes with a label", policy.Inputs{Set: latency(5)}, policy.Default(), builtIn,
+			[]string{`latency of weir set="5ms": a latency bound needs a minimum rate`},
+		},
+		{"a default latency is for those that have a minimum", policy.Inputs{Defaults: latency(5)}, policy.Default(), builtIn, nil},
+		{
+			"classes", policy.Inputs{Labels: map[string]string{"weir.class": "gold"}, Defaults: policy.Values{Class: new(v1.ClassAF)}},
+			v1.Policy{Weight: 100, Class: v1.ClassAF}, from(func(f *v1.PolicyFrom) { f.Class = v1.LayerDefaults }),
+			[]string{`weir.class="gold": is not a class; write ef, af, be or auto (class af applies)`},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := policy.Resolve(tc.in)
+			if got.Policy != tc.want || got.From != tc.from {
+				t.Errorf("policy %+v\nfrom   %+v\nwant   %+v\nfrom   %+v", got.Policy, got.From, tc.want, tc.from)
+			}
+			if len(got.Problems) != len(tc.problems) {
+				t.Fatalf("problems %q\nwant %q", got.Problems, tc.problems)
+			}
+			for i, p := range got.Problems {
+				if !strings.HasPrefix(p.Error(), tc.problems[i]) {
+					t.Errorf("problem %d: %s\nwant begins: %s", i, p, tc.problems[i])
+				}
+			}
+		})
+	}
+}
+
+// drawn are values of a layer, alone in order.
+var drawn = rapid.Custom(func(t *rapid.T) policy.Values {
+	var v policy.Values
+	for _, one := range []policy.Values{weight(5), least(5e6), most(20e6), most(1e6), latency(5), least(0), {Class: new(v1.ClassEF)}, {Priority: new(uint32(5))}} {
+		if rapid.IntRange(0, 3).Draw(t, "given") == 0 && v.With(one).Check() == nil {
+			v = v.With(one)
+		}
+	}
+	return v
+})
+
+// TestResolveProperties: the policy is valid whatever the layers say, `weir set` has
+// the last word, and labels of an image never raise a guarantee.
+func TestResolveProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		labels := rapid.MapOf(rapid.SampledFrom([]string{
+			"weir.weight", "weir.min", "weir.max", "weir.priority", "weir.latency", "weir.class", "Weir.Min",
+		}), values).Draw(t, "labels")
+		in := policy.Inputs{Defaults: drawn.Draw(t, "defaults"), Labels: labels, Set: drawn.Draw(t, "set")}
+		in.Policies = rapid.SliceOfN(drawn, 0, 2).Draw(t, "policies")
+		if rapid.Bool().Draw(t, "limited") {
+			in.Limits = []policy.Limits{{Weight: new(uint32(50)), MinBPS: new(uint64(1e6)), MaxBPS: new(uint64(9e6)), Priority: new(uint32(1))}}
+		}
+		got := policy.Resolve(in)
+		if !valid(got.Policy) {
+			t.Fatalf("invalid policy %+v", got.Policy)
+		}
+		if in.Set.Weight != nil && (got.Policy.Weight != *in.Set.Weight || got.From.Weight != v1.LayerSet) {
+			t.Fatalf("set weight became %+v from %+v", got.Policy, got.From)
+		}
+		for _, p := range got.Problems {
+			if p.Name == "" || p.Message == "" || p.Effect == "" {
+				t.Fatalf("problem %+v", p)
+			}
+		}
+		in.ImageLabels = labels
+		image := policy.Resolve(in)
+		without := in
+		without.Labels = nil
+		bare := policy.Resolve(without)
+		if image.Policy.Priority != bare.Policy.Priority || image.Policy.MinBPS > bare.Policy.MinBPS ||
+			image.Policy.LatencyMS > bare.Policy.LatencyMS {
+			t.Fatalf("with the image's labels %+v, without %+v", image.Policy, bare.Policy)
+		}
+	})
+}
+
+func TestRules(t *testing.T) {
+	compose := func(project, service string) map[string]string {
+		return map[string]string{"com.docker.compose.project": project, "com.docker.compose.service": service}
+	}
+	swarm := map[string]string{"com.docker.stack.namespace": "shop", "com.docker.swarm.service.name": "shop_web"}
+	for _, tc := range []struct {
+		name     string
+		selector policy.Selector
+		subject  policy.Subject
+		want     bool
+	}{
+		{"name", policy.Selector{Name: "web-*"}, policy.Subject{Name: "web-1"}, true},
+		{"another name", policy.Selector{Name: "web-*"}, policy.Subject{Name: "web"}, false},
+		{"service", policy.Selector{Service: "web"}, policy.Subject{Labels: compose("shop", "web")}, true},
+		{"service of Swarm", policy.Selector{Service: "shop_web"}, policy.Subject{Labels: swarm}, true},
+		{"service, but none is given", policy.Selector{Service: "*"}, policy.Subject{}, false},
+		{"project", policy.Selector{Project: "sh*"}, policy.Subject{Labels: compose("shop", "web")}, true},
+		{"stack", policy.Selector{Project: "shop"}, policy.Subject{Labels: swarm}, true},
+		{"all parts", policy.Selector{Project: "shop", Service: "db"}, policy.Subject{Labels: compose("shop", "web")}, false},
+		{"image", policy.Selector{Image: "nginx"}, policy.Subject{Image: "nginx"}, true},
+		{"image with a tag", policy.Selector{Image: "nginx"}, policy.Subject{Image: "nginx:1.25"}, true},
+		{"tag", policy.Selector{Image: "nginx:2*"}, policy.Subject{Image: "nginx:1.25"}, false},
+		{"registry", policy.Selector{Image: "ghcr.example:5000/*"}, policy.Subject{Image: "ghcr.example:5000/a/b:1"}, true},
+		{"registry with a port, no tag", policy.Selector{Image: "ghcr.example:5000/a"}, policy.Subject{Image: "ghcr.example:5000/a"}, true},
+		{"digest", policy.Selector{Image: "a/b"}, policy.Subject{Image: "a/b@sha256:12"}, true},
+		{"another's image", policy.Selector{Image: "a/b"}, policy.Subject{Image: "c/a/b"}, false},
+	} {
+		rules := policy.Rules{Policies: []policy.Rule{{Selector: tc.selector, Values: weight(7)}}}
+		if got := rules.Resolve(tc.subject, policy.Values{}).Policy.Weight == 7; got != tc.want {
+			t.Errorf("%s: a policy applies: %v", tc.name, got)
+		}
+		tc.subject.Labels = maps(tc.subject.Labels, "weir.weight", "500")
+		rules = policy.Rules{Limits: []policy.Limit{{Selector: tc.selector, Limits: policy.Limits{Weight: new(uint32(7))}}}}
+		if got := rules.Resolve(tc.subject, policy.Values{}).Policy.Weight == 7; got != tc.want {
+			t.Errorf("%s: a limit applies: %v", tc.name, got)
+		}
+	}
+
+	// An image claims another's service: it does not get its policy, and does get
+	// its limit.
+	claims := policy.Subject{Labels: maps(compose("shop", "web"), "weir.weight", "500"), ImageLabels: compose("shop", "web")}
+	rules := policy.Rules{
+		Policies: []policy.Rule{{Selector: policy.Selector{Service: "web"}, Values: least(5e6)}},
+		Limits:   []policy.Limit{{Selector: policy.Selector{Service: "web"}, Limits: policy.Limits{Weight: new(uint32(7))}}},
+	}
+	if got := rules.Resolve(claims, policy.Values{}).Policy; got != (v1.Policy{Weight: 7}) {
+		t.Errorf("an image that claims a service: %+v", got)
+	}
+	rules.TrustImageLabels = true
+	if got := rules.Resolve(claims, weight(9)).Policy; got != (v1.Policy{Weight: 9, MinBPS: 5e6}) {
+		t.Errorf("an image that is trusted: %+v", got)
+	}
+}
+
+// maps is labels with one more.
+func maps(labels map[string]string, name, value string) map[string]string {
+	more := map[string]string{name: value}
+	for k, v := range labels {
+		more[k] = v
+	}
+	return more
+}
+
+func TestReadsLabel(t *testing.T) {
+	var read []string
+	for _, name := range []string{"weir.min", "Weir.Min", "weir.x", "weir", "weir.", "weird.min", "com.docker.compose.service", "com.docker.compose.oneoff", "kubernetes.io/egress-bandwidth", ""} {
+		if policy.ReadsLabel(name) {
+			read = append(read, name)
+		}
+	}
+	if want := []string{"weir.min", "Weir.Min", "weir.x", "com.docker.compose.service", "kubernetes.io/egress-bandwidth"}; !slices.Equal(read, want) {
+		t.Errorf("read %q, want %q", read, want)
+	}
+}
+
+func TestParsePattern(t *testing.T) {
+	for text, want := range map[string]string{"web-*": "", "a?[bc]": "", "": "is empty", "[a": "is not a pattern"} {
+		got, err := policy.ParsePattern(text)
+		if want == "" && (err != nil || got != text) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("ParsePattern(%q) = %q, %v; want %q", text, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Rules are what the operator lays down for all containers, in the config file.
+type Rules struct {
+	// Defaults are for what neither labels nor policies say.
+	Defaults Values
+	// Limits cut what labels ask for.
+	Limits []Limit
+	// Policies come before labels, later ones before earlier ones.
+	Policies []Rule
+	// TrustImageLabels lets labels of images ask for guarantees.
+	TrustImageLabels bool
+}
+
+// Rule is a policy for the containers that a selector names.
+type Rule struct {
+	Selector
+	Values
+}
+
+// Limit is a limit for the containers that a selector names.
+type Limit struct {
+	Selector
+	Limits
+}
+
+// Selector names containers, each of its parts with a pattern ([path.Match]) in
+// which * stands for slashes, too. An empty part names all.
+type Selector struct {
+	Name    string // the container's
+	Project string // of Compose, or a Swarm stack
+	Service string // of Compose or Swarm
+	Image   string // as it was named when the container was made
+}
+
+// Subject is a container that a policy is looked for.
+type Subject struct {
+	Name, Image string
+	// Labels, ImageLabels and ImageUnknown are as in Inputs.
+	Labels, ImageLabels map[string]string
+	ImageUnknown        string
+}
+
+// Labels that say which service a container is of, and which project or stack that
+// is of. Swarm names a service with its stack, as STACK_SERVICE.
+const (
+	LabelComposeProject = "com.docker.compose.project"
+	LabelComposeService = "com.docker.compose.service"
+	LabelSwarmStack     = "com.docker.stack.namespace"
+	LabelSwarmService   = "com.docker.swarm.service.name"
+)
+
+var (
+	projectLabels = []string{LabelComposeProject, LabelSwarmStack}
+	serviceLabels = []string{LabelComposeService, LabelSwarmService}
+)
+
+// ReadsLabel says whether a label of that name can matter to a policy.
+func ReadsLabel(name string) bool {
+	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) || name == LabelKubernetesMax ||
+		slices.Contains(projectLabels, name) || slices.Contains(serviceLabels, name)
+}
+
+// Resolve finds the policy of a container of which set was set.
+func (r Rules) Resolve(s Subject, set Values) Resolution {
+	in := Inputs{
+		Defaults: r.Defaults, Labels: s.Labels, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
+		TrustImageLabels: r.TrustImageLabels, Set: set,
+	}
+	for _, limit := range r.Limits {
+		if limit.matches(s, nil) {
+			in.Limits = append(in.Limits, limit.Limits)
+		}
+	}
+	notBelieved := s.ImageLabels
+	if r.TrustImageLabels {
+		notBelieved = nil
+	}
+	for _, rule := range r.Policies {
+		if rule.matches(s, notBelieved) {
+			in.Policies = append(in.Policies, rule.Values)
+		}
+	}
+	return Resolve(in)
+}
+
+// matches says whether the selector names a container. What its image says of
+// project and service is not believed where notBelieved has it: an image could
+// claim another's policies.
+func (s Selector) matches(c Subject, notBelieved map[string]string) bool {
+	label := func(pattern string, names []string) bool {
+		return pattern == "" || slices.ContainsFunc(names, func(name string) bool {
+			text, given := c.Labels[name]
+			if of, there := notBelieved[name]; there && of == text {
+				return false
+			}
+			return given && match(pattern, text)
+		})
+	}
+	return (s.Name == "" || match(s.Name, c.Name)) &&
+		(s.Image == "" || match(s.Image, c.Image) || match(s.Image, repository(c.Image))) &&
+		label(s.Project, projectLabels) && label(s.Service, serviceLabels)
+}
+
+// slash stands for a slash where * is to match it, too.
+var slash = strings.NewReplacer("/", "\x00")
+
+func match(pattern, text string) bool {
+	matched, err := path.Match(slash.Replace(pattern), slash.Replace(text))
+	return err == nil && matched
+}
+
+// repository is an image's name without tag and digest.
+func repository(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if colon := strings.LastIndexByte(image, ':'); colon > strings.LastIndexByte(image, '/') {
+		image = image[:colon]
+	}
+	return image
+}
+
+// ParsePattern reads a part of a Selector.
+func ParsePattern(text string) (string, error) {
+	if text == "" {
+		return "", errEmpty
+	}
+	if _, err := path.Match(text, ""); err != nil {
+		return "", errors.New("is not a pattern; write a name, in which * stands for any text and ? for a character")
+	}
+	return text, nil
+}
+
+// Check says whether values can be in force together, as far as they say.
+func (v Values) Check() error {
+	if v.MinBPS == nil || v.MaxBPS == nil || *v.MaxBPS == 0 || *v.MinBPS <= *v.MaxBPS {
+		return nil
+	}
+	return fmt.Errorf("the minimum %s is above the maximum %s; lower the minimum or raise the maximum",
+		FormatRate(*v.MinBPS), FormatRate(*v.MaxBPS))
+}
+
+// With is v with what over says instead, value by value.
+func (v Values) With(over Values) Values {
+	with(&v.Weight, over.Weight)
+	with(&v.MinBPS, over.MinBPS)
+	with(&v.MaxBPS, over.MaxBPS)
+	with(&v.Priority, over.Priority)
+	with(&v.LatencyMS, over.LatencyMS)
+	with(&v.Class, over.Class)
+	return v
+}
+
+func with[T any](field **T, over *T) {
+	if over != nil {
+		*field = over
+	}
+}
