@@ -62,7 +62,7 @@ enum weir_saved {
 
 /*
  * A cgroup's level is its distance from the root of the hierarchy. The levels
- * of the cgroups that are tied are packed into 64 bits, one byte each, the
+ * of the cgroups that are assigned are packed into 64 bits, one byte each, the
  * deepest in the lowest byte; 0, the root, ends the list.
  */
 enum weir_level {
@@ -110,7 +110,8 @@ struct weir_activity {
 	__u32 window_packets;
 	/* Not 0: they may. Written by the agent. */
 	__u32 may_go_direct;
-	__u32 unused;
+	/* As many as direct_bytes were; wraps. */
+	__u32 direct_packets;
 };
 
 /*

@@ -32,6 +32,7 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
+	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
 // Config is what an agent needs to know.
@@ -56,17 +57,7 @@ type Config struct {
 }
 
 // UplinkConfig is one uplink of a Config.
-type UplinkConfig struct {
-	// Name is the device's.
-	Name string
-	// RateBPS is what it may send, in bits per second; 0 means the speed that
-	// the device reports.
-	RateBPS uint64
-	// Replace allows a qdisc that somebody configured to be put aside.
-	Replace bool
-	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
-	IgnoreLinkSpeed bool
-}
+type UplinkConfig = lifecycle.Config
 
 const (
 	// checkInterval is how often the kernel's state is compared as a whole,
@@ -78,7 +69,10 @@ const (
 	// saveInterval is how often the state file is written at most, after
 	// saveBurst times in a row, other than for what only it holds.
 	saveInterval = 250 * time.Millisecond
-	saveBurst    = 8
+	// repairInterval is how often an uplink that does not do what is asked of it
+	// is looked at, at most.
+	repairInterval = 250 * time.Millisecond
+	saveBurst      = 8
 )
 
 // Agent is the daemon of one host's uplinks.
@@ -87,6 +81,7 @@ type Agent struct {
 	log    *slog.Logger
 
 	lock      *netnsLock
+	machine   *lifecycle.Host
 	store     *state.Store
 	uplinks   []*uplink
 	inspector *identity.Inspector
@@ -116,6 +111,9 @@ type Agent struct {
 	unsaved  bool
 	saveFrom time.Time
 	removed  bool
+	// repairedAt is when uplinks were looked at last that did not do what was
+	// asked of them.
+	repairedAt time.Time
 }
 
 // New prepares an agent: it checks that the uplinks can be had and reads the
@@ -149,8 +147,14 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	machine, err := lifecycle.OpenHost(watcher)
+	if err != nil {
+		watcher.Close()
+		return nil, err
+	}
 	a := &Agent{
 		config:    config,
+		machine:   machine,
 		log:       config.Logger,
 		lock:      lock,
 		store:     store,
@@ -170,7 +174,7 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 			a.sources[s.Name()] = v1.Source{Name: s.Name(), Reason: "not asked yet"}
 		}
 	}
-	if err := a.openUplinks(watcher); err != nil {
+	if err := a.openUplinks(); err != nil {
 		a.closeUplinks()
 		return nil, err
 	}
@@ -180,22 +184,18 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 
 // openUplinks claims the uplinks. One of several may be missing: it is shared
 // out when it comes.
-func (a *Agent) openUplinks(watcher *identity.Origins) error {
+func (a *Agent) openUplinks() error {
 	var missing []error
 	for i, config := range a.config.Uplinks {
-		u, err := newUplink(i, config, a.config.ReserveBasisPoints, a.store)
-		if err != nil {
-			return err
-		}
-		u.watcher = watcher
-		a.uplinks = append(a.uplinks, u)
-		err = u.open()
-		if err != nil && !errors.Is(err, kernel.ErrNoLink) {
-			return err
-		}
-		if err != nil {
-			u.lose(err)
-			missing = append(missing, err)
+		device := lifecycle.New(config, a.machine, a.store)
+		problem := device.Claim()
+		a.uplinks = append(a.uplinks, newUplink(i, device, a.config.ReserveBasisPoints))
+		switch {
+		case problem == nil:
+		case problem.Kind == lifecycle.Missing:
+			missing = append(missing, problem)
+		default:
+			return problem
 		}
 	}
 	if len(missing) == len(a.uplinks) {
@@ -209,8 +209,9 @@ func (a *Agent) openUplinks(watcher *identity.Origins) error {
 
 func (a *Agent) closeUplinks() {
 	for _, u := range a.uplinks {
-		u.close()
+		u.device.Close()
 	}
+	a.machine.Close()
 	a.origins.watcher.Close()
 }
 
@@ -265,7 +266,7 @@ func (a *Agent) Run(ctx context.Context) error {
 				}
 				a.inspectAll()
 				for _, u := range a.uplinks {
-					a.uplinkMayHaveChanged(u)
+					a.advance(u)
 				}
 				a.reconcile()
 				continue
@@ -324,10 +325,6 @@ func (a *Agent) do(ctx context.Context, fn func()) error {
 	return nil
 }
 
-// adoptionLooks is how often a new agent looks at who is sending before it
-// changes what an earlier one allocated.
-const adoptionLooks = 4
-
 // install puts trees and classifiers on the uplinks, or adopts those that are
 // there.
 func (a *Agent) install() error {
@@ -335,45 +332,13 @@ func (a *Agent) install() error {
 		return err
 	}
 	for _, u := range a.uplinks {
-		if u.lost() {
-			continue
-		}
-		if err := a.installUplink(u); err != nil {
-			return err
+		a.advance(u)
+		if u.device.State() == lifecycle.Claimed {
+			return u.reason
 		}
 	}
 	a.dropLeftovers()
 	a.reconcile()
-	for _, u := range a.uplinks {
-		if !u.lost() {
-			a.log.Info("sharing out the uplink",
-				"uplink", u.name, "rate_bps", u.rateBPS, "scheduler", u.backend.Name())
-		}
-	}
-	return nil
-}
-
-func (a *Agent) installUplink(u *uplink) error {
-	if err := u.limitPackets(); err != nil {
-		// Not fatal: larger packets are cut up.
-		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", err)
-	}
-	u.plan(a.registry.byKey, a.registry.controlled())
-	adopted, err := u.adopt()
-	if err != nil {
-		return err
-	}
-	if !adopted {
-		u.ledger.ClassesMade()
-		return u.install()
-	}
-	for range adoptionLooks {
-		// Classes that are missing are made by the next reconciliation.
-		if _, _, err := u.measure(time.Now()); err != nil {
-			break
-		}
-		time.Sleep(changingInterval)
-	}
 	return nil
 }
 
@@ -385,7 +350,7 @@ func (a *Agent) dropUplinks() error {
 		if wanted {
 			continue
 		}
-		if _, err := removeUplink(a.store, saved.Name); err != nil {
+		if _, err := lifecycle.GiveBack(saved.Name, a.machine, a.store); err != nil {
 			return err
 		}
 		a.log.Info("uplink given back: the configuration no longer names it", "uplink", saved.Name)
@@ -398,7 +363,7 @@ func (a *Agent) reconcile() {
 	controlled := a.registry.controlled()
 	for _, u := range a.uplinks {
 		u.plan(a.registry.byKey, controlled)
-		if !u.lost() {
+		if u.installed() {
 			a.apply(u)
 		}
 		u.ledger.Keep(u.hasClass)
@@ -409,45 +374,40 @@ func (a *Agent) reconcile() {
 	a.publish(time.Now())
 }
 
-// apply brings an uplink's scheduler to the plan.
+// apply brings an uplink's scheduler to the plan, and tells of a failure once.
 func (a *Agent) apply(u *uplink) {
 	before := u.reason
-	if err := u.apply(); err != nil {
-		a.schedulerFailed(u, before, err)
-	}
-}
-
-// schedulerFailed tells of a scheduler that could not be changed or read, once,
-// and sees whether its device is gone.
-func (a *Agent) schedulerFailed(u *uplink, before, err error) {
-	if before == nil {
+	if err := u.apply(); err != nil && before == nil {
 		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
 	}
-	a.uplinkMayHaveChanged(u)
 }
 
 // control is one turn of the control loop over all uplinks. It returns when to
 // look next.
 func (a *Agent) control(now time.Time) time.Duration {
 	next := idleInterval
+	suspect := false
 	for _, u := range a.uplinks {
-		if u.lost() {
+		if !u.installed() {
 			continue
 		}
 		before := u.reason
 		interval, err := u.control(now)
-		switch {
-		case err == nil:
-		case u.reason != nil:
-			a.schedulerFailed(u, before, err)
-		default:
-			a.log.Warn("measure who is sending", "uplink", u.name, "error", err)
-			a.check()
+		if err != nil {
+			u.suspect = true
+			if before == nil {
+				a.log.Warn("look at who is sending", "uplink", u.name, "error", err)
+			}
 		}
+		suspect = suspect || u.suspect
 		next = min(next, interval)
 		if u.strangersSent() {
 			a.origins.pending = true
 		}
+	}
+	if suspect && now.Sub(a.repairedAt) >= repairInterval {
+		a.repairedAt = now
+		a.repair()
 	}
 	a.meetStrangers(now)
 	a.saveSoon(now)
@@ -455,16 +415,23 @@ func (a *Agent) control(now time.Time) time.Duration {
 	return next
 }
 
+// repair looks at the uplinks that did not do what was asked of them, and brings
+// them to the plan again.
+func (a *Agent) repair() {
+	for _, u := range a.uplinks {
+		if u.suspect {
+			u.device.Forget()
+			a.advance(u)
+		}
+	}
+	a.reconcile()
+}
+
 // check compares everything with the kernel and mends what differs.
 func (a *Agent) check() {
 	for _, u := range a.uplinks {
-		if u.lost() {
-			a.uplinkMayHaveChanged(u)
-			continue
-		}
-		if err := u.verify(); err != nil {
-			a.log.Warn("check the uplink", "uplink", u.name, "error", err)
-		}
+		u.device.Forget()
+		a.advance(u)
 	}
 	a.inspectMissing()
 	a.inspectSome()
@@ -475,8 +442,10 @@ func (a *Agent) check() {
 // linkChanged handles a device that came, changed or went.
 func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	for _, u := range a.uplinks {
-		if event.Link.Index == u.ifindex || event.Link.Name == u.name {
-			a.uplinkMayHaveChanged(u)
+		if event.Link.Index == u.device.Ifindex() || event.Link.Name == u.name {
+			if a.advance(u) {
+				a.reconcile()
+			}
 			return
 		}
 	}
@@ -525,26 +494,4 @@ func (a *Agent) rescanSoon() {
 	}
 	a.rescanning = true
 	time.AfterFunc(rescanDelay, func() { a.rescan <- struct{}{} })
-}
-
-// uplinkMayHaveChanged follows an uplink that was renamed, deleted or made
-// again.
-func (a *Agent) uplinkMayHaveChanged(u *uplink) {
-	wasLost := u.lost()
-	err := u.follow()
-	switch {
-	case errors.Is(err, kernel.ErrNoLink):
-		if !wasLost {
-			a.log.Error("uplink is gone; waiting for it to come back", "uplink", u.name)
-		}
-	case err != nil:
-		a.log.Error("uplink cannot be used", "uplink", u.name, "error", err)
-	case wasLost:
-		a.log.Info("uplink is back", "uplink", u.name)
-		if err := a.installUplink(u); err != nil {
-			u.lose(err)
-			a.log.Error("uplink cannot be shared out", "uplink", u.name, "error", err)
-		}
-		a.reconcile()
-	}
 }

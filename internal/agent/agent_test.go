@@ -12,33 +12,38 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/docker"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
+	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // fakeScheduler remembers what it was told, and has the counters it was given.
 type fakeScheduler struct {
-	applied []sched.Tree
-	stats   []sched.Stats
-	drops   map[uint16]uint32
-	err     error
-	forgot  int
-	looks   int // how often counters were asked for
-	asked   int // of how many classes, all together
-	onApply func()
+	applied  []sched.Tree
+	stats    []sched.Stats
+	drops    map[uint16]uint32
+	err      error
+	forgot   int
+	looks    int // how often counters were asked for
+	asked    int // of how many classes, all together
+	inKernel bool
+	onApply  func()
 }
 
 func (s *fakeScheduler) Drops() (map[uint16]uint32, error) { return s.drops, s.err }
 
-func (*fakeScheduler) Name() string  { return "fake" }
-func (s *fakeScheduler) Forget()     { s.forgot++ }
-func (*fakeScheduler) Remove() error { return nil }
+func (*fakeScheduler) Name() string    { return "fake" }
+func (s *fakeScheduler) Forget()       { s.forgot++ }
+func (s *fakeScheduler) Remove() error { s.inKernel = false; return nil }
 
 func (s *fakeScheduler) Apply(want sched.Tree) error {
+	s.inKernel = true
 	if s.onApply != nil {
 		s.onApply()
 	}
@@ -63,6 +68,8 @@ type fakeClassifier struct {
 	offered [identity.NumberLast + 1]uint64
 	cgroups map[uint16]string
 	err     error
+	// attached: it is on the device.
+	attached bool
 
 	strangersBPS uint64
 
@@ -77,8 +84,8 @@ func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct)
 	return c.err
 }
 
-func (c *fakeClassifier) DirectBytes(number uint16) (uint64, error) {
-	return c.directBytes[number], c.err
+func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
+	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
 }
 
 func (c *fakeClassifier) TieCgroup(path string, number uint16) error {
@@ -103,10 +110,65 @@ func (c *fakeClassifier) OfferedBytes(dst []uint64) error {
 	return nil
 }
 
+// fakeMachine has one device, and does whatever it is asked to.
+type fakeMachine struct {
+	scheduler  sched.Backend
+	classifier *fakeClassifier
+	delays     lifecycle.Delays
+	foreign    *kernel.Qdisc // instead of ours
+	gsoErr     error
+	gone       bool
+	speedBPS   uint64
+}
+
+func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
+	if m.gone {
+		return kernel.Link{}, kernel.ErrNoLink
+	}
+	return kernel.Link{Index: 3, Name: name, GSOMaxBytes: 65536}, nil
+}
+
+func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
+
+func (m *fakeMachine) Links() ([]kernel.Link, error) { return nil, nil }
+
+func (m *fakeMachine) SpeedBPS(string) (uint64, error) { return m.speedBPS, nil }
+
+func (m *fakeMachine) SetGSOMaxBytes(_ int, bytes uint32) error {
+	if bytes == 65536 { // put back
+		return m.gsoErr
+	}
+	return nil
+}
+
+func (m *fakeMachine) Qdiscs(int) ([]kernel.Qdisc, error) {
+	fake, isFake := m.scheduler.(*fakeScheduler)
+	switch {
+	case m.foreign != nil:
+		return []kernel.Qdisc{*m.foreign}, nil
+	case isFake && fake.inKernel:
+		return []kernel.Qdisc{{Handle: htb.DirectMajor << 16, Parent: kernel.HandleRoot}}, nil
+	}
+	return nil, nil
+}
+
+func (*fakeMachine) Save(int) ([]kernel.SavedObject, error)  { return nil, nil }
+func (*fakeMachine) Restore(int, []kernel.SavedObject) error { return nil }
+func (m *fakeMachine) DeleteRoot(int) error                  { m.foreign = nil; return nil }
+func (m *fakeMachine) Scheduler(int) sched.Backend           { return m.scheduler }
+func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifier.attached, nil }
+func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
+
+func (m *fakeMachine) OpenClassifier(int) (lifecycle.Classifier, lifecycle.Delays, error) {
+	m.classifier.attached = true
+	return m.classifier, m.delays, nil
+}
+
 // bench is an agent on an uplink that is not there.
 type bench struct {
 	*Agent
 	*uplink
+	machine    *fakeMachine
 	host       *share
 	t          testing.TB
 	dir        string // of the state file
@@ -117,16 +179,26 @@ type bench struct {
 
 func newBench(t testing.TB, rateBPS uint64) *bench {
 	t.Helper()
+	scheduler := &fakeScheduler{}
+	b := newBenchOf(t, rateBPS, scheduler)
+	scheduler.applied, scheduler.forgot = nil, 0
+	b.scheduler = scheduler
+	return b
+}
+
+// newBenchOf is newBench with a scheduler of one's own.
+func newBenchOf(t testing.TB, rateBPS uint64, scheduler sched.Backend) *bench {
+	t.Helper()
 	dir := t.TempDir()
 	store, err := state.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, dir: dir, scheduler: &fakeScheduler{}, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
-	b.uplink = &uplink{
-		name: "up0", ifindex: 3, rateBPS: rateBPS, reserveBasisPoints: config.DefaultReserveBasisPoints,
-		store: store, backend: b.scheduler, classifier: b.classifier,
-	}
+	b := &bench{t: t, dir: dir, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
+	b.machine = &fakeMachine{scheduler: scheduler, classifier: b.classifier}
+	device := lifecycle.New(lifecycle.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
+	device.Advance(func() sched.Tree { return sched.Tree{RateBPS: rateBPS} })
+	b.uplink = newUplink(0, device, config.DefaultReserveBasisPoints)
 	b.Agent = &Agent{
 		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
@@ -188,4 +260,11 @@ func (b *bench) label(c *share, label string) {
 func (b *bench) stop(c *share) {
 	b.forget(c.container)
 	b.plan()
+}
+
+// useDelays makes the kernel one that can measure delays.
+func (b *bench) useDelays(measured lifecycle.Delays) {
+	b.machine.delays = measured
+	b.classifier.attached = false
+	b.advance(b.uplink)
 }

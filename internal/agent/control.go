@@ -213,6 +213,20 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 	return u.count(now, read)
 }
 
+// recount counts what all have sent since an earlier agent looked, before anybody
+// is shown less than that had said. Classes that are missing count from zero.
+func (u *uplink) recount(now time.Time) {
+	u.asked = u.asked[:0]
+	for _, s := range u.participants {
+		u.asked = append(u.asked, s.number)
+	}
+	read, err := u.backend.Stats(u.asked, u.classStats[:0])
+	u.classStats = read
+	if err == nil {
+		_ = u.count(now, read) // the next look says what is wrong
+	}
+}
+
 // count takes in the counters of all that are active, for people to look at:
 // all of one moment. Where drops cannot be read, what is known stays.
 func (u *uplink) count(now time.Time, read []sched.Stats) error {

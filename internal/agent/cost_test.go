@@ -14,9 +14,8 @@ import (
 // thousand is an agent with that many containers and the real scheduler.
 func thousand(b *testing.B) (*bench, *noKernel) {
 	b.Helper()
-	bed := newBench(b, 1e9)
 	tc := &noKernel{}
-	bed.uplink.backend = htb.New(tc, bed.ifindex)
+	bed := newBenchOf(b, 1e9, htb.New(tc, 3))
 	for n := range 1000 {
 		c := bed.start(fmt.Sprint(n))
 		c.resolved.Policy.Weight = uint32(1 + n*7%100)

@@ -26,6 +26,10 @@ func (a *Agent) learn(event discovery.Event) {
 		}
 	case event.Snapshot != nil:
 		running := map[key]bool{}
+		// Whose network it is comes before those that joined it.
+		slices.SortStableFunc(event.Snapshot.Containers, func(c, d discovery.Container) int {
+			return cmp.Compare(min(len(c.SharesNetworkOf), 1), min(len(d.SharesNetworkOf), 1))
+		})
 		for _, c := range event.Snapshot.Containers {
 			running[key{c.Runtime, c.ID}] = true
 			a.update(c)
@@ -158,7 +162,7 @@ func (a *Agent) inspect(c *container) {
 	}
 	if owner := a.registry.sharesNetNS(c); owner != nil {
 		c.mode = owner.mode
-		c.obstacle = fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
+		c.obstacle = c.sharesNetwork(owner)
 		a.release(c)
 		return
 	}
@@ -191,7 +195,11 @@ func (a *Agent) takeAttachments(c *container, found []identity.Attachment) {
 	var obstacles []string
 	for _, at := range found {
 		if at.Obstacle != "" {
-			obstacles = append(obstacles, fmt.Sprintf("traffic through %s (%s) is not controlled: %s", at.Interface, at.Mode, at.Obstacle))
+			through := at.Interface
+			if at.Mode != v1.ModeNone {
+				through += fmt.Sprintf(" (%s)", at.Mode)
+			}
+			obstacles = append(obstacles, fmt.Sprintf("traffic through %s is not controlled: %s", through, at.Obstacle))
 			continue
 		}
 		attachments = append(attachments, c.attachment(at))
@@ -328,7 +336,7 @@ func (a *Agent) tie() {
 // tieCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
 func (a *Agent) tieCgroups(u *uplink) {
-	if u.lost() {
+	if !u.installed() {
 		return
 	}
 	for _, s := range u.controlled {
@@ -352,7 +360,7 @@ func (a *Agent) untieCgroups(c *container) {
 			continue
 		}
 		s.cgroupTied = false
-		if s.uplink.lost() {
+		if !s.uplink.installed() {
 			continue
 		}
 		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {

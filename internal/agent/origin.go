@@ -120,7 +120,7 @@ func (a *Agent) watchOrigins() {
 		o.watching = true
 	}
 	for _, u := range a.uplinks {
-		if !u.lost() && !u.strangersLimited {
+		if u.installed() && !u.strangersLimited {
 			u.strangersLimited = a.limitStrangers(u, u.link().StrangersBPS())
 		}
 	}

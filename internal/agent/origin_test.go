@@ -119,7 +119,8 @@ func TestWatchOrigins(t *testing.T) {
 	})
 	b.Agent.forget(overlaid)
 
-	b.uplink.lose(errors.New("gone"))
+	b.machine.gone = true
+	b.advance(b.uplink)
 	b.classifier.strangersBPS = 0
 	b.Agent.forget(two)
 	b.Agent.forget(three)

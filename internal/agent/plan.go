@@ -33,11 +33,6 @@ func (u *uplink) plan(containers map[key]*container, controlled []*container) {
 	u.allocate(true)
 }
 
-// link is the uplink as decisions see it.
-func (u *uplink) link() plan.Link {
-	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.mtuBytes}
-}
-
 // admit decides which minimums and bounds on delay are in force.
 func (u *uplink) admit(containers map[key]*container) {
 	asking := make([]*share, 0, len(u.controlled))

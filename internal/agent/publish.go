@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/stats"
+	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
 // What readers see. The loop publishes a snapshot each period, and whenever it
@@ -83,7 +84,7 @@ func (a *Agent) status() v1.Status {
 // view is the uplink as users see it.
 func (u *uplink) view() v1.Uplink {
 	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: !u.lost(), State: v1.StateOK,
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != lifecycle.Absent, State: v1.StateOK,
 	}
 	if u.backend != nil {
 		view.Scheduler = u.backend.Name()

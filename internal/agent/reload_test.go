@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
 // What is read again is in force at once, for those that run, and what was set
@@ -16,8 +17,6 @@ import (
 func TestReload(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
-	// A device that is away: nobody asks the kernel about it.
-	b.uplink.ifindex, b.uplink.config = 0, UplinkConfig{Name: "up0", RateBPS: 100e6}
 	c := b.start("c", "weight=200", "min=10mbit")
 	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no config file") {
 		t.Errorf("without a file: %v", err)
@@ -57,20 +56,25 @@ func TestReload(t *testing.T) {
 		t.Errorf("one more uplink: %v", err)
 	}
 	check("one more uplink")
-	// A device that is there and cannot be asked.
-	b.uplink.ifindex, next.Uplinks = 3, next.Uplinks[:1]
-	b.uplink.name = "not there at all"
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) {
-		t.Errorf("a device that cannot be asked: %v", err)
+	// A rate above the device's speed.
+	b.machine.speedBPS = 10e6
+	next.Uplinks = next.Uplinks[:1]
+	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "above the speed") {
+		t.Errorf("a rate above the speed: %v", err)
 	}
-	check("a device that cannot be asked")
+	b.machine.speedBPS = 0
+	check("a rate above the speed")
 }
 
-// The rates of the file find their uplinks, in whatever order it has them.
-func TestNewRates(t *testing.T) {
-	a := &Agent{uplinks: []*uplink{{config: UplinkConfig{Name: "a"}}, {config: UplinkConfig{Name: "b"}}}}
+// The configurations of the file find their uplinks, in whatever order it has them.
+func TestReloadInAnyOrder(t *testing.T) {
+	machine := &fakeMachine{gone: true}
+	device := func(name string) *uplink {
+		return &uplink{device: lifecycle.New(UplinkConfig{Name: name}, machine, nil)}
+	}
+	a := &Agent{uplinks: []*uplink{device("a"), device("b")}}
 	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "a", RateBPS: 1}}
-	if rates, err := a.newRates(list); err != nil || !slices.Equal(rates, []uint64{1, 2}) || list[0].Name != "a" {
-		t.Errorf("rates %d, %v, in the order %v", rates, err, list)
+	if got, err := a.accept(list); err != nil || !slices.Equal(got, []UplinkConfig{{Name: "a", RateBPS: 1}, {Name: "b", RateBPS: 2}}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -6,38 +6,45 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
+	lifecycle "github.com/weir-project/weir/internal/uplink"
 )
 
-// remove gives the device back and forgets what was remembered of it.
-func (u *uplink) remove() error {
-	if !u.lost() {
-		if err := u.giveBack(); err != nil {
-			return err
+// down gives everything back, the uplinks first: if one cannot be given back, all
+// of it stays in force.
+func (a *Agent) down() error {
+	err := a.giveBack()
+	if err == nil {
+		for _, c := range a.registry.byKey {
+			a.release(c)
 		}
+		err = a.store.Remove()
 	}
-	u.store.Forget(u.name)
+	if err != nil {
+		a.inspectAll()
+		for _, u := range a.uplinks {
+			a.advance(u)
+		}
+		a.reconcile()
+		return fmt.Errorf("%w; Weir stays in force", err)
+	}
+	a.removed = true
 	return nil
 }
 
-// giveBack takes scheduler and classifier off the device and puts back the
-// queueing and the packet limit that were there.
-func (u *uplink) giveBack() error {
-	saved := u.store.Uplink(u.name)
-	err := errors.Join(identity.DetachUplink(u.ifindex), u.backend.Remove())
-	if err == nil && len(saved.Replaced) > 0 {
-		err = u.tc.Restore(u.ifindex, recalledQueueing(saved.Replaced))
+func (a *Agent) giveBack() error {
+	var errs []error
+	for _, u := range a.uplinks {
+		err := u.device.GiveBack()
+		u.take()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.log.Info("uplink given back", "uplink", u.name)
 	}
-	if err == nil && saved.GSOMaxBytes > 0 {
-		err = kernel.SetGSOMaxBytes(u.ifindex, saved.GSOMaxBytes)
-	}
-	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
-		return fmt.Errorf("give %s back: %w", u.name, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Remove does what Down does, without an agent, for every uplink that the
@@ -69,13 +76,18 @@ func Remove(stateDir, uplink string) ([]string, error) {
 			return nil, fmt.Errorf("there is no network device %q here", uplink)
 		}
 	}
+	machine, err := lifecycle.OpenHost(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer machine.Close()
 	var errs []error
 	for _, c := range store.Containers {
 		errs = append(errs, undo(c.NetNSPath, c.Number, recalledAttachments(c.Attached)))
 	}
 	var done []string
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
-		there, err := removeUplink(store, name)
+		there, err := lifecycle.GiveBack(name, machine, store)
 		if err != nil {
 			errs = append(errs, err)
 		} else if there || uplinks[name] {
@@ -86,29 +98,4 @@ func Remove(stateDir, uplink string) ([]string, error) {
 		return done, err
 	}
 	return done, store.Remove()
-}
-
-// removeUplink gives one uplink back and reports whether anything of ours was
-// on it.
-func removeUplink(store *state.Store, name string) (bool, error) {
-	u, err := newUplink(0, UplinkConfig{Name: name, Replace: true}, 0, store)
-	if err != nil {
-		return false, err
-	}
-	defer u.close()
-	link, err := kernel.LinkByName(name)
-	switch {
-	case errors.Is(err, kernel.ErrNoLink):
-		return false, u.remove()
-	case err != nil:
-		return false, err
-	}
-	if err := u.bind(link); err != nil {
-		return false, err
-	}
-	qdiscs, err := u.tc.Qdiscs(u.ifindex)
-	if err != nil {
-		return false, err
-	}
-	return htb.Owns(qdiscs), u.remove()
 }

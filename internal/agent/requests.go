@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What users ask of the agent through its socket.
@@ -24,39 +24,6 @@ var (
 	// ErrRefused is a change that cannot be made. Nothing was changed.
 	ErrRefused = errors.New("refused")
 )
-
-// find looks a container up by name, ID or the start of an ID.
-func (a *Agent) find(name string) (*container, error) {
-	if name == a.host.Name {
-		return a.host, nil
-	}
-	var byName, byID []*container
-	for _, c := range a.registry.all() {
-		switch {
-		case c.ID == name:
-			return c, nil
-		case c.Name == name:
-			byName = append(byName, c)
-		case len(name) >= 4 && strings.HasPrefix(c.ID, name):
-			byID = append(byID, c)
-		}
-	}
-	matches := byName
-	if len(matches) == 0 {
-		matches = byID
-	}
-	switch len(matches) {
-	case 0:
-		return nil, fmt.Errorf("%w: %q; `weir ps` lists those that run", ErrUnknown, name)
-	case 1:
-		return matches[0], nil
-	}
-	var ids []string
-	for _, c := range matches {
-		ids = append(ids, fmt.Sprintf("%s (%s)", short(c.ID), c.Runtime))
-	}
-	return nil, fmt.Errorf("%w %q: use the ID of the one you mean: %s", ErrAmbiguous, name, strings.Join(ids, ", "))
-}
 
 // Set changes the policy of a running container until it stops. Errors:
 // ErrUnknown, ErrAmbiguous, ErrRefused.
@@ -86,6 +53,10 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	if c == a.host {
 		return fmt.Errorf("%w: the host class has its policy in the config file", ErrRefused)
+	}
+	if owner := a.owner(c); owner != nil {
+		return fmt.Errorf("%w: %s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[3]s`",
+			ErrRefused, c.Name, owner.Name)
 	}
 	_, values, err := policy.ApplyChange(c.policy(), change)
 	if err != nil {
@@ -135,23 +106,7 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 // and ends Run.
 func (a *Agent) Down(ctx context.Context) error {
 	var err error
-	doErr := a.do(ctx, func() {
-		for _, c := range a.registry.byKey {
-			a.release(c)
-		}
-		var errs []error
-		for _, u := range a.uplinks {
-			if removeErr := u.remove(); removeErr != nil {
-				errs = append(errs, removeErr)
-				continue
-			}
-			a.log.Info("uplink given back", "uplink", u.name)
-		}
-		if err = errors.Join(errs...); err == nil {
-			err = a.store.Remove()
-		}
-		a.removed = err == nil
-	})
+	doErr := a.do(ctx, func() { err = a.down() })
 	return errors.Join(doErr, err)
 }
 
@@ -190,8 +145,20 @@ func (a *Agent) save() error {
 				}
 				s.AdmittedBPS[share.uplink.name] = share.admittedBPS
 			}
+			if share.totals != (stats.Totals{}) {
+				if s.Counted == nil {
+					s.Counted = map[string]state.Counted{}
+				}
+				s.Counted[share.uplink.name] = savedCounted(share)
+			}
 		}
 		containers = append(containers, s)
+	}
+	for _, u := range a.uplinks {
+		if u.installed() {
+			counted := savedCounted(u.host)
+			a.store.Uplink(u.name).Host = &counted
+		}
 	}
 	a.store.Containers = containers
 	a.unsaved = false
@@ -207,6 +174,13 @@ func (a *Agent) hasSource(name string) bool {
 // recall takes up the containers that an earlier agent knew, so that their
 // classes stay until their source has said who runs.
 func (a *Agent) recall() {
+	for _, saved := range a.store.Uplinks {
+		for _, u := range a.uplinks {
+			if u.name == saved.Name && saved.Host != nil {
+				recallCounted(u.host, *saved.Host)
+			}
+		}
+	}
 	for _, s := range a.store.Containers {
 		c := &container{
 			Container: discovery.Container{
@@ -224,6 +198,7 @@ func (a *Agent) recall() {
 			a.registry.assign(c, s.Number)
 			for _, share := range c.shares {
 				share.admittedBPS = s.AdmittedBPS[share.uplink.name]
+				recallCounted(share, s.Counted[share.uplink.name])
 			}
 		}
 		a.registry.byKey[c.key()] = c

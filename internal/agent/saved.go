@@ -3,9 +3,9 @@ package agent
 import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // What the agent knows, in the state file's types and back.
@@ -51,24 +51,26 @@ func recalledAttachments(saved []state.Attachment) []attachment {
 	return list
 }
 
-func savedQueueing(objects []kernel.SavedObject) []state.Queueing {
-	var saved []state.Queueing
-	for _, o := range objects {
-		saved = append(saved, state.Queueing{
-			IsClass: o.IsClass, Handle: uint32(o.Handle), Parent: uint32(o.Parent),
-			Kind: o.Kind, Options: o.Options, Nested: o.Nested,
-		})
+// savedCounted is what a share has sent, with what the kernel's counters said.
+func savedCounted(s *share) state.Counted {
+	last := s.uplink.ledger.Last(s.number)
+	return state.Counted{
+		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets,
+		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets,
+		DirectBytes: last.DirectBytes, DirectPackets: last.DirectPackets,
 	}
-	return saved
 }
 
-func recalledQueueing(saved []state.Queueing) []kernel.SavedObject {
-	var objects []kernel.SavedObject
-	for _, q := range saved {
-		objects = append(objects, kernel.SavedObject{
-			IsClass: q.IsClass, Handle: kernel.Handle(q.Handle), Parent: kernel.Handle(q.Parent),
-			Kind: q.Kind, Options: q.Options, Nested: q.Nested,
-		})
+// recallCounted lets a share go on counting where an earlier agent ended.
+func recallCounted(s *share, saved state.Counted) {
+	s.totals = stats.Totals{
+		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets,
 	}
-	return objects
+	s.uplink.ledger.Resume(s.number, stats.Reading{
+		Sent: stats.Sent{
+			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
+			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,
+		},
+		DroppedPackets: saved.ClassDrops,
+	})
 }

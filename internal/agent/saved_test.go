@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
 )
 
@@ -82,5 +83,59 @@ func TestRecallWhatWasSet(t *testing.T) {
 	}
 	if savedSet(policy.Values{}) != nil {
 		t.Error("nothing was set, and something is saved")
+	}
+}
+
+// What was sent is counted on by the next agent, of the classes that it finds and
+// of those that were made again in between.
+func TestTotalsOutliveTheAgent(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	a.HostNetwork, a.CgroupPath = true, "/cgroup/a"
+	b.reconcile()
+	count := func(s *share, bytes uint64, packets, drops uint32) {
+		t.Helper()
+		if err := s.count(epoch, sched.Stats{SentBytes: bytes, SentPackets: packets}, map[uint16]uint32{s.number: drops}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.classifier.directBytes[a.number] = 50
+	count(a, 1000, 10, 1)
+	count(a, 400, 4, 0) // made again
+	count(b.host, 300, 3, 0)
+	if err := b.save(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name                  string
+		bytes                 uint64 // of the class, as the next agent finds it
+		packets               uint32
+		wantBytes, wantPacket uint64
+	}{
+		{"nothing was sent meanwhile", 400, 4, 1450, 15},
+		{"something was", 600, 6, 1650, 17},
+		{"the class was made again", 90, 1, 1540, 16},
+	} {
+		saved, err := state.Open(b.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := newBench(t, 100e6)
+		next.Agent.store = saved
+		next.recall()
+		again := next.registry.byKey[a.key()].shares[0]
+		if again.number != a.number {
+			t.Fatalf("number %d became %d", a.number, again.number)
+		}
+		next.classifier.directBytes[a.number] = 50
+		next.plan()
+		count(again, tc.bytes, tc.packets, 0)
+		if got := again.view(); got.SentBytes != tc.wantBytes || got.SentPackets != tc.wantPacket || got.DroppedPackets != 1 {
+			t.Errorf("%s: %+v, want %d bytes, %d packets", tc.name, got, tc.wantBytes, tc.wantPacket)
+		}
+		count(next.host, 310, 4, 0)
+		if got := next.host.view(); got.SentBytes != 310 || got.SentPackets != 4 {
+			t.Errorf("%s: the host has %+v", tc.name, got)
+		}
 	}
 }

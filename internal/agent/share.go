@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -145,9 +146,22 @@ func (s *share) packetBytes() uint32 {
 	return sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(s.policy())), s.entitledBPS)
 }
 
-// complaints are what the user should know of: guarantees that are not in
-// force, as they were refused, or cut.
+// bridgedPast says whether the uplink is a bridge that the container is a port of.
+func (s *share) bridgedPast() bool {
+	bridge := s.uplink.bridgeIndex
+	return bridge != 0 && slices.ContainsFunc(s.attachments, func(at attachment) bool { return at.BridgeIndex == bridge })
+}
+
+// complaints are what the user should know of: an uplink that is not shared out,
+// and guarantees that are not in force, as they were refused, or cut.
 func (s *share) complaints() (rejected bool, reasons []string) {
+	if s.uplink.reason != nil && s.mode != v1.ModeNone {
+		reasons = append(reasons, s.uplink.reason.Error())
+	}
+	if s.bridgedPast() {
+		reasons = append(reasons, fmt.Sprintf(
+			"what it sends to other ports of %[1]s is not controlled, as it does not pass the bridge itself: name the port that leads out as the uplink instead of %[1]s", s.uplink.name))
+	}
 	if s.number != 0 && s.guaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.guaranteedBPS)))
@@ -167,13 +181,13 @@ func (u *uplink) hasClass(number uint16) bool { return u.share(number).number ==
 // count takes in what the kernel's counters say of a share at now, and what of
 // it people see.
 func (s *share) count(now time.Time, read sched.Stats, drops map[uint16]uint32) error {
-	directBytes, err := s.uplink.classifier.DirectBytes(s.number)
+	directBytes, directPackets, err := s.uplink.classifier.DirectSent(s.number)
 	if err != nil {
 		return err
 	}
 	ledger := &s.uplink.ledger
 	ledger.CountSent(s.number, stats.Sent{
-		ClassBytes: read.SentBytes, ClassPackets: read.SentPackets, DirectBytes: directBytes,
+		ClassBytes: read.SentBytes, ClassPackets: read.SentPackets, DirectBytes: directBytes, DirectPackets: directPackets,
 	}, &s.totals)
 	if dropped, known := drops[s.number]; known {
 		ledger.CountDropped(s.number, dropped, &s.totals)

@@ -128,7 +128,7 @@ func TestDelayWindow(t *testing.T) {
 	if c.wake(epoch); c.delay.older != nil {
 		t.Error("measures where the kernel cannot")
 	}
-	b.delays = measured
+	b.useDelays(measured)
 	c.wake(epoch)
 	if c.delay.older == nil || c.delay.newer == nil {
 		t.Fatal("does not measure")
@@ -162,7 +162,7 @@ func TestDelayWindow(t *testing.T) {
 func TestDelaysArePaused(t *testing.T) {
 	b := newBench(t, 100e6)
 	measured := &fakeDelays{}
-	b.delays = measured
+	b.useDelays(measured)
 	c := b.start("c")
 	l := newLink(b)
 	running := func(d time.Duration) (part float64) {

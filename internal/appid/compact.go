@@ -1,3 +1,278 @@
 package appid
 
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-project/weir/internal/appid/c45"
+	"github.com/weir-project/weir/internal/appid/flow"
+)
+
+// MaxDepth is how many tests a path of a tree may have, also in its binary
+// form, where a test of a nominal feature is several.
 const MaxDepth = 32
+
+// MaxNodes and MaxTrees bound the binary form: what BPF maps are made for.
+const (
+	MaxNodes = 16384
+	MaxTrees = 8
+)
+
+// LeafFeature marks a leaf of the binary form.
+const LeafFeature = 0xff
+
+// CompactNode is one node as BPF programs walk it: 16 bytes, little-endian, in
+// one array for all trees. From a node that is not a leaf go on at Left if the
+// feature's word is at most Threshold, else at Right; both are larger than the
+// node's own index, so every walk ends. Confidences are parts of 65535.
+type CompactNode struct {
+	Feature         uint8 // flow.Feature.Code, or LeafFeature
+	Type            uint8 // of a leaf
+	Level           uint8 // of a leaf
+	_               uint8
+	Threshold       uint32
+	Left, Right     uint16
+	TypeConfidence  uint16 // of a leaf
+	LevelConfidence uint16 // of a leaf
+}
+
+// Compact is a classifier in its binary form.
+type Compact struct {
+	Nodes []CompactNode
+	// Roots are the first nodes of each stage's trees.
+	Roots         [2][]uint16
+	MinConfidence uint16
+}
+
+// compactMagic and the header that follows: counts of nodes and trees, and the
+// least confidence.
+var compactMagic = [4]byte{'W', 'T', 'R', '1'}
+
+type compactHeader struct {
+	Magic         [4]byte
+	Nodes         uint16
+	Trees         [2]uint8
+	MinConfidence uint16
+	_             uint16
+}
+
+// Compact turns a model into its binary form.
+func (m *Model) Compact() (*Compact, error) {
+	c := &Compact{MinConfidence: uint16(math.Round(m.MinConfidence * math.MaxUint16))}
+	for i := range m.Stages {
+		for _, tree := range m.Stages[i].Trees {
+			c.Roots[i] = append(c.Roots[i], uint16(min(len(c.Nodes), math.MaxUint16)))
+			c.add(m, &m.Stages[i], tree, tree.Weights)
+		}
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// add appends a tree and returns where it begins. Past MaxNodes indexes no
+// longer fit; Check refuses that.
+func (c *Compact) add(m *Model, s *Stage, n *c45.Node, parent []float64) uint16 {
+	if total(n.Weights) == 0 {
+		n = &c45.Node{Attribute: -1, Weights: parent}
+	}
+	at := len(c.Nodes)
+	c.Nodes = append(c.Nodes, CompactNode{})
+	if n.Leaf() {
+		a := m.answer(n.Predict(nil))
+		c.Nodes[at] = CompactNode{
+			Feature: LeafFeature, Type: uint8(a.appType), Level: uint8(a.level),
+			TypeConfidence: part(a.typeConfidence), LevelConfidence: part(a.levelConfidence),
+		}
+		return uint16(at)
+	}
+	f := &s.Features[n.Attribute]
+	node := CompactNode{Feature: f.Code}
+	if n.Nominal {
+		c.Nodes = c.Nodes[:at]
+		return c.addNominal(m, s, n, 0, len(n.Branches))
+	}
+	node.Threshold = f.Word(math.Floor(n.At))
+	node.Left = c.add(m, s, n.Branches[0], n.Weights)
+	node.Right = c.add(m, s, n.Branches[1], n.Weights)
+	c.Nodes[at] = node
+	return uint16(at)
+}
+
+// addNominal finds the branch of values from (inclusive) to (exclusive) by
+// halving.
+func (c *Compact) addNominal(m *Model, s *Stage, n *c45.Node, from, to int) uint16 {
+	if to-from == 1 {
+		return c.add(m, s, n.Branches[from], n.Weights)
+	}
+	at := len(c.Nodes)
+	c.Nodes = append(c.Nodes, CompactNode{})
+	f := &s.Features[n.Attribute]
+	middle := (from + to) / 2
+	node := CompactNode{Feature: f.Code, Threshold: f.Word(float64(middle - 1))}
+	node.Left = c.addNominal(m, s, n, from, middle)
+	node.Right = c.addNominal(m, s, n, middle, to)
+	c.Nodes[at] = node
+	return uint16(at)
+}
+
+func part(p float64) uint16 { return uint16(math.Round(p * math.MaxUint16)) }
+
+func total(weights []float64) float64 {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	return sum
+}
+
+// Check says why a BPF program must not be given these nodes.
+func (c *Compact) Check() error {
+	if len(c.Nodes) == 0 || len(c.Nodes) > MaxNodes {
+		return fmt.Errorf("check tree: %d nodes, want 1 to %d: train with fewer --trees or a larger --min-leaf", len(c.Nodes), MaxNodes)
+	}
+	late := map[uint8]bool{}
+	for _, f := range flow.Features(Types) {
+		late[f.Code] = f.Late
+	}
+	for i, n := range c.Nodes {
+		if err := c.checkNode(i, n, late); err != nil {
+			return fmt.Errorf("check tree: node %d: %w", i, err)
+		}
+	}
+	for stage, roots := range c.Roots {
+		if len(roots) == 0 || len(roots) > MaxTrees {
+			return fmt.Errorf("check tree: stage %d has %d trees, want 1 to %d", stage+1, len(roots), MaxTrees)
+		}
+		for _, root := range roots {
+			if int(root) >= len(c.Nodes) {
+				return fmt.Errorf("check tree: stage %d begins at node %d of %d", stage+1, root, len(c.Nodes))
+			}
+			if err := c.checkPaths(root, stage == 0, late); err != nil {
+				return fmt.Errorf("check tree: stage %d: %w", stage+1, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Compact) checkNode(i int, n CompactNode, late map[uint8]bool) error {
+	if n.Feature == LeafFeature {
+		switch {
+		case int(n.Type) >= NumTypes:
+			return fmt.Errorf("application type %d of %d", n.Type, NumTypes)
+		case int(n.Level) >= NumLevels:
+			return fmt.Errorf("level %d of %d", n.Level, NumLevels)
+		}
+		return nil
+	}
+	if _, known := late[n.Feature]; !known {
+		return fmt.Errorf("feature %d is not known: this tree is of another version of weir or damaged", n.Feature)
+	}
+	for _, next := range []uint16{n.Left, n.Right} {
+		if int(next) <= i || int(next) >= len(c.Nodes) {
+			return fmt.Errorf("it leads to node %d: want %d to %d", next, i+1, len(c.Nodes)-1)
+		}
+	}
+	return nil
+}
+
+// checkPaths follows every path of a tree. Nodes lead to later nodes only, so
+// the depth of each is known from the end backwards.
+func (c *Compact) checkPaths(root uint16, first bool, late map[uint8]bool) error {
+	reached := map[uint16]int{root: 0}
+	for i := int(root); i < len(c.Nodes); i++ {
+		depth, ok := reached[uint16(i)]
+		n := c.Nodes[i]
+		if !ok || n.Feature == LeafFeature {
+			continue
+		}
+		if depth >= MaxDepth {
+			return fmt.Errorf("node %d is the test number %d of its path, want at most %d: train with a smaller --max-depth",
+				i, depth+1, MaxDepth)
+		}
+		if first && late[n.Feature] {
+			return fmt.Errorf("node %d tests feature %d, which the first packet does not have", i, n.Feature)
+		}
+		for _, next := range []uint16{n.Left, n.Right} {
+			reached[next] = max(reached[next], depth+1)
+		}
+	}
+	return nil
+}
+
+// MarshalBinary returns the header, the roots and the nodes.
+func (c *Compact) MarshalBinary() ([]byte, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	for _, v := range []any{
+		compactHeader{
+			Magic: compactMagic, Nodes: uint16(len(c.Nodes)), MinConfidence: c.MinConfidence,
+			Trees: [2]uint8{uint8(len(c.Roots[0])), uint8(len(c.Roots[1]))},
+		},
+		c.Roots[0], c.Roots[1], c.Nodes,
+	} {
+		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+			return nil, fmt.Errorf("write tree: %w", err)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// UnmarshalBinary reads what MarshalBinary wrote and checks it.
+func (c *Compact) UnmarshalBinary(data []byte) error {
+	r := bytes.NewReader(data)
+	var h compactHeader
+	if err := binary.Read(r, binary.LittleEndian, &h); err != nil {
+		return fmt.Errorf("read tree: %d bytes are too few for its header", len(data))
+	}
+	if h.Magic != compactMagic {
+		return errors.New("read tree: this is no binary tree of weir: it does not begin with WTR1")
+	}
+	want := binary.Size(h) + 2*int(h.Trees[0]) + 2*int(h.Trees[1]) + int(h.Nodes)*binary.Size(CompactNode{})
+	if len(data) != want {
+		return fmt.Errorf("read tree: it has %d bytes, its header says %d: it is cut off or damaged", len(data), want)
+	}
+	out := Compact{MinConfidence: h.MinConfidence, Nodes: make([]CompactNode, h.Nodes)}
+	for i := range out.Roots {
+		out.Roots[i] = make([]uint16, h.Trees[i])
+	}
+	for _, v := range []any{out.Roots[0], out.Roots[1], out.Nodes} {
+		if err := binary.Read(r, binary.LittleEndian, v); err != nil {
+			return fmt.Errorf("read tree: %w", err)
+		}
+	}
+	if err := out.Check(); err != nil {
+		return err
+	}
+	*c = out
+	return nil
+}
+
+// Verdict walks the trees of stage 0 or 1 as the BPF program does; word gives
+// the word of a feature by its code.
+func (c *Compact) Verdict(stage int, word func(code uint8) uint32) Verdict {
+	var v votes
+	for _, at := range c.Roots[stage] {
+		n := c.Nodes[at]
+		for n.Feature != LeafFeature {
+			if word(n.Feature) <= n.Threshold {
+				n = c.Nodes[n.Left]
+			} else {
+				n = c.Nodes[n.Right]
+			}
+		}
+		v.add(answer{
+			appType: int(n.Type), level: Level(n.Level),
+			typeConfidence:  float64(n.TypeConfidence) / math.MaxUint16,
+			levelConfidence: float64(n.LevelConfidence) / math.MaxUint16,
+		})
+	}
+	return v.verdict(float64(c.MinConfidence) / math.MaxUint16)
+}

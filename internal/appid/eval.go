@@ -1,6 +1,7 @@
 package appid
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -33,4 +34,49 @@ func Folds(flows []*flow.Flow, k int, byGroup bool, seed uint64) []int {
 		out[i] = part[f.Group]
 	}
 	return out
+}
+
+// Judge gives the verdicts of both stages for labelled flows.
+func (m *Model) Judge(flows []*flow.Flow) ([]Judged, error) {
+	out := make([]Judged, 0, len(flows))
+	for _, f := range flows {
+		t, err := TypeIndex(f.Type)
+		if err != nil {
+			return nil, fmt.Errorf("judge flow of line %d: application type %w", f.Line, err)
+		}
+		out = append(out, Judged{Flow: f, Type: t, Verdicts: [2]Verdict{m.Verdict(0, f), m.Verdict(1, f)}})
+	}
+	return out, nil
+}
+
+// CrossValidate judges every flow by a classifier that was trained on the other
+// parts of k.
+func CrossValidate(flows []*flow.Flow, opts Options, k int, byGroup bool, seed uint64, levels Levels, minConfidence float64) ([]Judged, error) {
+	flows = Kept(flows, opts.MaxRank)
+	parts := Folds(flows, k, byGroup, seed)
+	var out []Judged
+	for part := range k {
+		var train, test []*flow.Flow
+		for i, f := range flows {
+			if parts[i] == part {
+				test = append(test, f)
+			} else {
+				train = append(train, f)
+			}
+		}
+		if len(test) == 0 || len(train) == 0 {
+			return nil, fmt.Errorf("cross-validate: part %d of %d has no flows: take fewer --folds", part+1, k)
+		}
+		m, err := Train(train, opts)
+		if err != nil {
+			return nil, err
+		}
+		m.Levels, m.MinConfidence = levels, minConfidence
+		judged, err := m.Judge(test)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, judged...)
+	}
+	return out, nil
 }

@@ -105,6 +105,7 @@ and watch (weir top).`,
 		newBenchCommand(),
 		newModelCommand(),
 		newTrafficCommand(),
+		newClassifyCommand(),
 	)
 	return root
 }

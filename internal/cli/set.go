@@ -15,7 +15,10 @@ func newSetCommand(g *global) *cobra.Command {
 		Short: "Change a running container's policy until it stops",
 		Long: `Change a running container's policy. What is not given stays as it is; "none"
 takes a value away. The change outlives restarts of the agent and ends with the
-container. A change that cannot be honoured is refused as a whole.`,
+container. A change that cannot be honoured is refused as a whole.
+
+NAME is a container's name, its ID or the start of it, or the name of a Compose or
+Swarm service or of a pod that has one container in a network of its own.`,
 		Example: `  weir set web --weight 300 --min 20mbit
   weir set backup --max none`,
 		Args:              exactArgs("NAME"),

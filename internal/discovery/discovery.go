@@ -45,6 +45,8 @@ type Container struct {
 	// SharesNetworkOf is the ID of the container whose network namespace
 	// this one joined, or empty.
 	SharesNetworkOf string
+	// Pod is the name of the pod that it is of, where the source knows one.
+	Pod string
 	// NetworkDrivers are the drivers of the networks it is attached to, as
 	// the source names them; empty where the source does not know.
 	NetworkDrivers []string

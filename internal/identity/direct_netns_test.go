@@ -76,9 +76,12 @@ func (b *bed) setDirect(want ...Direct) {
 
 func (b *bed) directBytes(number uint16) uint64 {
 	b.t.Helper()
-	bytes, err := b.uplink.DirectBytes(number)
+	bytes, packets, err := b.uplink.DirectSent(number)
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	if least, most := bytes/(64<<10), bytes/14; uint64(packets) < least || uint64(packets) > most || (packets == 0) != (bytes == 0) {
+		b.t.Errorf("%d bytes in %d packets", bytes, packets)
 	}
 	return bytes
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/kernel"
 )
 
-// Taps ties what passes taps to container numbers.
+// Taps assigns what passes taps to container numbers.
 type Taps struct {
 	spec *ebpf.CollectionSpec
 	// tag identifies this version of the program.
@@ -70,21 +70,22 @@ func (t Tap) hook() kernel.Hook {
 	return kernel.Hook{NetNSPath: t.NetNSPath, Ifindex: t.Ifindex, Egress: t.Egress}
 }
 
-// Attach ties everything that passes tap to number. Where that is so already,
-// nothing is touched. Errors: kernel.ErrNoNetNS.
+// Attach assigns everything that passes tap to number, before programs of others
+// see it. Where that is so already, nothing is touched. Errors: kernel.ErrNoNetNS;
+// kernel.ErrNotFirst where somebody else insists on being first.
 func (t *Taps) Attach(tap Tap, number uint16) error {
 	want := newTapConstants(tap, number)
-	old, err := tap.hook().Find(tapProgWeirTap)
+	old, first, err := tap.hook().FindPlace(tapProgWeirTap)
 	if err != nil {
-		return fmt.Errorf("tie a container's packets: %w", err)
+		return fmt.Errorf("assign a container's packets: %w", err)
 	}
 	if old != nil {
 		defer old.Close()
 		info, err := old.Info()
 		if err != nil {
-			return fmt.Errorf("tie a container's packets: %w", err)
+			return fmt.Errorf("assign a container's packets: %w", err)
 		}
-		if had, err := readTapConstants(old); err == nil && had == want && info.Tag == t.tag {
+		if had, err := readTapConstants(old); err == nil && first && had == want && info.Tag == t.tag {
 			return nil
 		}
 	}
@@ -94,7 +95,7 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 	}
 	defer program.Close()
 	if err := tap.hook().Attach(program, old); err != nil {
-		return fmt.Errorf("tie a container's packets: %w", err)
+		return fmt.Errorf("assign a container's packets: %w", err)
 	}
 	return nil
 }
@@ -102,7 +103,7 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 // DetachTap removes the program from a tap.
 func DetachTap(tap Tap) error { return tap.hook().Detach(tapProgWeirTap) }
 
-// TapNumber tells the number that a tap is tied to, or 0 for none. Errors:
+// TapNumber tells the number that a tap assigns, or 0 for none. Errors:
 // kernel.ErrNoNetNS.
 func TapNumber(tap Tap) (uint16, error) {
 	program, err := tap.hook().Find(tapProgWeirTap)

@@ -30,17 +30,18 @@ const (
 	NumberLast    = uint16(uplinkWeirNumberWEIR_NUMBER_LAST)
 	numbers       = int(uplinkWeirNumberWEIR_NUMBERS)
 
-	// NumberNone is nobody's: what OfferedBytes tells of it is what strangers
-	// sent (Origins).
+	// NumberNone is nobody's: what OfferedBytes tells of it is what came
+	// from unknown namespaces (Origins).
 	NumberNone = uint16(uplinkWeirNumberWEIR_NUMBER_NONE)
 )
 
 // struct weir_activity: its size, and where its fields are.
 const (
-	activityBytes      = 32
-	classedBytesOffset = 0
-	directBytesOffset  = 8
-	mayGoDirectOffset  = 24
+	activityBytes       = 32
+	classedBytesOffset  = 0
+	directBytesOffset   = 8
+	mayGoDirectOffset   = 24
+	directPacketsOffset = 28
 )
 
 // Uplink is the classifier at an uplink.
@@ -186,7 +187,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
-		uplinkVarStrangerByteNs:    spec.Variables[uplinkVarStrangerByteNs].Offset,
+		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	// Before it runs: it must know the cgroups from the first packet on.
@@ -289,7 +290,8 @@ func (u *Uplink) SetDirect(link Link, want []Direct) error {
 		case len(rest) == 0 || have[0].Number < rest[0].Number:
 			err = errors.Join(
 				u.setDirect(Direct{Number: have[0].Number}),
-				u.write(have[0].Number, directBytesOffset, make([]byte, 8)))
+				u.write(have[0].Number, directBytesOffset, make([]byte, 8)),
+				u.write(have[0].Number, directPacketsOffset, make([]byte, 4)))
 			have = have[1:]
 		default:
 			if rest[0] != have[0] {
@@ -348,13 +350,15 @@ func (u *Uplink) write(number uint16, offset int, bytes []byte) error {
 	return nil
 }
 
-// DirectBytes is what a number has sent direct. No system call is made.
-func (u *Uplink) DirectBytes(number uint16) (uint64, error) {
-	var bytes [8]byte
-	if _, err := u.memory.ReadAt(bytes[:], int64(int(number)*activityBytes+directBytesOffset)); err != nil {
-		return 0, fmt.Errorf("read the uplink's counters: %w", err)
+// DirectSent is what a number has sent direct; the packets wrap. No system call is
+// made.
+func (u *Uplink) DirectSent(number uint16) (bytes uint64, packets uint32, err error) {
+	var activity [activityBytes]byte
+	if _, err := u.memory.ReadAt(activity[:], int64(int(number)*activityBytes)); err != nil {
+		return 0, 0, fmt.Errorf("read the uplink's counters: %w", err)
 	}
-	return binary.NativeEndian.Uint64(bytes[:]), nil
+	return binary.NativeEndian.Uint64(activity[directBytesOffset:]),
+		binary.NativeEndian.Uint32(activity[directPacketsOffset:]), nil
 }
 
 // OfferedBytes fills dst, indexed by number, with the bytes that each
@@ -388,13 +392,14 @@ func (u *Uplink) close() {
 	u.globals.values.Close()
 }
 
-// UplinkAttached says whether a device has a classifier.
+// UplinkAttached says whether a device has a classifier that sees all packets: one
+// that programs of others come before may not. OpenUplink puts it first again.
 func UplinkAttached(ifindex int) (bool, error) {
-	program, err := kernel.Hook{Ifindex: ifindex, Egress: true}.Find(uplinkProgWeirUplink)
+	program, first, err := kernel.Hook{Ifindex: ifindex, Egress: true}.FindPlace(uplinkProgWeirUplink)
 	if err != nil || program == nil {
 		return false, err
 	}
-	return true, program.Close()
+	return first, program.Close()
 }
 
 // DetachUplink removes the classifier from a device.

@@ -26,6 +26,10 @@ import (
 // to attach by tcx waits for a grace period of RCU (about 10 ms) while nobody
 // else may configure any device (RTNL; include/net/tcx.h,
 // tcx_entry_sync).
+//
+// Programs by tcx come before all filters. A verdict of one that comes before ours
+// keeps packets from it, so where others use tcx for what comes in, or have put a
+// filter before ours, we use it too, at its head. Attach restores that order.
 type Hook struct {
 	// NetNSPath is the namespace of the device; empty for the current one.
 	// Programs are attached from inside: the kernel takes a device's index
@@ -51,79 +55,96 @@ func (h Hook) clsact() uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
+// ErrNotFirst is a program of somebody else's that comes before ours and can decide
+// about packets that ours never sees.
+var ErrNotFirst = errors.New("another program comes first there")
+
 // Find opens the attached program of that name, or returns nil if there is
 // none. The caller closes it. Errors: ErrNoNetNS.
 func (h Hook) Find(name string) (program *ebpf.Program, err error) {
-	err = InNetNS(h.NetNSPath, func() (err error) {
-		program, err = h.find(name)
-		return err
-	})
+	program, _, err = h.FindPlace(name)
 	return program, err
 }
 
-func (h Hook) find(name string) (*ebpf.Program, error) {
-	ids, err := h.programIDs()
+// FindPlace is Find, and says whether the program comes before all others. What
+// comes before it may give a verdict, and it does not see the packet then.
+func (h Hook) FindPlace(name string) (program *ebpf.Program, first bool, err error) {
+	err = InNetNS(h.NetNSPath, func() (err error) {
+		program, first, err = h.find(name)
+		return err
+	})
+	return program, first, err
+}
+
+func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
+	all, err := h.programs()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	for _, id := range ids {
-		program, err := ebpf.NewProgramFromID(id)
+	for i, p := range all {
+		if p.id == 0 {
+			continue
+		}
+		program, err := ebpf.NewProgramFromID(p.id)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // detached meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("open program %d: %w", id, err)
+			return nil, false, fmt.Errorf("open program %d: %w", p.id, err)
 		}
 		info, err := program.Info()
 		if err == nil && info.Name == name {
-			return program, nil
+			return program, i == 0, nil
 		}
 		_ = program.Close()
 		if err != nil {
-			return nil, fmt.Errorf("ask for the name of program %d: %w", id, err)
+			return nil, false, fmt.Errorf("ask for the name of program %d: %w", p.id, err)
 		}
 	}
-	return nil, nil
+	return nil, false, nil
 }
 
-// programIDs lists the programs that are attached, either way.
-func (h Hook) programIDs() ([]ebpf.ProgramID, error) {
-	var ids []ebpf.ProgramID
+// attached is what is attached to a hook.
+type attached struct {
+	id ebpf.ProgramID // 0 for a filter that is no program
+	// filter is nil for one that is attached by tcx.
+	filter netlink.Filter
+}
+
+// programs lists what is attached, either way, in the order in which it sees
+// packets.
+func (h Hook) programs() ([]attached, error) {
+	var all []attached
 	result, err := link.QueryPrograms(link.QueryOptions{Target: h.Ifindex, Attach: h.tcx()})
 	switch {
 	case err == nil:
 		for _, p := range result.Programs {
-			ids = append(ids, p.ID)
+			all = append(all, attached{id: p.ID})
 		}
 		if h.Egress {
-			return ids, nil
+			return all, nil
 		}
 	case !lacksTCX(err):
 		return nil, fmt.Errorf("list programs of device %d: %w", h.Ifindex, err)
 	}
 	filters, err := h.filters()
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range filters {
-		ids = append(ids, ebpf.ProgramID(f.Id))
-	}
-	return ids, nil
+	return append(all, filters...), err
 }
 
-// filters lists the BPF filters of the clsact qdisc; none if there is no such
-// qdisc.
-func (h Hook) filters() ([]*netlink.BpfFilter, error) {
+// filters lists the filters of the clsact qdisc; none if there is no such qdisc.
+func (h Hook) filters() ([]attached, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
 	list, err := netlink.FilterList(device, h.clsact())
 	if err != nil {
 		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}
-	var filters []*netlink.BpfFilter
+	var filters []attached
 	for _, f := range list {
+		a := attached{filter: f}
 		if b, ok := f.(*netlink.BpfFilter); ok {
-			filters = append(filters, b)
+			a.id = ebpf.ProgramID(b.Id)
 		}
+		filters = append(filters, a)
 	}
 	return filters, nil
 }
@@ -134,38 +155,96 @@ func lacksTCX(err error) bool {
 }
 
 // filterPreference puts our filter before those that others add, which the
-// kernel numbers from 49152 downwards; tools that name one use 1 and up.
+// kernel numbers from 49152 downwards; tools that name one use 1 and up. Of those
+// with the same preference the one that was added last comes first, so there are two
+// handles: under the other one it comes first again.
 const (
-	filterPreference = 1
-	filterHandle     = 0x7e11
+	filterPreference  = 1
+	filterHandle      = 0x7e11
+	filterOtherHandle = 0x7e12
 )
 
 // Attach attaches program before all others, in place of old if that is not
-// nil. No packet passes between the two. Errors: ErrNoNetNS.
+// nil. No packet passes between the two. Errors: ErrNoNetNS; ErrNotFirst where
+// somebody else insists on being first.
 func (h Hook) Attach(program, old *ebpf.Program) error {
-	return InNetNS(h.NetNSPath, func() error { return h.attach(program, old) })
+	return InNetNS(h.NetNSPath, func() error {
+		if err := h.attach(program, old); err != nil {
+			return err
+		}
+		all, err := h.programs()
+		if err == nil && (len(all) == 0 || all[0].id != programID(program)) {
+			err = fmt.Errorf("attach to device %d: %w", h.Ifindex, ErrNotFirst)
+		}
+		return err
+	})
 }
 
 func (h Hook) attach(program, old *ebpf.Program) error {
-	if !h.Egress {
-		if err := h.attachFilter(program); !lacksFilters(err) {
+	all, err := h.programs()
+	if err != nil {
+		return err
+	}
+	var oldID ebpf.ProgramID
+	if old != nil {
+		oldID = programID(old)
+	}
+	at := slices.IndexFunc(all, func(a attached) bool { return old != nil && a.id == oldID })
+	// Where programs of others are attached by tcx, or come before ours, a filter
+	// would not be the first.
+	byTCX := slices.ContainsFunc(all, func(a attached) bool { return a.filter == nil }) || at > 0
+	if !h.Egress && !byTCX {
+		if err := h.attachFilter(program, filterHandle); !lacksFilters(err) {
 			return err
 		}
 	}
 	var anchor link.Anchor = link.Head()
-	if old != nil {
+	replaces := at == 0 && all[0].filter == nil
+	if replaces {
 		anchor = link.ReplaceProgram(old)
 	}
-	err := link.RawAttachProgram(link.RawAttachProgramOptions{
+	err = link.RawAttachProgram(link.RawAttachProgramOptions{
 		Target: h.Ifindex, Program: program, Attach: h.tcx(), Anchor: anchor,
 	})
-	if err == nil {
+	switch {
+	case err == nil && (replaces || at < 0):
 		return nil
-	}
-	if !lacksTCX(err) {
+	case err == nil:
+		return h.remove(old, all[at])
+	case !lacksTCX(err):
 		return fmt.Errorf("attach to device %d: %w", h.Ifindex, err)
 	}
-	return h.attachFilter(program)
+	return h.attachFilterFirst(program, all, at)
+}
+
+// attachFilterFirst attaches a filter before all others, in place of the one at
+// index at, if that is not negative.
+func (h Hook) attachFilterFirst(program *ebpf.Program, all []attached, at int) error {
+	if at < 0 {
+		return h.attachFilter(program, filterHandle)
+	}
+	old := all[at].filter.Attrs()
+	if at == 0 {
+		return h.attachFilter(program, old.Handle)
+	}
+	handle := uint32(filterHandle)
+	if old.Handle == filterHandle {
+		handle = filterOtherHandle
+	}
+	if err := h.attachFilter(program, handle); err != nil {
+		return err
+	}
+	return h.removeFilter(all[at].filter)
+}
+
+// programID is that of an open program; 0 if the kernel does not tell.
+func programID(program *ebpf.Program) ebpf.ProgramID {
+	info, err := program.Info()
+	if err != nil {
+		return 0
+	}
+	id, _ := info.ID()
+	return id
 }
 
 // lacksFilters says whether err is what a kernel without BPF filters answers
@@ -174,7 +253,7 @@ func lacksFilters(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-func (h Hook) attachFilter(program *ebpf.Program) error {
+func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
 	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
@@ -189,7 +268,7 @@ func (h Hook) attachFilter(program *ebpf.Program) error {
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: h.Ifindex,
 			Parent:    h.clsact(),
-			Handle:    filterHandle,
+			Handle:    handle,
 			Priority:  filterPreference,
 			Protocol:  unix.ETH_P_ALL,
 		},
@@ -214,7 +293,7 @@ func (h Hook) Detach(name string) error {
 }
 
 func (h Hook) detach(name string) error {
-	program, err := h.find(name)
+	program, _, err := h.find(name)
 	if errors.Is(err, unix.ENODEV) || program == nil && err == nil {
 		return nil
 	}
@@ -222,14 +301,24 @@ func (h Hook) detach(name string) error {
 		return err
 	}
 	defer program.Close()
-	filters, err := h.filters()
+	all, err := h.programs()
 	if err != nil {
 		return err
 	}
-	if isFilter(program, filters) {
-		return h.detachFilter(name)
+	id := programID(program)
+	at := slices.IndexFunc(all, func(a attached) bool { return a.id == id })
+	if at < 0 {
+		return nil
 	}
-	err = link.RawDetachProgram(link.RawDetachProgramOptions{
+	return h.remove(program, all[at])
+}
+
+// remove detaches a program that is attached as a says.
+func (h Hook) remove(program *ebpf.Program, a attached) error {
+	if a.filter != nil {
+		return h.removeFilter(a.filter)
+	}
+	err := link.RawDetachProgram(link.RawDetachProgramOptions{
 		Target: h.Ifindex, Program: program, Attach: h.tcx(),
 	})
 	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
@@ -238,27 +327,9 @@ func (h Hook) detach(name string) error {
 	return nil
 }
 
-// isFilter says whether a program is attached as one of the filters.
-func isFilter(program *ebpf.Program, filters []*netlink.BpfFilter) bool {
-	info, err := program.Info()
-	if err != nil {
-		return false
-	}
-	id, _ := info.ID()
-	return slices.ContainsFunc(filters, func(f *netlink.BpfFilter) bool { return ebpf.ProgramID(f.Id) == id })
-}
-
-func (h Hook) detachFilter(name string) error {
-	filters, err := h.filters()
-	if err != nil {
-		return err
-	}
-	for _, f := range filters {
-		if f.Handle == filterHandle && f.Priority == filterPreference {
-			if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENODEV) {
-				return fmt.Errorf("remove filter %s from device %d: %w", name, h.Ifindex, err)
-			}
-		}
+func (h Hook) removeFilter(f netlink.Filter) error {
+	if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove a filter from device %d: %w", h.Ifindex, err)
 	}
 	// A clsact without filters does nothing; with filters it is somebody's.
 	for _, egress := range []bool{false, true} {

@@ -161,17 +161,17 @@ func TestFilterInNetNS(t *testing.T) {
 	for _, egress := range []bool{false, true} {
 		err := InNetNS("/run/netns/"+name, func() error {
 			hook := Hook{Ifindex: 1, Egress: egress}
-			if err := hook.attachFilter(program); err != nil {
+			if err := hook.attachFilter(program, filterHandle); err != nil {
 				return err
 			}
 			filters, err := hook.filters()
-			if err != nil || len(filters) != 1 || ebpf.ProgramID(filters[0].Id) != want {
+			if err != nil || len(filters) != 1 || filters[0].id != want {
 				return fmt.Errorf("filters %v, %w, want one of program %d", filters, err, want)
 			}
 			if !strings.Contains(qdiscs(), "clsact") {
 				return fmt.Errorf("no clsact in the namespace: %s", qdiscs())
 			}
-			return hook.detachFilter("weir_test")
+			return hook.removeFilter(filters[0].filter)
 		})
 		if err != nil {
 			t.Error(err)

@@ -31,6 +31,7 @@ type Link struct {
 	// MTUBytes is the largest IP packet that the device sends in one frame.
 	MTUBytes uint32
 	Up       bool
+	Loopback bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -48,6 +49,7 @@ func newLink(l netlink.Link) Link {
 		GSOMaxBytes: a.GSOMaxSize,
 		MTUBytes:    uint32(a.MTU),
 		Up:          a.Flags&unix.IFF_UP != 0,
+		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
 	}
 }
 

@@ -12,11 +12,10 @@ import (
 
 // ClassStats are the counters of one class.
 type ClassStats struct {
-	Handle         Handle
-	SentBytes      uint64
-	SentPackets    uint32
-	BacklogBytes   uint32
-	BacklogPackets uint32
+	Handle       Handle
+	SentBytes    uint64
+	SentPackets  uint32
+	BacklogBytes uint32
 }
 
 // classStatsReader reads the counters of a device's classes. The control loop
@@ -157,7 +156,6 @@ func parseClassStats(attrs []byte) ClassStats {
 		s.SentPackets = binary.NativeEndian.Uint32(b[8:])
 	}
 	if b := attribute(stats, statsQueue); len(b) >= 12 {
-		s.BacklogPackets = binary.NativeEndian.Uint32(b)
 		s.BacklogBytes = binary.NativeEndian.Uint32(b[4:])
 	}
 	return s

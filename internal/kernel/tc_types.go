@@ -116,6 +116,7 @@ const (
 	htbVersion = 3
 
 	tcaFqCodelTarget   = 1
+	tcaFqCodelLimit    = 2
 	tcaFqCodelInterval = 3
 	tcaFqCodelQuantum  = 6
 	tcaFqCodelMemory   = 9
@@ -338,19 +339,22 @@ type FqCodel struct {
 	IntervalMicroseconds uint32
 	QuantumBytes         uint32
 	MemoryLimitBytes     uint32
+	// LimitPackets bounds it where the kernel does not count memory.
+	LimitPackets uint32
 }
 
 // Kind implements Options.
 func (FqCodel) Kind() string { return "fq_codel" }
 
 func (f FqCodel) String() string {
-	return fmt.Sprintf("fq_codel target %dus interval %dus quantum %d memory_limit %db",
-		f.TargetMicroseconds, f.IntervalMicroseconds, f.QuantumBytes, f.MemoryLimitBytes)
+	return fmt.Sprintf("fq_codel target %dus interval %dus quantum %d memory_limit %db limit %dp",
+		f.TargetMicroseconds, f.IntervalMicroseconds, f.QuantumBytes, f.MemoryLimitBytes, f.LimitPackets)
 }
 
 func (f FqCodel) attribute() ([]byte, bool, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.Uint32(tcaFqCodelTarget, f.TargetMicroseconds)
+	ae.Uint32(tcaFqCodelLimit, f.LimitPackets)
 	ae.Uint32(tcaFqCodelInterval, f.IntervalMicroseconds)
 	ae.Uint32(tcaFqCodelQuantum, f.QuantumBytes)
 	ae.Uint32(tcaFqCodelMemory, f.MemoryLimitBytes)
@@ -364,6 +368,8 @@ func decodeFqCodel(b []byte) (FqCodel, error) {
 		switch ad.Type() {
 		case tcaFqCodelTarget:
 			f.TargetMicroseconds = roundCodelTime(ad.Uint32())
+		case tcaFqCodelLimit:
+			f.LimitPackets = ad.Uint32()
 		case tcaFqCodelInterval:
 			f.IntervalMicroseconds = roundCodelTime(ad.Uint32())
 		case tcaFqCodelQuantum:

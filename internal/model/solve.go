@@ -18,9 +18,9 @@ const (
 	// tolerance is the largest residual of a solution: the share of all
 	// probability flow that enters a state and does not leave it.
 	tolerance = 1e-12
-	maxRounds = 5000
+	maxRounds = 2000
 	// sweepsPerRound between two aggregations, forth and back by turns.
-	sweepsPerRound = 8
+	sweepsPerRound = 24
 )
 
 // solve finds the distribution at balance and its residual.
@@ -99,8 +99,7 @@ func normalise(x []float64) {
 }
 
 // measures are what states are grouped by, next to their phase. All change by at
-// most one in a transition (or the difference of two queues, which is kept apart
-// from its sign), so that the chain of groups is a band.
+// most one in a transition, so that the chain of groups is a band.
 var measures = []func(packets [3]int) int{
 	func(n [3]int) int { return n[EF] },
 	func(n [3]int) int { return n[AF] },

@@ -49,11 +49,18 @@ type Subject struct {
 	ImageUnknown        string
 }
 
-// The labels by which Compose and Swarm name what a container belongs to. Swarm
-// calls a service of a stack STACK_SERVICE.
+// Labels that say which service a container is of, and which project or stack that
+// is of. Swarm names a service with its stack, as STACK_SERVICE.
+const (
+	LabelComposeProject = "com.docker.compose.project"
+	LabelComposeService = "com.docker.compose.service"
+	LabelSwarmStack     = "com.docker.stack.namespace"
+	LabelSwarmService   = "com.docker.swarm.service.name"
+)
+
 var (
-	projectLabels = []string{"com.docker.compose.project", "com.docker.stack.namespace"}
-	serviceLabels = []string{"com.docker.compose.service", "com.docker.swarm.service.name"}
+	projectLabels = []string{LabelComposeProject, LabelSwarmStack}
+	serviceLabels = []string{LabelComposeService, LabelSwarmService}
 )
 
 // ReadsLabel says whether a label of that name can matter to a policy.

@@ -13,8 +13,8 @@ import (
 // Who asks? The kernel says so of each connection to a Unix socket
 // (SO_PEERCRED, unix(7)): the user that connected.
 
-// errForbidden is a request that not everybody may make who may use the socket.
-var errForbidden = errors.New("not allowed")
+// errNotRoot is a request that not everybody may make who may use the socket.
+var errNotRoot = errors.New("not allowed to take Weir down: only root may; members of socket_group may look and change policies")
 
 type peerKey struct{}
 
@@ -54,5 +54,5 @@ func mayTakeDown(ctx context.Context) error {
 	if known && (uid == 0 || int(uid) == os.Geteuid()) {
 		return nil
 	}
-	return fmt.Errorf("%w to take Weir down: only root may; members of socket_group may look and change policies", errForbidden)
+	return errNotRoot
 }

@@ -139,7 +139,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
-	case errors.Is(err, errForbidden):
+	case errors.Is(err, errNotRoot):
 		return http.StatusForbidden
 	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
 		return http.StatusNotFound

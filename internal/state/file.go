@@ -23,6 +23,22 @@ type Uplink struct {
 	Replaced []Queueing `json:"replaced,omitempty"`
 	// GSOMaxBytes is what the device was handed at once before.
 	GSOMaxBytes uint32 `json:"gso_max_bytes,omitempty"`
+	// Host is what the host class has sent there.
+	Host *Counted `json:"host,omitempty"`
+}
+
+// Counted is what was sent at an uplink, and what the kernel's counters said when
+// that was known.
+type Counted struct {
+	SentBytes      uint64 `json:"sent_bytes"`
+	SentPackets    uint64 `json:"sent_packets"`
+	DroppedPackets uint64 `json:"dropped_packets"`
+
+	ClassBytes    uint64 `json:"class_bytes"`
+	ClassPackets  uint32 `json:"class_packets"`
+	ClassDrops    uint32 `json:"class_drops"`
+	DirectBytes   uint64 `json:"direct_bytes"`
+	DirectPackets uint32 `json:"direct_packets"`
 }
 
 // Queueing is a qdisc or a class, with its options as the kernel gave them.
@@ -51,12 +67,14 @@ type Container struct {
 	StartedAt time.Time `json:"started_at"`
 	Number    uint16    `json:"number"`
 	// AdmittedBPS is by uplink.
-	AdmittedBPS   map[string]uint64 `json:"admitted_bps,omitempty"`
-	Set           *Set              `json:"set,omitempty"`
-	Attached      []Attachment      `json:"attached,omitempty"`
-	CgroupPath    string            `json:"cgroup_path,omitempty"`
-	HostNetwork   bool              `json:"host_network,omitempty"`
-	SharesNetwork string            `json:"shares_network_of,omitempty"`
+	AdmittedBPS map[string]uint64 `json:"admitted_bps,omitempty"`
+	// Counted is by uplink.
+	Counted       map[string]Counted `json:"counted,omitempty"`
+	Set           *Set               `json:"set,omitempty"`
+	Attached      []Attachment       `json:"attached,omitempty"`
+	CgroupPath    string             `json:"cgroup_path,omitempty"`
+	HostNetwork   bool               `json:"host_network,omitempty"`
+	SharesNetwork string             `json:"shares_network_of,omitempty"`
 }
 
 // Set is what `weir set` changed of a container's policy; nil for what it did not.

@@ -291,8 +291,13 @@ func (b *Bed) UplinkIndex() int {
 func (b *Bed) Programs(name string) []string {
 	b.tb.Helper()
 	var found []string
-	err := testbed.InNetNS(b.Host.NetNSPath(), func() error {
-		links, err := kernel.Links()
+	ns, err := kernel.OpenNetNS(b.Host.NetNSPath())
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	defer ns.Close()
+	err = testbed.InNetNS(b.Host.NetNSPath(), func() error {
+		links, err := ns.Links()
 		if err != nil {
 			return err
 		}

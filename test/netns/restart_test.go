@@ -454,3 +454,42 @@ func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
 		return harness.CheckShares(100*mbit, m, []uint64{25 * mbit, 75 * mbit})
 	})
 }
+
+// TestCountersOnlyGrow: what is counted of a container is never less than it was,
+// when its class is made again and when another agent takes over; and whoever looks
+// meanwhile sees numbers of one moment.
+func TestCountersOnlyGrow(t *testing.T) {
+	b := newBed(t)
+	c := b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.Send(c, harness.Load{Protocol: traffic.UDP, RateBPS: 20 * mbit})
+	var last v1.Container
+	grows := func(when string) {
+		t.Helper()
+		enough := last.SentBytes + 300_000
+		b.Await("more to be sent "+when, 8*time.Second, func() (bool, string) {
+			got := agent.Container("one")
+			if got.SentBytes < last.SentBytes || got.SentPackets < last.SentPackets || got.DroppedPackets < last.DroppedPackets {
+				t.Fatalf("%s: %d bytes, %d packets, %d drops became %d, %d, %d", when, last.SentBytes, last.SentPackets,
+					last.DroppedPackets, got.SentBytes, got.SentPackets, got.DroppedPackets)
+			}
+			last = got
+			return got.SentBytes > enough && got.State == v1.StateOK, fmt.Sprintf("%+v", got)
+		})
+		if last.SentPackets < last.SentBytes/1514 || last.SentPackets > last.SentBytes/60 {
+			t.Errorf("%s: %d packets of %d bytes", when, last.SentPackets, last.SentBytes)
+		}
+		if age := time.Since(last.MeasuredAt); age < 0 || age > 2*time.Second || !last.MeasuredAt.Equal(last.Shares[0].MeasuredAt) {
+			t.Errorf("%s: measured %s ago, at %s", when, age, last.Shares[0].MeasuredAt)
+		}
+	}
+	grows("at first")
+	b.Run("tc", "qdisc", "del", "dev", b.Host.UplinkName, "root")
+	grows("after the classes were made again")
+	agent.Kill()
+	agent = b.StartAgent(harness.AgentOptions{})
+	grows("to another agent")
+	if status := agent.Status(); status.AgeMS > 2000 {
+		t.Errorf("status %+v", status)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -320,6 +321,94 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	})
 }
 
+// TestUplinkMadeAgainUnseen: between two turns of the agent's loop an uplink may be
+// deleted and made again.
+func TestUplinkMadeAgainUnseen(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	if err := syscall.Kill(agent.Pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b.Run("ip", "link", "del", "uplink")
+	relink(b)
+	if err := syscall.Kill(agent.Pid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.Await("shared out again", checkInterval+time.Second, func() (bool, string) {
+		status := agent.Status()
+		return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") &&
+			set(bpfPrograms(t, b))["uplink: weir_uplink"], fmt.Sprintf("%+v %v", status, tcClasses(b))
+	})
+}
+
+// TestRootReplaced: somebody who replaces Weir's root qdisc ends its control, and
+// everybody is told so; where Weir may, it puts its own back.
+func TestRootReplaced(t *testing.T) {
+	const replaced = "the root qdisc of uplink was replaced by somebody (pfifo qdisc ("
+	b := newBed(t)
+	one := b.Add("one", labels("max", "5mbit"))
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 20 * mbit})
+	kept := func(m harness.Measurement) error {
+		if got := m.BPS[0]; got > (1.01+m.Slack)*5*mbit {
+			return fmt.Errorf("sends %.2f Mbit/s with a maximum of 5", got/mbit)
+		}
+		return nil
+	}
+	b.Check(300*time.Millisecond, kept)
+
+	b.Run("tc", "qdisc", "replace", "dev", "uplink", "root", "pfifo")
+	got, took := agent.AwaitContainer("one", "degraded", checkInterval+time.Second, func(c v1.Container) bool {
+		return c.State == v1.StateDegraded && strings.Contains(c.Reason, replaced)
+	})
+	t.Logf("noticed after %v", took.Round(time.Millisecond))
+	if got.RateBPS != 0 {
+		t.Errorf("a rate of %d where nobody counts", got.RateBPS)
+	}
+	if host := agent.Container("host"); !strings.Contains(host.Reason, replaced) {
+		t.Errorf("the host: %+v", host)
+	}
+	if status := agent.Status(); status.State != v1.StateDegraded || !strings.Contains(status.Reason, "tc qdisc del dev uplink root") {
+		t.Errorf("status: %+v", status)
+	}
+	for _, command := range [][]string{{"ps"}, {"set", "one", "--max", "6mbit"}, {"doctor"}} {
+		if result := b.Weir(command...); !strings.Contains(strings.Join(strings.Fields(result.Stdout), " "), "replaced by somebody") {
+			t.Errorf("weir %s: %+v", command, result)
+		}
+	}
+	if said := agent.Said(); strings.Contains(said, "has no htb") || !strings.Contains(said, "replaced by somebody") {
+		t.Errorf("the log: %s", said)
+	}
+	if root := b.Run("tc", "qdisc", "show", "dev", "uplink", "root"); !strings.Contains(root, "pfifo") {
+		t.Errorf("somebody's own was touched without leave: %s", root)
+	}
+
+	inForce := func(c v1.Container) bool { return c.State == v1.StateOK }
+	b.Run("tc", "qdisc", "del", "dev", "uplink", "root")
+	agent.AwaitContainer("one", "in force again", checkInterval+time.Second, inForce)
+	agent.Stop()
+
+	agent = b.StartAgent(harness.AgentOptions{Args: []string{"--replace"}})
+	b.Run("tc", "qdisc", "replace", "dev", "uplink", "root", "handle", "55:", "pfifo", "limit", "77")
+	b.Await("put back", checkInterval+time.Second, func() (bool, string) {
+		classes := tcClasses(b)
+		return slices.Contains(classes, "class htb 7e11:10"), fmt.Sprint(classes)
+	})
+	agent.AwaitContainer("one", "in force", time.Second, inForce)
+	b.Check(300*time.Millisecond, func(m harness.Measurement) error {
+		if got := m.BPS[0]; got > (1.01+m.Slack)*6*mbit {
+			return fmt.Errorf("sends %.2f Mbit/s with a maximum of 6", got/mbit)
+		}
+		return nil
+	})
+	b.MustWeir("down")
+	agent.Ended()
+	if root := b.Run("tc", "qdisc", "show", "dev", "uplink", "root"); !strings.Contains(root, "pfifo 55: root") || !strings.Contains(root, "77") {
+		t.Errorf("weir down put back: %s", root)
+	}
+}
+
 // TestDownWhileUplinkIsGone: there is nothing to give back, and no reason to
 // fail.
 func TestDownWhileUplinkIsGone(t *testing.T) {
@@ -343,6 +432,39 @@ func TestDownWhileUplinkIsGone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBridgeAsUplink: what containers that are ports of a bridge send through
+// another port of it passes the bridge's own device by. Where there is one port
+// that leads out that is shared out instead; otherwise they are told.
+func TestBridgeAsUplink(t *testing.T) {
+	t.Run("a port leads out", func(t *testing.T) {
+		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN})
+		one := b.Add("one", labels("max", "10mbit"))
+		agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers"}})
+		if status := agent.Status(); status.State != v1.StateOK || status.Uplink != "uplink" {
+			t.Errorf("status: %+v", status)
+		}
+		b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit})
+		b.Check(300*time.Millisecond, func(m harness.Measurement) error {
+			if got := m.BPS[0]; got > (1.01+m.Slack)*10*mbit {
+				return fmt.Errorf("sends %.2f Mbit/s with a maximum of 10", got/mbit)
+			}
+			return nil
+		})
+		b.MustWeir("down")
+		agent.Ended()
+		checkNothingLeft(t, b)
+	})
+	t.Run("no port is known to", func(t *testing.T) {
+		// To Weir the uplink's veth is one like those of containers.
+		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})
+		b.Add("one", labels("max", "10mbit"))
+		agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers"}})
+		agent.AwaitContainer("one", "degraded", time.Second, func(c v1.Container) bool {
+			return c.State == v1.StateDegraded && strings.Contains(c.Reason, "name the port that leads out")
+		})
+	})
 }
 
 // TestBridgedUplinkGivenBack: an uplink that is a port of a bridge stays one.

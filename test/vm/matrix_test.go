@@ -188,6 +188,9 @@ func (p prepared) run(t *testing.T) {
 		t.Error(err)
 	}
 	report(t, console)
+	for _, problem := range p.unmet(console.leaves()) {
+		t.Error(problem)
+	}
 	if failed != nil || len(console.Problems) > 0 {
 		t.Errorf("%v; the machine's last lines were:\n%s", failed, lastLines(string(output), 40))
 	}

@@ -162,6 +162,33 @@ func TestLibrariesAreFound(t *testing.T) {
 	}
 }
 
+// TestSkipsOnMachinesAreFailures: unless the kernel cannot do it. A pattern that
+// finds nothing is one as well.
+func TestSkipsOnMachinesAreFailures(t *testing.T) {
+	result := func(test, action string) Result { return Result{Suite: "netns", Test: test, Action: action} }
+	m := Machine{Series: "6.1", MaySkip: "^netns/TestTCX$", Suites: []Suite{
+		{Package: "./test/netns", Run: "TestModes/^(bridge|host)$/UDP|TestShares/10_Mbit|TestTCX"},
+	}}
+	good := []Result{result("TestModes/bridge/UDP", "pass"), result("TestShares/10_Mbit/x", "pass"), result("TestTCX", "skip")}
+	if problems := m.unmet(good); len(problems) > 0 {
+		t.Errorf("a good run has problems: %q", problems)
+	}
+	for name, test := range map[string]struct {
+		results []Result
+		want    string
+	}{
+		"a skip":                 {append(good, result("TestModes/host/UDP", "skip")), "TestModes/host/UDP must run on kernel 6.1"},
+		"a skip of the parent":   {append([]Result{result("TestModes/bridge", "skip")}, good[1:]...), "TestModes/bridge must run"},
+		"a test that is gone":    {good[:2], "no test of ./test/netns is called TestTCX"},
+		"a subtest that is gone": {append([]Result{result("TestModes/bridge/TCP", "pass")}, good[1:]...), "is called TestModes/^(bridge|host)$/UDP"},
+		"of another suite":       {append([]Result{{Suite: "identity", Test: "TestModes/host/UDP", Action: "pass"}}, good[1:]...), "is called TestModes"},
+	} {
+		if problems := strings.Join(m.unmet(test.results), "\n"); !strings.Contains(problems, test.want) {
+			t.Errorf("%s: problems are %q, want %q", name, problems, test.want)
+		}
+	}
+}
+
 // TestMachinesAreWhole: what the matrix names is there to be compiled.
 func TestMachinesAreWhole(t *testing.T) {
 	for _, m := range Machines {

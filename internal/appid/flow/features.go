@@ -45,16 +45,20 @@ const (
 	codeSrcRange
 	codeDstHigh
 	codeDstLow
-	codeSeqLen    = 32 // 6 of them
-	codeSeqGap    = 40 // 6
-	codeClientLen = 48 // 3
-	codeServerLen = 52 // 3
-	codeFirstSide = 56
-	codePackets   = 57
-	codeLargest   = 58
-	codeSmallest  = 59
-	codeTurns     = 60
-	codeGapMax    = 61
+	codeSeqLen       = 32 // 6 of them
+	codeSeqGap       = 40 // 6
+	codeClientLen    = 48 // 3
+	codeServerLen    = 52 // 3
+	codeFirstSide    = 56
+	codePackets      = 57
+	codeLargest      = 58
+	codeSmallest     = 59
+	codeTurns        = 60
+	codeGapMax       = 61
+	codeMSSServer    = 64
+	codeWindowServer = 65
+	codeWScaleServer = 66
+	codeTTLServer    = 67
 )
 
 // ranges of ports: well-known, registered, and two halves of what systems give

@@ -35,6 +35,21 @@ func lateFeatures() []Feature {
 			of: func(f *Flow, _ *Ports) float64 { return f.Values[ServerLen1+2*i] },
 		})
 	}
+	for _, c := range []struct {
+		name           string
+		code           uint8
+		offset, column int
+	}{
+		{"mss_s2c", codeMSSServer, 0, MSSServer},
+		{"win_s2c", codeWindowServer, 1, WindowServer},
+		{"wscale_s2c", codeWScaleServer, 1, WScaleServer},
+		{"ttl_s2c", codeTTLServer, 1, TTLServer},
+	} {
+		out = append(out, Feature{
+			Name: c.name, Code: c.code, Offset: c.offset, Late: true,
+			of: func(f *Flow, _ *Ports) float64 { return f.Values[c.column] },
+		})
+	}
 	summary := func(g func([]float64) float64) func(*Flow, *Ports) float64 {
 		return func(f *Flow, _ *Ports) float64 {
 			lengths, ok := f.lengths()

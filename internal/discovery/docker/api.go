@@ -255,8 +255,9 @@ type inspection struct {
 		StartedAt string
 	}
 	Config struct {
-		Image  string // as it was named when the container was made
-		Labels map[string]string
+		Hostname string
+		Image    string // as it was named when the container was made
+		Labels   map[string]string
 	}
 	HostConfig struct {
 		NetworkMode string

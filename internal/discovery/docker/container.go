@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,6 +97,7 @@ func convert(info *inspection) *discovery.Container {
 		Image:     info.Config.Image,
 		NetNSPath: fmt.Sprintf("/proc/%d/ns/net", info.State.Pid),
 	}
+	c.Pod = podOf(c.Name, info)
 	// An engine that does not say when leaves the zero time.
 	c.StartedAt, _ = time.Parse(time.RFC3339Nano, info.State.StartedAt)
 	switch mode, peer, _ := strings.Cut(info.HostConfig.NetworkMode, ":"); mode {
@@ -113,6 +115,22 @@ func convert(info *inspection) *discovery.Container {
 		}
 	}
 	return c
+}
+
+// labelPodName is what Kubernetes puts on the containers of a pod.
+const labelPodName = "io.kubernetes.pod.name"
+
+// infraName is how Podman names the container that holds the network of a pod,
+// whose host name is the pod's name.
+var infraName = regexp.MustCompile(`^[0-9a-f]{12}-infra$`)
+
+// podOf is the name of a container's pod, empty if it is of none, or of one of
+// Podman's and not the one that holds its network.
+func podOf(name string, info *inspection) string {
+	if infraName.MatchString(name) {
+		return info.Config.Hostname
+	}
+	return info.Config.Labels[labelPodName]
 }
 
 // tellImage adds which of a container's labels are its image's: an inspection has

@@ -750,6 +750,23 @@ func TestLongSocketPathIsFinal(t *testing.T) {
 	}
 }
 
+func TestPodOf(t *testing.T) {
+	for _, tc := range []struct{ answer, want string }{
+		{`{"Name":"/web","Config":{"Hostname":"web"}}`, ""},
+		{`{"Name":"/0123456789ab-infra","Config":{"Hostname":"shelf"}}`, "shelf"},
+		{`{"Name":"/my-infra","Config":{"Hostname":"host"}}`, ""},
+		{`{"Name":"/k8s_app","Config":{"Hostname":"x","Labels":{"io.kubernetes.pod.name":"shelf-1"}}}`, "shelf-1"},
+	} {
+		var info inspection
+		if err := json.Unmarshal([]byte(tc.answer), &info); err != nil {
+			t.Fatal(err)
+		}
+		if got := convert(&info).Pod; got != tc.want {
+			t.Errorf("%s is of pod %q, want %q", tc.answer, got, tc.want)
+		}
+	}
+}
+
 func FuzzMessages(f *testing.F) {
 	f.Add(`{"Type":"container","Action":"start","Actor":{"ID":"a"}}`)
 	f.Add(`{"Type":"network","Action":"connect","Actor":{"ID":"n","Attributes":{"container":"a"}}}{`)

@@ -75,8 +75,10 @@ type Host struct {
 	overlayBuilt bool
 }
 
-// NewHost makes a host and its neighbour. On failure nothing stays behind.
+// NewHost makes a host and its neighbour. On failure nothing stays behind. The
+// first one of a process removes what others left that were killed.
 func NewHost(ctx context.Context, options HostOptions) (*Host, error) {
+	removeStaleOnce.Do(func() { removeStale(ctx) })
 	h, err := planHost(options)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func planHost(options HostOptions) (*Host, error) {
 		PeerAddr:      plan.peer4.Addr(),
 		PeerAddr6:     plan.peer6.Addr(),
 		options:       options,
-		name:          "weir-" + hex.EncodeToString(suffix),
+		name:          hostName(hex.EncodeToString(suffix)),
 		addresses:     plan,
 	}, nil
 }

@@ -68,7 +68,7 @@ func (d *device) ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.C
 		if slices.Contains(handles, c.Handle) {
 			n := uint32(c.Handle.Minor())
 			dst = append(dst, kernel.ClassStats{Handle: c.Handle,
-				SentBytes: uint64(n) * 1000, SentPackets: n, BacklogBytes: n + 2, BacklogPackets: 1})
+				SentBytes: uint64(n) * 1000, SentPackets: n, BacklogBytes: n + 2})
 		}
 	}
 	return dst, nil

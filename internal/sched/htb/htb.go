@@ -41,13 +41,7 @@ var _ sched.Backend = (*Backend)(nil)
 // New returns the scheduler of the device with index ifindex. It touches
 // nothing until Apply.
 func New(tc TrafficControl, ifindex int) *Backend {
-	// A kernel that does not tell its release counts as an old one.
-	release, _ := kernel.Release()
-	return newBackend(tc, ifindex, fqCodelOf(release))
-}
-
-func newBackend(tc TrafficControl, ifindex int, leaf leafKind) *Backend {
-	return &Backend{tc: tc, ifindex: ifindex, leaf: leaf}
+	return &Backend{tc: tc, ifindex: ifindex}
 }
 
 // Name implements sched.Backend.
@@ -65,7 +59,7 @@ func (b *Backend) Apply(want sched.Tree) error {
 		}
 		// Either the kernel has no fq_codel, or its state is not what we
 		// remember: look and try once more.
-		if b.leaf != leafBFIFO && lacksQdisc(err, leafFqCodel.String()) {
+		if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
 			b.leaf = leafBFIFO
 		}
 		b.Forget()

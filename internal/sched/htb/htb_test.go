@@ -44,7 +44,7 @@ func TestApplyTwice(t *testing.T) {
 	for _, lacks := range []string{"", "fq_codel"} {
 		t.Run("without "+lacks, func(t *testing.T) {
 			d := &device{lacks: lacks}
-			b := newBackend(d, testIfindex, leafFqCodel)
+			b := New(d, testIfindex)
 			tree := treeOf(10e6, container(16, 100, 3e6, ceiling(5e6)), container(17, 1, 3e3))
 			apply(t, b, tree)
 			tried, dumps := d.ops(), d.dumps
@@ -59,7 +59,7 @@ func TestApplyTwice(t *testing.T) {
 				t.Errorf("the same tree compared with the kernel: %d looks, changes:\n%s", d.dumps-dumps, lines(d.tried[len(d.tried)-1]))
 			}
 			// A new agent finds what the old one left.
-			next := newBackend(d, testIfindex, leafFqCodel)
+			next := New(d, testIfindex)
 			apply(t, next, tree)
 			if d.ops() != tried {
 				t.Errorf("the same tree by another agent:\n%s", lines(d.tried[len(d.tried)-1]))
@@ -73,7 +73,7 @@ func TestApplyTwice(t *testing.T) {
 
 func TestApplyWithoutFqCodel(t *testing.T) {
 	d := &device{lacks: "fq_codel"}
-	b := newBackend(d, testIfindex, leafFqCodel)
+	b := New(d, testIfindex)
 	tree := treeOf(100e6, container(16, 100, 50e6))
 	apply(t, b, tree)
 	if b.Name() != "htb+bfifo" || d.kinds()["bfifo"] != 3 {
@@ -91,7 +91,7 @@ func TestApplyWithoutFqCodel(t *testing.T) {
 // What cannot be done without is named, once, with what to do.
 func TestApplyWithoutSchedulers(t *testing.T) {
 	for _, lacks := range []string{"tbf", "htb"} {
-		b := newBackend(&device{lacks: lacks}, testIfindex, leafFqCodel)
+		b := New(&device{lacks: lacks}, testIfindex)
 		err := b.Apply(treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6)))
 		if err == nil || !strings.Contains(err.Error(), "no "+lacks+" qdisc") || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("without %s: %v", lacks, err)
@@ -104,7 +104,7 @@ func TestApplyWithoutSchedulers(t *testing.T) {
 // fq_codel.
 func TestApplyAfterSomebodyDeletedAll(t *testing.T) {
 	d := &device{}
-	b := newBackend(d, testIfindex, leafFqCodel)
+	b := New(d, testIfindex)
 	apply(t, b, treeOf(100e6, container(16, 100, 50e6)))
 	d.drop(directHandle)
 	tree := treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6))
@@ -120,7 +120,7 @@ func TestApplyAdoptsQueues(t *testing.T) {
 		t.Run(leaf.String(), func(t *testing.T) {
 			d := built(t, tree, leaf)
 			built := d.ops()
-			b := newBackend(d, testIfindex, leafFqCodel)
+			b := New(d, testIfindex)
 			apply(t, b, tree)
 			if b.Name() != "htb+"+leaf.String() {
 				t.Errorf("took it for %s", b.Name())
@@ -146,7 +146,7 @@ func TestApplyRefused(t *testing.T) {
 	t.Run("once", func(t *testing.T) {
 		d := &device{}
 		refusing(d, leafClass(16), 1)
-		b := newBackend(d, testIfindex, leafFqCodel)
+		b := New(d, testIfindex)
 		apply(t, b, tree)
 		if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
 			t.Errorf("left undone:\n%s", lines(left))
@@ -155,7 +155,7 @@ func TestApplyRefused(t *testing.T) {
 	t.Run("for good", func(t *testing.T) {
 		d := &device{}
 		refusing(d, leafClass(16), -1)
-		b := newBackend(d, testIfindex, leafFqCodel)
+		b := New(d, testIfindex)
 		err := b.Apply(tree)
 		if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "7e11:10") {
 			t.Errorf("error %v does not tell what was refused", err)
@@ -175,7 +175,7 @@ func TestApplyRefused(t *testing.T) {
 		}
 	})
 	t.Run("no such device", func(t *testing.T) {
-		b := newBackend(&device{}, testIfindex+1, leafFqCodel)
+		b := New(&device{}, testIfindex+1)
 		if err := b.Apply(tree); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("error %v", err)
 		}
@@ -190,7 +190,7 @@ func TestApplyReachesWhatIsWanted(t *testing.T) {
 		if rapid.Bool().Draw(t, "lacks fq_codel") {
 			d.lacks = "fq_codel"
 		}
-		b := newBackend(d, testIfindex, leafFqCodel)
+		b := New(d, testIfindex)
 		for range rapid.IntRange(1, 4).Draw(t, "steps") {
 			tree := trees().Draw(t, "tree")
 			// The first may trust what it remembers, the second looks.
@@ -214,7 +214,7 @@ func TestApplyReachesWhatIsWanted(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
-	b := newBackend(d, testIfindex, leafFqCodel)
+	b := New(d, testIfindex)
 	for range 2 {
 		// Only of those that are asked for, and are there.
 		got, err := b.Stats([]uint16{16, 1, 17}, []sched.Stats{{Number: 99}})
@@ -235,7 +235,7 @@ func TestStats(t *testing.T) {
 
 func TestDrops(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
-	got, err := newBackend(d, testIfindex, leafFqCodel).Drops()
+	got, err := New(d, testIfindex).Drops()
 	if want := map[uint16]uint32{1: 2, 2: 3, 16: 17}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
@@ -244,7 +244,7 @@ func TestDrops(t *testing.T) {
 func TestRemove(t *testing.T) {
 	tree := treeOf(100e6, container(16, 100, 50e6))
 	d := &device{}
-	b := newBackend(d, testIfindex, leafFqCodel)
+	b := New(d, testIfindex)
 	if err := b.Remove(); err != nil || d.ops() > 0 {
 		t.Errorf("remove nothing: %v, %d changes", err, d.ops())
 	}
@@ -263,7 +263,7 @@ func TestRemove(t *testing.T) {
 
 	// Somebody else's is not ours to remove.
 	foreign := &device{qdiscs: []kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot, Options: kernel.HTB{}}}}
-	if err := newBackend(foreign, testIfindex, leafFqCodel).Remove(); err != nil || len(foreign.qdiscs) != 1 {
+	if err := New(foreign, testIfindex).Remove(); err != nil || len(foreign.qdiscs) != 1 {
 		t.Errorf("remove with somebody else's qdisc: %v, left %v", err, foreign.qdiscs)
 	}
 }
@@ -317,7 +317,7 @@ func TestLacksQdisc(t *testing.T) {
 func TestApplyRemembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &device{}
-		b := newBackend(d, testIfindex, leafFqCodel)
+		b := New(d, testIfindex)
 		for step := range rapid.IntRange(2, 5).Draw(t, "steps") {
 			tree := trees().Draw(t, "tree")
 			if rapid.Bool().Draw(t, "on the same terms") {

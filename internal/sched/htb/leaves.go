@@ -1,7 +1,6 @@
 package htb
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/weir-project/weir/internal/kernel"
@@ -38,6 +37,8 @@ const (
 	// its length, if it is not a small one: the socket buffer around it, and the
 	// page that it does not fill.
 	memoryFactor = 2
+	// defaultLimitPackets is the kernel's own limit of an fq_codel.
+	defaultLimitPackets = 10_240
 )
 
 // leafKind is the queue of a container within its class.
@@ -45,26 +46,11 @@ type leafKind uint8
 
 const (
 	leafFqCodel leafKind = iota
-	// leafStaleFqCodel is fq_codel of kernels that keep the state of a flow when its
-	// queue becomes empty: see terms.fqCodel.
-	leafStaleFqCodel
 	leafBFIFO
 )
 
 func (k leafKind) String() string {
-	return [...]string{"fq_codel", "fq_codel", "bfifo"}[k]
-}
-
-// fqCodelOf is which fq_codel a kernel has, by its release. The state of empty
-// flows is forgotten since Linux 7.1 ("net_sched: codel: fix stale state for empty
-// flows in fq_codel"). An older kernel to which that was brought does not tell, and
-// the larger target does little harm there.
-func fqCodelOf(release string) leafKind {
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || major < 7 || major == 7 && minor < 1 {
-		return leafStaleFqCodel
-	}
-	return leafFqCodel
+	return [...]string{"fq_codel", "bfifo"}[k]
 }
 
 // leafOf is the queue of a class.
@@ -88,6 +74,8 @@ func (t terms) leafOf(c sched.Class) kernel.Qdisc {
 	}
 	options := t.fqCodel(rateBPS, packetBytes)
 	options.MemoryLimitBytes = quantize(memory)
+	// Not every kernel counts the memory: 7.2 does not.
+	options.LimitPackets = min(options.MemoryLimitBytes/(memoryFactor*t.frameBytes), defaultLimitPackets)
 	return kernel.Qdisc{Handle: leafQdisc(c.Number), Parent: leafClass(c.Number), Options: options}
 }
 
@@ -117,39 +105,31 @@ func fifoOf(number uint16, bytes uint64) kernel.Qdisc {
 	return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number), Options: kernel.BFIFO{LimitBytes: quantize(bytes)}}
 }
 
-// fqCodel follows RFC 8290 section 5.2: the target is at least the time of
-// one and a half packets, the interval twenty times the target.
+// fqCodel is a queue for each flow, held to a target delay.
 //
-// Where the kernel's CoDel takes a flow that was idle for one that has been late
-// all the time, the target is the time of as many packets as there may be flows
-// that send one at once: such packets wait for each other, and are dropped the
-// second time that they wait longer than the target. There the interval is twice
-// the target, or what fills the queue would be let go on for too long.
+// The target is not that of RFC 8290, one and a half packets' time: CoDel keeps what
+// it knows of a flow while that is silent, and takes it for late all the time when two
+// of its packets have waited longer than the target. Before Linux 7.1 that is so for
+// every flow that fell silent, later for those that the queue did not come back to. It
+// is what becomes of packets that many flows send at once now and then. So the target
+// is the time of forty packets. Flows with a queue of their own wait for each other in
+// turns, whatever it is; a flow that fills its queue waits for longer behind itself.
 func (t terms) fqCodel(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
 	const (
-		intervalMicroseconds    = 100_000
-		maxTargetMicroseconds   = 10_000_000
-		targetHalfPackets       = 3
-		targetMicroseconds      = 5000
-		intervals               = 20
-		staleTargetHalfPackets  = 2 * 40
-		staleTargetMicroseconds = 20_000
-		staleIntervals          = 2
+		targetPackets             = 40
+		leastTargetMicroseconds   = 20_000
+		maxTargetMicroseconds     = 16_000_000
+		leastIntervalMicroseconds = 100_000
 		// The kernel keeps times so exactly; see kernel.FqCodel.
 		unitMicroseconds = 100
 	)
-	halfPackets, least, factor := uint64(targetHalfPackets), uint64(targetMicroseconds), uint32(intervals)
-	if t.leaf == leafStaleFqCodel {
-		halfPackets, least, factor = staleTargetHalfPackets, staleTargetMicroseconds, staleIntervals
-	}
-	needed := min(uint64(packetBytes)*8*1e6/max(rateBPS, 1), maxTargetMicroseconds) * halfPackets / 2
-	target := uint32(least)
-	if needed > least {
-		target = quantize(min(needed, maxTargetMicroseconds*targetHalfPackets/2)/unitMicroseconds) * unitMicroseconds
+	target := uint32(leastTargetMicroseconds)
+	if needed := targetPackets * uint64(packetBytes) * 8 * 1e6 / max(rateBPS, 1); needed > leastTargetMicroseconds {
+		target = quantize(min(needed, maxTargetMicroseconds)/unitMicroseconds) * unitMicroseconds
 	}
 	return kernel.FqCodel{
 		TargetMicroseconds:   target,
-		IntervalMicroseconds: max(intervalMicroseconds, factor*target),
+		IntervalMicroseconds: max(leastIntervalMicroseconds, 2*target),
 		QuantumBytes:         t.frameBytes,
 	}
 }

@@ -21,10 +21,10 @@ func TestQueueOfSlowContainer(t *testing.T) {
 		fifoBytes          uint64
 		targetMicroseconds uint32
 	}{
-		{"limited to a frame", 100e6, container(16, 100, 2e6, packets(1514)), 20 * 1514, 9600},
-		{"not limited", 100e6, container(16, 100, 2e6), 20 * 3125, 19_200},
-		{"limited to more than the link", 100e6, container(16, 100, 2e6, packets(65536)), 20 * 3125, 19_200},
-		{"fast", 1e9, container(16, 100, 800e6, packets(12112)), 700_000, 5000},
+		{"limited to a frame", 100e6, container(16, 100, 2e6, packets(1514)), 20 * 1514, 256_000},
+		{"not limited", 100e6, container(16, 100, 2e6), 20 * 3125, 512_000},
+		{"limited to more than the link", 100e6, container(16, 100, 2e6, packets(65536)), 20 * 3125, 512_000},
+		{"fast", 1e9, container(16, 100, 800e6, packets(12112)), 700_000, 20_000},
 	} {
 		queue := func(kind leafKind) kernel.Options {
 			qdiscs := desired(treeOf(test.linkBPS, test.c), kind).qdiscs
@@ -58,30 +58,22 @@ func TestQuantize(t *testing.T) {
 	}
 }
 
-// RFC 8290, section 5.2: target 5 ms and interval 100 ms, more where a packet
-// takes longer; where CoDel does not forget, the time of forty packets.
+// The target is the time of forty packets, and the interval twice that.
 func TestFqCodel(t *testing.T) {
 	for _, tc := range []struct {
-		leaf             leafKind
 		rateBPS          uint64
 		packetBytes      uint32
 		target, interval uint32
 	}{
-		{leafFqCodel, 100e6, 3125, 5000, 100_000},
-		{leafFqCodel, 10e9, 65536, 5000, 100_000},
-		{leafFqCodel, 3.7e6, 1514, 5000, 100_000},
-		{leafFqCodel, 1e6, 1514, 19_200, 384_000},
-		{leafFqCodel, 8000, 1514, 2_457_600, 49_152_000},
-		{leafFqCodel, 1, 1514, 16_384_000, 327_680_000}, // bounded
-		{leafFqCodel, 0, 1514, 16_384_000, 327_680_000},
-		{leafStaleFqCodel, 1e9, 31_250, 20_000, 100_000},
-		{leafStaleFqCodel, 100e6, 3125, 20_000, 100_000},
-		{leafStaleFqCodel, 10e6, 1514, 51_200, 102_400},
-		{leafStaleFqCodel, 1e6, 1514, 512_000, 1_024_000},
-		{leafStaleFqCodel, 0, 1514, 16_384_000, 32_768_000}, // bounded
+		{1e9, 31_250, 20_000, 100_000},
+		{100e6, 3125, 20_000, 100_000},
+		{10e6, 1514, 51_200, 102_400},
+		{1e6, 1514, 512_000, 1_024_000},
+		{1, 1514, 16_384_000, 32_768_000}, // bounded
+		{0, 1514, 16_384_000, 32_768_000},
 	} {
-		got := terms{frameBytes: 1514, leaf: tc.leaf}.fqCodel(tc.rateBPS, tc.packetBytes)
-		if got.TargetMicroseconds != tc.target || got.IntervalMicroseconds != tc.interval {
+		got := terms{frameBytes: 1514}.fqCodel(tc.rateBPS, tc.packetBytes)
+		if got.TargetMicroseconds != tc.target || got.IntervalMicroseconds != tc.interval || got.QuantumBytes != 1514 {
 			t.Errorf("at %d bit/s: %s", tc.rateBPS, got)
 		}
 		if kept(got) != kernel.Options(got) {
@@ -120,12 +112,17 @@ func TestQueuesAreBoundedTogether(t *testing.T) {
 					}
 					tree.Classes = append(tree.Classes, c)
 				}
-				for _, kind := range []leafKind{leafFqCodel, leafStaleFqCodel, leafBFIFO} {
+				for _, kind := range []leafKind{leafFqCodel, leafBFIFO} {
 					sum := uint64(0)
 					for _, q := range desired(tree, kind).qdiscs {
 						switch o := q.Options.(type) {
 						case kernel.FqCodel:
 							sum += uint64(o.MemoryLimitBytes)
+							// Some kernels hold on to the number of packets only.
+							frames := uint64(o.LimitPackets) * memoryFactor * uint64(tree.FrameBytes())
+							if frames > uint64(o.MemoryLimitBytes) || o.LimitPackets < leastFrames {
+								t.Errorf("%d containers at %s: %s", containers, link.name, o)
+							}
 						case kernel.BFIFO:
 							sum += memoryFactor * uint64(o.LimitBytes)
 						}
@@ -148,18 +145,6 @@ func TestPlaces(t *testing.T) {
 	for classes, want := range map[int]uint32{0: 8, 1: 8, 8: 8, 9: 16, 100: 128, 128: 128, 1001: 1024} {
 		if got := places(classes); got != want {
 			t.Errorf("%d classes: %d, want %d", classes, got, want)
-		}
-	}
-}
-
-func TestFqCodelOf(t *testing.T) {
-	for release, want := range map[string]leafKind{
-		"6.1.0-50-cloud-amd64": leafStaleFqCodel, "6.18.15+deb13-cloud-amd64": leafStaleFqCodel, "7.0.4": leafStaleFqCodel,
-		"7.1.0": leafFqCodel, "7.2.13+deb14-cloud-amd64": leafFqCodel, "7.10-rc1": leafFqCodel, "8.0.0": leafFqCodel,
-		"": leafStaleFqCodel, "something": leafStaleFqCodel,
-	} {
-		if got := fqCodelOf(release); got != want {
-			t.Errorf("%q: %d, want %d", release, got, want)
 		}
 	}
 }

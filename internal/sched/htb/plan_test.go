@@ -70,7 +70,7 @@ func built(t *testing.T, tree sched.Tree, leaf leafKind) *device {
 
 // have is what a new backend sees of a device.
 func (d *device) have() state {
-	b := newBackend(d, testIfindex, leafFqCodel)
+	b := New(d, testIfindex)
 	b.controlQueue = leafQdisc(controlNumber)
 	s, err := b.observe()
 	if err != nil {
@@ -133,7 +133,7 @@ func TestPlanOfChanges(t *testing.T) {
 			"another allocation", nil,
 			treeOf(100e6, container(16, 100, 49.5e6, allocated(89e6)), container(17, 100, 49.5e6)),
 			`class change parent 7e11:ffff classid 7e11:4010 htb prio 0 quantum 1514 rate 11125000bps burst 14251b ceil 12500000bps cburst 53126b
-qdisc change parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 3145728b
+qdisc change parent 7e11:10 handle 10: fq_codel target 20000us interval 100000us quantum 1514 memory_limit 3145728b limit 1038p
 `,
 		},
 		{
@@ -153,7 +153,7 @@ qdisc change parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us 
 			treeOf(100e6, container(16, 100, 49.5e6), container(17, 100, 49.5e6), container(32, 100, 8e3)),
 			`class add parent 7e11:ffff classid 7e11:4020 htb prio 0 quantum 1514 rate 3125bps burst 3128b ceil 12500000bps cburst 53126b
 class add parent 7e11:4020 classid 7e11:20 htb prio 2 quantum 4882 rate 1000bps burst 3129b ceil 12500000bps cburst 53126b
-qdisc add parent 7e11:20 handle 20: fq_codel target 4915200us interval 98304000us quantum 1514 memory_limit 917504b
+qdisc add parent 7e11:20 handle 20: fq_codel target 16384000us interval 32768000us quantum 1514 memory_limit 917504b limit 303p
 `,
 		},
 		{
@@ -181,7 +181,7 @@ class delete classid 7e11:4444
 			},
 			two,
 			`qdisc delete parent 7e11:10 handle 99:
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
+qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us quantum 1514 memory_limit 1835008b limit 606p
 `,
 		},
 		{
@@ -194,8 +194,8 @@ qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us qua
 			},
 			two,
 			`qdisc delete parent 7e11:11 handle 10:
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
-qdisc add parent 7e11:11 handle 11: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
+qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us quantum 1514 memory_limit 1835008b limit 606p
+qdisc add parent 7e11:11 handle 11: fq_codel target 22400us interval 100000us quantum 1514 memory_limit 1835008b limit 606p
 `,
 		},
 		{
@@ -205,13 +205,13 @@ qdisc add parent 7e11:11 handle 11: fq_codel target 5000us interval 100000us qua
 			},
 			two,
 			`qdisc delete parent 7e11:10 handle 10:
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
+qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us quantum 1514 memory_limit 1835008b limit 606p
 `,
 		},
 		{
 			"a class that somebody deleted", func(d *device) { d.drop(leafClass(16)) }, two,
 			`class add parent 7e11:4010 classid 7e11:10 htb prio 2 quantum 4882 rate 6187500bps burst 27875b ceil 12500000bps cburst 53126b
-qdisc add parent 7e11:10 handle 10: fq_codel target 5000us interval 100000us quantum 1514 memory_limit 1835008b
+qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us quantum 1514 memory_limit 1835008b limit 606p
 `,
 		},
 	} {
@@ -278,7 +278,7 @@ func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
 	earlier.qdiscs, earlier.classes = earlier.qdiscs[1:], earlier.classes[1:]
 	earlier.qdiscs[0].Parent = kernel.HandleRoot
 	d := &device{qdiscs: earlier.qdiscs, classes: earlier.classes}
-	apply(t, newBackend(d, testIfindex, leafFqCodel), tree)
+	apply(t, New(d, testIfindex), tree)
 	if got, want := lines(d.tried[0]), "qdisc delete parent root handle 7e10:\n"+fresh; got != want {
 		t.Errorf("done:\n%swant:\n%s", got, want)
 	}
@@ -344,7 +344,7 @@ func trees() *rapid.Generator[sched.Tree] {
 	})
 }
 
-var leafKinds = rapid.SampledFrom([]leafKind{leafFqCodel, leafStaleFqCodel, leafBFIFO})
+var leafKinds = rapid.SampledFrom([]leafKind{leafFqCodel, leafBFIFO})
 
 // interfere does to a device what somebody with tc may do.
 func interfere(t *rapid.T, d *device) {

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+func TestMatch(t *testing.T) {
+	one := func(id, name string, labels ...string) *container {
+		c := &container{Container: discovery.Container{ID: id, Name: name, Labels: map[string]string{}}}
+		for _, label := range labels {
+			key, value, _ := strings.Cut(label, "=")
+			c.Labels[key] = value
+		}
+		return c
+	}
+	compose := func(service string) string { return policy.LabelComposeService + "=" + service }
+	web := one("aaaa1111bbbb2222", "web")
+	db := one("aaaa3333bbbb4444", "db")
+	odd := one("cccc", "aaaa3333") // a name that looks like the start of somebody's ID
+	twin, twin2 := one("dddd1111", "twin"), one("dddd2222", "twin")
+	backup := one("eeee1111", "shop-backup-1", compose("backup"))
+	shop, shop2 := one("eeee2222", "shop-web-1", compose("front")), one("eeee3333", "shop-web-2", compose("front"))
+	task := one("ffff1111", "stack_api.1.x7", policy.LabelSwarmService+"=stack_api", policy.LabelSwarmStack+"=stack")
+	plain := one("ffff2222", "lone.1.y8", policy.LabelSwarmService+"=lone")
+	infra, app, sidecar := one("01231111", "0123456789ab-infra"), one("01232222", "pod-app"), one("01233333", "pod-sidecar")
+	infra.Pod, app.Pod, sidecar.Pod = "shelf", "shelf", "shelf"
+	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))
+	list := []*container{web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
+	owner := func(c *container) *container {
+		switch c {
+		case app, sidecar:
+			return infra
+		case behind:
+			return vpn
+		}
+		return nil
+	}
+	for _, tc := range []struct {
+		name string
+		want []*container
+	}{
+		{"web", []*container{web}},
+		{"aaaa1111bbbb2222", []*container{web}},
+		{"aaaa1", []*container{web}},
+		{"aaaa", []*container{web, db}},
+		{"aaa", nil}, // too short for an ID
+		{"aaaa3333", []*container{odd}},
+		{"cccc", []*container{odd}},
+		{"twin", []*container{twin, twin2}},
+		{"dddd2222", []*container{twin2}},
+		{"", nil},
+		{"nobody", nil},
+		{"WEB", nil},
+		{"backup", []*container{backup}},
+		{"front", []*container{shop, shop2}},
+		{"shop-web-2", []*container{shop2}},
+		{"stack_api", []*container{task}},
+		{"api", []*container{task}},
+		{"stack", nil},
+		{"lone", []*container{plain}},
+		{"shelf", []*container{infra}},    // a pod is its network's owner
+		{"pod-app", []*container{app}},    // but a name is a name
+		{"behind", []*container{behind}},  // and so is that of a service's only container
+		{"0123", []*container{infra}},     // the same network all three
+		{"4567", []*container{vpn}},       // and here
+		{"45672", []*container{behind}},   // but not here
+		{"shop-vpn-1", []*container{vpn}}, // whatever it is of
+	} {
+		if got := match(tc.name, list, owner); !slices.Equal(got, tc.want) {
+			var names []string
+			for _, c := range got {
+				names = append(names, c.Name)
+			}
+			t.Errorf("%q matches %q", tc.name, names)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	b := newBench(t, 100e6)
+	web := b.start("web")
+	web.ID = "aaaa1111bbbb2222"
+	b.start("db").ID = "aaaa3333bbbb4444"
+	for _, tc := range []struct {
+		name string
+		want *share
+		err  error
+		says string
+	}{
+		{"web", web, nil, ""},
+		{"aaaa", nil, ErrAmbiguous, `"aaaa": use the name or the ID of the one you mean: web (aaaa1111bbbb, docker), db (aaaa3333bbbb, docker)`},
+		{"host", b.host, nil, ""},
+		{"", nil, ErrUnknown, ""},
+		{"nobody", nil, ErrUnknown, `"nobody"; ` + "`weir ps`"},
+	} {
+		got, err := b.find(tc.name)
+		if (got == nil) != (tc.want == nil) || got != nil && got != tc.want.container || !errors.Is(err, tc.err) || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("find %q: %+v, %v", tc.name, got, err)
+		}
+	}
+}
+
+// A container in another's network has no share: it is said where its policy
+// belongs.
+func TestSharedNetwork(t *testing.T) {
+	b := newBench(t, 100e6)
+	infra, app := b.start("infra"), b.start("app", "min=10mbit")
+	infra.netns = kernel.NetNSID{Dev: 4, Inode: 77}
+	b.registry.release(app.container)
+	app.netns = infra.netns
+	b.plan()
+	if got := app.sharesNetwork(infra.container); !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
+		t.Errorf("with labels: %q", got)
+	}
+	ctx := b.serve()
+	_, err := b.Set(ctx, "app", v1.PolicyChange{Weight: ptr("300")})
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "`weir set infra`") || app.policy().Weight != 100 {
+		t.Errorf("set: %v, weight %d", err, app.policy().Weight)
+	}
+	clear(app.Labels)
+	if got := app.sharesNetwork(infra.container); got != "it shares the network of infra and is counted there" {
+		t.Errorf("without labels: %q", got)
+	}
+}

@@ -1,0 +1,235 @@
+package flow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
+
+// Endpoint is one side of a flow.
+type Endpoint struct {
+	Addr [16]byte // of IPv4 the first four bytes
+	IPv6 bool
+	Port uint16
+}
+
+func endpoint(addr []byte, port uint16) Endpoint {
+	e := Endpoint{Port: port, IPv6: len(addr) == 16}
+	copy(e.Addr[:], addr)
+	return e
+}
+
+func (e Endpoint) String() string {
+	if !e.IPv6 {
+		return fmt.Sprintf("%d.%d.%d.%d:%d", e.Addr[0], e.Addr[1], e.Addr[2], e.Addr[3], e.Port)
+	}
+	groups := make([]string, 8)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("%x", binary.BigEndian.Uint16(e.Addr[2*i:]))
+	}
+	return fmt.Sprintf("[%s]:%d", strings.Join(groups, ":"), e.Port)
+}
+
+// Headers is what is read of one packet: the address and port of both sides,
+// the fields that features are made of, and the length of its payload.
+type Headers struct {
+	Src, Dst Endpoint
+	Proto    int
+	TTL      int
+	Payload  int
+	// TCP only.
+	SYN, ACK, FIN, RST bool
+	Window             int
+	MSS                int // 0 without the option
+	WScale             int // -1 without the option
+}
+
+// Link types of captures.
+const (
+	linkNull     = 0
+	linkEthernet = 1
+	linkRaw      = 101
+	linkRawBSD   = 12
+	linkRawOpen  = 14
+	linkLoop     = 108
+	linkCooked   = 113
+	linkIPv4     = 228
+	linkIPv6     = 229
+	linkCooked2  = 276
+)
+
+// network strips what is before the IP header; nil if there is none.
+func network(link uint32, b []byte) []byte {
+	switch link {
+	case linkRaw, linkRawBSD, linkRawOpen, linkIPv4, linkIPv6:
+		return b
+	case linkNull, linkLoop:
+		return from(b, 4)
+	case linkEthernet:
+		if len(b) < 14 {
+			return nil
+		}
+		return afterTags(binary.BigEndian.Uint16(b[12:]), b[14:])
+	case linkCooked:
+		if len(b) < 16 {
+			return nil
+		}
+		return afterTags(binary.BigEndian.Uint16(b[14:]), b[16:])
+	case linkCooked2:
+		if len(b) < 20 {
+			return nil
+		}
+		return afterTags(binary.BigEndian.Uint16(b), b[20:])
+	}
+	return nil
+}
+
+func from(b []byte, n int) []byte {
+	if len(b) < n {
+		return nil
+	}
+	return b[n:]
+}
+
+// afterTags passes over VLAN tags, at most four, and PPPoE.
+func afterTags(kind uint16, b []byte) []byte {
+	for range 4 {
+		switch kind {
+		case 0x0800, 0x86dd:
+			return b
+		case 0x8100, 0x88a8, 0x9100:
+			if len(b) < 4 {
+				return nil
+			}
+			kind, b = binary.BigEndian.Uint16(b[2:]), b[4:]
+		case 0x8864:
+			return from(b, 8)
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// Parse reads a packet's headers from its IP header on. It returns false for
+// what is neither TCP nor UDP, for fragments but the first, and for what is cut
+// off within its headers.
+func Parse(b []byte) (Headers, bool) {
+	h := Headers{WScale: -1}
+	if len(b) < 1 {
+		return h, false
+	}
+	switch b[0] >> 4 {
+	case 4:
+		return parseIPv4(h, b)
+	case 6:
+		return parseIPv6(h, b)
+	}
+	return h, false
+}
+
+func parseIPv4(h Headers, b []byte) (Headers, bool) {
+	if len(b) < 20 {
+		return h, false
+	}
+	size, length := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	if length == 0 { // left to the network card
+		length = len(b)
+	}
+	if size < 20 || len(b) < size || length < size || binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
+		return h, false
+	}
+	h.TTL, h.Proto = int(b[8]), int(b[9])
+	return parseTransport(h, b[12:16], b[16:20], b[size:], length-size)
+}
+
+// maxExtensions bounds the chain of IPv6's extension headers.
+const maxExtensions = 8
+
+func parseIPv6(h Headers, b []byte) (Headers, bool) {
+	if len(b) < 40 {
+		return h, false
+	}
+	length, next := int(binary.BigEndian.Uint16(b[4:])), int(b[6])
+	h.TTL = int(b[7])
+	src, dst := b[8:24], b[24:40]
+	b = b[40:]
+	if length == 0 { // a jumbogram, or left to the network card
+		length = len(b)
+	}
+	for range maxExtensions {
+		size := 0
+		switch next {
+		case 0, 43, 60, 135: // hop by hop, routing, destination, mobility
+			if len(b) < 8 {
+				return h, false
+			}
+			size = int(b[1])*8 + 8
+		case 44: // fragment
+			if len(b) < 8 || binary.BigEndian.Uint16(b[2:])&0xfff8 != 0 {
+				return h, false
+			}
+			size = 8
+		case 51: // authentication
+			if len(b) < 8 {
+				return h, false
+			}
+			size = int(b[1])*4 + 8
+		default:
+			h.Proto = next
+			return parseTransport(h, src, dst, b, length)
+		}
+		if len(b) < size || length < size {
+			return h, false
+		}
+		next, b, length = int(b[0]), b[size:], length-size
+	}
+	return h, false
+}
+
+func parseTransport(h Headers, src, dst, b []byte, length int) (Headers, bool) {
+	if len(b) < 8 {
+		return h, false
+	}
+	h.Src = endpoint(src, binary.BigEndian.Uint16(b))
+	h.Dst = endpoint(dst, binary.BigEndian.Uint16(b[2:]))
+	switch h.Proto {
+	case UDP:
+		h.Payload = max(length-8, 0)
+		return h, true
+	case TCP:
+		if len(b) < 20 {
+			return h, false
+		}
+		size := int(b[12]>>4) * 4
+		if size < 20 || length < size {
+			return h, false
+		}
+		h.FIN, h.SYN, h.RST, h.ACK = b[13]&1 != 0, b[13]&2 != 0, b[13]&4 != 0, b[13]&16 != 0
+		h.Window = int(binary.BigEndian.Uint16(b[14:]))
+		h.Payload = length - size
+		h.options(b[20:min(size, len(b))])
+		return h, true
+	}
+	return h, false
+}
+
+// options reads MSS and window scale.
+func (h *Headers) options(b []byte) {
+	for len(b) > 0 {
+		switch {
+		case b[0] == 0:
+			return
+		case b[0] == 1:
+			b = b[1:]
+			continue
+		case len(b) < 2 || b[1] < 2 || int(b[1]) > len(b):
+			return
+		case b[0] == 2 && b[1] == 4:
+			h.MSS = int(binary.BigEndian.Uint16(b[2:]))
+		case b[0] == 3 && b[1] == 3:
+			h.WScale = int(b[2])
+		}
+		b = b[b[1]:]
+	}
+}

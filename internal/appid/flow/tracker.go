@@ -1,0 +1,153 @@
+package flow
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+// Tracker makes flows of packets.
+type Tracker struct {
+	open map[key]*tracked
+	all  []*Flow
+}
+
+type key struct {
+	a, b  Endpoint // the initiator's first
+	proto int
+}
+
+// tracked is a flow whose packets go on.
+type tracked struct {
+	flow                 *Flow
+	began, synAt, lastAt time.Duration
+	lastPayload          time.Duration
+	client, server, both int // payload packets seen
+	closing              bool
+}
+
+// idle is how long a flow may be silent: a packet after that begins another.
+const idle = 5 * time.Minute
+
+// NewTracker returns a tracker without flows.
+func NewTracker() *Tracker { return &Tracker{open: map[key]*tracked{}} }
+
+// ReadCapture cuts a pcap or pcapng file into flows, in the order of their first
+// packets. Of one that is cut off or damaged it returns the flows up to there,
+// and an error.
+func ReadCapture(r io.Reader) ([]*Flow, error) {
+	t := NewTracker()
+	err := readPackets(r, func(p packet) {
+		if h, ok := Parse(network(p.link, p.data)); ok {
+			t.Add(h, p.at)
+		}
+	})
+	if err != nil {
+		return t.Flows(), fmt.Errorf("read capture: %w", err)
+	}
+	return t.Flows(), nil
+}
+
+// Flows are those of the packets so far.
+func (t *Tracker) Flows() []*Flow { return t.all }
+
+// Add takes the next packet. Who sends the first packet of a flow is its
+// initiator, unless it is a SYN with ACK, which answers.
+func (t *Tracker) Add(h Headers, at time.Duration) {
+	forward := key{h.Src, h.Dst, h.Proto}
+	backward := key{h.Dst, h.Src, h.Proto}
+	f, fromClient := t.open[forward], true
+	if f == nil {
+		if f = t.open[backward]; f != nil {
+			fromClient = false
+		}
+	}
+	// A SYN after the end, or a long silence, is another flow of the same ports.
+	if f != nil && ((f.closing && h.SYN && !h.ACK) || at-f.lastAt > idle) {
+		delete(t.open, forward)
+		delete(t.open, backward)
+		f = nil
+	}
+	if f == nil {
+		k := forward
+		fromClient = true
+		if h.SYN && h.ACK {
+			k, fromClient = backward, false
+		}
+		f = begin(k, at)
+		t.open[k] = f
+		t.all = append(t.all, f.flow)
+	}
+	f.add(h, at, fromClient)
+}
+
+func begin(k key, at time.Duration) *tracked {
+	f := &Flow{Tuple: fmt.Sprintf("%s %s > %s", map[int]string{TCP: "tcp", UDP: "udp"}[k.proto], k.a, k.b)}
+	v := &f.Values
+	v[Proto], v[SrcPort], v[DstPort] = float64(k.proto), float64(k.a.Port), float64(k.b.Port)
+	for _, absent := range []int{WScaleClient, TTLClient, WScaleServer, TTLServer, HandshakeUS} {
+		v[absent] = -1
+	}
+	for i := range 2 * sidePackets {
+		v[ClientLen1+i], v[ServerLen1+i] = -1, -1
+	}
+	for i := range seqPackets {
+		v[SeqLen1+2*i+1] = -1
+	}
+	return &tracked{flow: f, began: at}
+}
+
+func micros(d time.Duration) float64 { return math.Round(float64(d) / float64(time.Microsecond)) }
+
+func (f *tracked) add(h Headers, at time.Duration, fromClient bool) {
+	v := &f.flow.Values
+	f.lastAt = at
+	f.handshake(h, at, fromClient)
+	f.closing = f.closing || h.FIN || h.RST
+	packets, bytes, ttl := PktsServer, BytesServer, TTLServer
+	if fromClient {
+		packets, bytes, ttl = PktsClient, BytesClient, TTLClient
+	}
+	if v[packets] == 0 {
+		v[ttl] = float64(h.TTL)
+	}
+	v[packets]++
+	v[bytes] += float64(h.Payload)
+	if h.Payload == 0 {
+		return
+	}
+	side, first, sign := &f.server, ServerLen1, -1.0
+	if fromClient {
+		side, first, sign = &f.client, ClientLen1, 1
+	}
+	if *side < sidePackets {
+		v[first+2**side], v[first+2**side+1] = float64(h.Payload), micros(at-f.began)
+	}
+	*side++
+	if f.both < seqPackets {
+		since := f.began
+		if f.both > 0 {
+			since = f.lastPayload
+		}
+		v[SeqLen1+2*f.both], v[SeqLen1+2*f.both+1] = sign*float64(h.Payload), micros(at-since)
+	}
+	f.both++
+	f.lastPayload = at
+}
+
+// handshake notes what a SYN of either side says.
+func (f *tracked) handshake(h Headers, at time.Duration, fromClient bool) {
+	v := &f.flow.Values
+	switch {
+	case h.Proto != TCP || !h.SYN:
+	case fromClient && !h.ACK && v[SYN] == 0:
+		v[SYN], v[MSSClient], v[WindowClient], v[WScaleClient] = 1, float64(h.MSS), float64(h.Window), float64(h.WScale)
+		f.synAt = at
+	case !fromClient && h.ACK && v[SYNACK] == 0:
+		v[SYNACK], v[MSSServer], v[WindowServer], v[WScaleServer] = 1, float64(h.MSS), float64(h.Window), float64(h.WScale)
+		if v[SYN] == 1 {
+			v[HandshakeUS] = micros(at - f.synAt)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/appid"
+)
+
+// evaluation is what 'weir classify eval' prints: the first packet's scores,
+// and those after the second stage.
+type evaluation struct {
+	Method string `json:"method"`
+	appid.Scores
+	SecondStage appid.Scores `json:"second_stage"`
+}
+
+func newClassifyEvalCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "eval FILE...",
+		Short: "Score a classifier on a labelled table of flows",
+		Long: `Score a classifier on labelled flows: how many application types and levels are
+right at the first packet and after the second stage.
+
+With --folds K, classifiers are trained on K-1 parts of FILE and scored on the
+rest. Flows of one capture resemble each other: parted flow by flow the scores
+flatter, so groups stay together unless --by flow.`,
+		Example: "weir classify eval flows.csv.gz\nweir classify eval flows.csv.gz --folds 10 --by flow --features paper -o json",
+		Args:    atLeastOne("FILE"),
+	}
+	classifier, train := addClassifierFlags(cmd), addTrainFlags(cmd)
+	format := addOutputFlag(cmd)
+	folds := cmd.Flags().Int("folds", 0, "train on K-1 parts of FILE and score the rest, K times")
+	by := cmd.Flags().String("by", "group", "part by group or by flow")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkEvalFlags(cmd, *folds, *by); err != nil {
+			return err
+		}
+		opts, err := train.options()
+		if err != nil {
+			return err
+		}
+		flows, err := readFlows(cmd.InOrStdin(), args, true)
+		if err != nil {
+			return err
+		}
+		if len(flows) == 0 {
+			return errors.New("score classifier: the table has no flows")
+		}
+		m, err := classifier.load()
+		if err != nil {
+			return err
+		}
+		var judged []appid.Judged
+		e := evaluation{Method: "classifier"}
+		if *folds > 0 {
+			e.Method = fmt.Sprintf("%d folds by %s", *folds, *by)
+			judged, err = appid.CrossValidate(flows, opts, *folds, *by == "group", opts.Second.Seed, m.Levels, m.MinConfidence)
+		} else {
+			// Whoever asks for a file's score means all of it.
+			if cmd.Flags().Changed("max-rank") {
+				flows = appid.Kept(flows, opts.MaxRank)
+			}
+			judged, err = m.Judge(flows)
+		}
+		if err != nil {
+			return err
+		}
+		e.Scores, e.SecondStage = appid.Score(judged, 0, m.Levels), appid.Score(judged, 1, m.Levels)
+		if *format == outputJSON {
+			return printJSON(cmd.OutOrStdout(), e)
+		}
+		return printEvaluation(cmd.OutOrStdout(), e)
+	}
+	return cmd
+}
+
+func checkEvalFlags(cmd *cobra.Command, folds int, by string) error {
+	changed := cmd.Flags().Changed
+	switch {
+	case changed("folds") && folds < 2:
+		return usagef("--folds %d: want at least 2", folds)
+	case by != "group" && by != "flow":
+		return usagef("--by %s: want group or flow", by)
+	case folds > 0 && changed("tree"):
+		return usagef("--tree and --folds exclude each other: --folds trains its own")
+	}
+	if folds > 0 {
+		return nil
+	}
+	for _, name := range []string{"by", "features", "late-features", "trees", "late-trees", "min-leaf", "late-min-leaf", "prune", "max-depth", "late-group-exponent", "seed"} {
+		if changed(name) {
+			return usagef("--%s says how to train, which only --folds does here", name)
+		}
+	}
+	return nil
+}
+
+func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
+
+func printEvaluation(w io.Writer, e evaluation) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	first, second := e.Scores, e.SecondStage
+	fmt.Fprintf(t, "%d flows, %s\n\n", first.Flows, e.Method)
+	fmt.Fprintln(t, "\tFIRST PACKET\tSECOND STAGE\t")
+	for _, row := range []struct {
+		name string
+		a, b float64
+	}{
+		{"application type", first.Accuracy, second.Accuracy},
+		{"level", first.QoSAccuracy, second.QoSAccuracy},
+		{"application type by bytes", first.ByBytes.Accuracy, second.ByBytes.Accuracy},
+		{"level by bytes", first.ByBytes.QoSAccuracy, second.ByBytes.QoSAccuracy},
+		{"macro F1", first.MacroF1, second.MacroF1},
+	} {
+		fmt.Fprintf(t, "%s\t%s\t%s\t\n", row.name, percent(row.a), percent(row.b))
+	}
+	fmt.Fprintln(t, "\nCLASS\tFLOWS\tRECALL\tPRECISION\tSECOND RECALL\tPRECISION\t")
+	classes := func(names []string, a, b map[string]appid.ClassScore) {
+		for _, name := range names {
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", name, a[name].Count,
+				percent(a[name].Recall), percent(a[name].Precision), percent(b[name].Recall), percent(b[name].Precision))
+		}
+	}
+	classes(appid.Types, first.Classes, second.Classes)
+	classes([]string{"EF", "AF", "BE"}, first.Levels, second.Levels)
+	for i, s := range []appid.Scores{first, second} {
+		fmt.Fprintf(t, "\nSTAGE %d: TRUE \\ VERDICT\t%s\t\n", i+1, strings.Join(appid.Types, "\t"))
+		for truth, row := range s.Confusion.Rows {
+			fmt.Fprint(t, appid.Types[truth], "\t")
+			for _, n := range row {
+				fmt.Fprintf(t, "%d\t", n)
+			}
+			fmt.Fprintln(t)
+		}
+		fmt.Fprintf(t, "\nSTAGE %d: CONFIDENCE FROM\tFLOWS\tTYPE\tLEVEL\t\n", i+1)
+		for _, c := range s.Coverage {
+			fmt.Fprintf(t, "%.2f\t%s\t%s\t%s\t\n", c.Confidence, percent(c.Covered), percent(c.Accuracy), percent(c.QoSAccuracy))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return printGroups(w, first.Groups)
+}
+
+// printGroups lists where most levels are wrong.
+func printGroups(w io.Writer, groups []appid.GroupScore) error {
+	fmt.Fprintln(w, "\nGroups with the most wrong levels at the first packet:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GROUP\tFLOWS\tTYPE\tLEVEL")
+	for _, g := range groups[:min(10, len(groups))] {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", g.Group, g.Count, percent(g.Accuracy), percent(g.QoSAccuracy))
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

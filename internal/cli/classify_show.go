@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/appid/flow"
+)
+
+func newClassifyExplainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "Print the rules of a classifier",
+		Long: `Print the rules of a classifier: a test a line; behind a leaf the application
+type, its level, how certain the level is, and in parentheses how much of the
+training came there and what of it was of another type.`,
+		Example: "weir classify explain\nweir classify explain --stage 2 --svg tree.svg",
+		Args:    exactArgs(),
+	}
+	classifier := addClassifierFlags(cmd)
+	stage := cmd.Flags().Int("stage", 1, "1: the first packet, 2: the first packets' sizes")
+	number := cmd.Flags().Int("number", 1, "which of the stage's trees to draw")
+	svg := cmd.Flags().String("svg", "", "draw the tree into this file instead")
+	binary := cmd.Flags().String("binary", "", "write the binary form, as the kernel walks it, to this file instead")
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		m, err := classifier.load()
+		if err != nil {
+			return err
+		}
+		if *stage != 1 && *stage != 2 {
+			return usagef("--stage %d: want 1 or 2", *stage)
+		}
+		out := cmd.OutOrStdout()
+		switch {
+		case *svg != "":
+			return writeFile(*svg, func(w io.Writer) error { return m.Draw(w, *stage-1, *number-1) })
+		case *binary != "":
+			return writeBinary(*binary, m)
+		case *format == outputJSON:
+			return m.Write(out)
+		}
+		return m.Explain(out, *stage-1)
+	}
+	return cmd
+}
+
+func writeBinary(path string, m *appid.Model) error {
+	compact, err := m.Compact()
+	if err != nil {
+		return err
+	}
+	data, err := compact.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	return writeFile(path, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// labelled is what is printed of a flow.
+type labelledFlow struct {
+	Flow        string       `json:"flow,omitempty"`
+	Line        int          `json:"line,omitempty"`
+	Proto       int          `json:"proto"`
+	SrcPort     *int         `json:"src_port,omitempty"`
+	DstPort     int          `json:"dst_port"`
+	Label       string       `json:"label,omitempty"`
+	First       labelVerdict `json:"first"`
+	SecondStage labelVerdict `json:"second_stage"`
+}
+
+type labelVerdict struct {
+	Type       string  `json:"type"`
+	QoS        string  `json:"qos"`
+	Confidence float64 `json:"confidence"`
+}
+
+func newClassifyLabelCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "label FILE...",
+		Short: "Say of every flow in a capture or table what it is",
+		Long: `Say of every flow in a capture (pcap, pcapng) or table which application type and
+level a classifier gives it, at its first packet and after the second stage. Of a
+capture that is cut off, the flows before the cut are printed.`,
+		Example: "weir classify label capture.pcap\ntcpdump -i eth0 -c 1000 -w - | weir classify label -",
+		Args:    atLeastOne("FILE"),
+	}
+	classifier := addClassifierFlags(cmd)
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		m, err := classifier.load()
+		if err != nil {
+			return err
+		}
+		flows, readErr := readFlows(cmd.InOrStdin(), args, false)
+		if readErr != nil && len(flows) == 0 {
+			return readErr
+		}
+		out := make([]labelledFlow, 0, len(flows))
+		for _, f := range flows {
+			out = append(out, label(m, f))
+		}
+		if *format == outputJSON {
+			err = printJSON(cmd.OutOrStdout(), out)
+		} else {
+			err = printLabels(cmd.OutOrStdout(), out)
+		}
+		if err != nil {
+			return err
+		}
+		return readErr
+	}
+	return cmd
+}
+
+func label(m *appid.Model, f *flow.Flow) labelledFlow {
+	out := labelledFlow{
+		Flow: f.Tuple, Line: f.Line, Label: f.Type,
+		Proto: int(f.Values[flow.Proto]), DstPort: int(f.Values[flow.DstPort]),
+	}
+	if port := f.Values[flow.SrcPort]; !math.IsNaN(port) {
+		n := int(port)
+		out.SrcPort = &n
+	}
+	for stage, verdict := range []*labelVerdict{&out.First, &out.SecondStage} {
+		v := m.Verdict(stage, f)
+		*verdict = labelVerdict{appid.Types[v.Type], v.Level.String(), v.LevelConfidence}
+	}
+	return out
+}
+
+func printLabels(w io.Writer, flows []labelledFlow) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FLOW\tFIRST\tLEVEL\tCONFIDENCE\tSECOND\tLEVEL\tCONFIDENCE\tLABEL")
+	for _, f := range flows {
+		name := f.Flow
+		if name == "" {
+			name = fmt.Sprintf("line %d: %d to port %d", f.Line, f.Proto, f.DstPort)
+		}
+		orDash := f.Label
+		if orDash == "" {
+			orDash = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%s\t%.2f\t%s\n", name,
+			f.First.Type, f.First.QoS, f.First.Confidence,
+			f.SecondStage.Type, f.SecondStage.QoS, f.SecondStage.Confidence, orDash)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+//go:build netns
+
+package identity
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// passer is a program that lets every packet pass without any other seeing it.
+func (b *bed) passer() *ebpf.Program {
+	b.t.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "pass", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TC_ACT_OK
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { program.Close() })
+	return program
+}
+
+// byTCX attaches a program before all others that are there by tcx.
+func byTCX(program *ebpf.Program, ifindex int, where ebpf.AttachType) error {
+	return link.RawAttachProgram(link.RawAttachProgramOptions{
+		Target: ifindex, Program: program, Attach: where, Anchor: link.Head()})
+}
+
+// A tap that programs of others have got before is put first again when it is
+// verified, and keeps its number.
+func TestTapComesFirst(t *testing.T) {
+	for _, name := range []string{"tcx", "filter"} {
+		t.Run(name, func(t *testing.T) {
+			if err := kernel.ProbeTCX(); name == "tcx" && err != nil {
+				t.Skipf("this kernel has no tcx: %v", err)
+			}
+			b := newBed(t)
+			attach := func(tap Tap) {
+				if name == "tcx" {
+					pass := b.passer()
+					b.inHost(func() error { return byTCX(pass, tap.Ifindex, ebpf.AttachTCXIngress) })
+					return
+				}
+				l := ""
+				b.inHost(func() error {
+					veth, err := kernel.LinkByIndex(tap.Ifindex)
+					l = veth.Name
+					return err
+				})
+				// Of filters with one preference the last one
+				// that was added comes first.
+				b.run("tc", "-n", b.hostNS(), "filter", "add", "dev", l, "ingress", "pref", "1", "handle", "1",
+					"bpf", "direct-action", "bytecode", "1,6 0 0 0,") // TC_ACT_OK
+			}
+			one := b.bridgeContainer("one")
+			tap := b.tie(one, v1.ModeBridge, NumberFirst)
+			b.meet(one)
+			target := b.targets()[0]
+			taps, err := NewTaps()
+			if err != nil {
+				t.Fatal(err)
+			}
+			attach(tap)
+			b.expect("bypassed", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
+			for range 2 {
+				b.inHost(func() error { return taps.Attach(tap, NumberFirst) })
+				b.expect("first again", NumberFirst, frameBytes(target), func() { b.sendIn(one, target, 0) })
+			}
+			b.inHost(func() error {
+				number, err := TapNumber(tap)
+				if err == nil && number != NumberFirst {
+					err = errors.New("the tap has lost its number")
+				}
+				return errors.Join(err, DetachTap(tap))
+			})
+			b.expect("detached", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
+		})
+	}
+}
+
+// The same of the uplink's classifier.
+func TestUplinkComesFirst(t *testing.T) {
+	if err := kernel.ProbeTCX(); err != nil {
+		t.Skipf("this kernel has no tcx: %v", err)
+	}
+	b := newBed(t)
+	target := b.targets()[0]
+	attached := func(want bool) {
+		t.Helper()
+		b.inHost(func() error {
+			got, err := UplinkAttached(b.ifindex)
+			if err == nil && got != want {
+				t.Errorf("that the classifier sees all packets is %v, want %v", got, want)
+			}
+			return err
+		})
+	}
+	attached(true)
+	pass := b.passer()
+	b.inHost(func() error { return byTCX(pass, b.ifindex, ebpf.AttachTCXEgress) })
+	attached(false)
+	b.open()
+	attached(true)
+	b.expect("first again", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
+}

@@ -1,0 +1,80 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+)
+
+// What a test or a benchmark makes carries the number of its process, so that
+// what one leaves that was killed can be told from what another one uses. The
+// next one removes it.
+
+// hostName names what a host of this process makes.
+func hostName(suffix string) string { return fmt.Sprintf("weir-%d-%s", os.Getpid(), suffix) }
+
+// namePattern is what hostName makes, before "-" and what it is of the host.
+var namePattern = regexp.MustCompile(`^weir-(?:test-)?([0-9]+)-[0-9a-f]{8}-`)
+
+// stale says whether a name is that of a process that is gone. A number that was
+// given to another process since only delays the removal.
+func stale(name string, running func(pid int) bool) bool {
+	found := namePattern.FindStringSubmatch(name)
+	if found == nil {
+		return false
+	}
+	pid, err := strconv.Atoi(found[1])
+	return err == nil && !running(pid)
+}
+
+// running says whether a process runs: not one that has ended and that its
+// parent has not noticed.
+func running(pid int) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	// The state follows the name, which is in brackets and may hold any.
+	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
+	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+var removeStaleOnce sync.Once
+
+// removeStale removes network namespaces and cgroups of processes that are gone.
+// What cannot be removed, as a cgroup with a process in it, is left to the next.
+func removeStale(ctx context.Context) {
+	namespaces, _ := filepath.Glob(NetNSDir + "/weir-*")
+	for _, path := range namespaces {
+		name := filepath.Base(path)
+		if !stale(name, running) {
+			continue
+		}
+		// A namespace lives on while a socket of it is open; its interfaces
+		// should not.
+		_ = runTool(ctx, "ip", "-n", name, "link", "del", uplinkName)
+		_ = runTool(ctx, "ip", "netns", "del", name)
+	}
+	root, err := cgroup.FindRoot("/proc")
+	if err != nil {
+		return
+	}
+	groups, _ := filepath.Glob(filepath.Join(root, "weir-test-*"))
+	for _, group := range groups {
+		if !stale(filepath.Base(group), running) {
+			continue
+		}
+		nested, _ := filepath.Glob(filepath.Join(group, "*", "cgroup.procs"))
+		for _, procs := range nested {
+			_ = os.Remove(filepath.Dir(procs))
+		}
+		_ = os.Remove(group)
+	}
+}

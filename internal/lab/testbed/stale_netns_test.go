@@ -1,0 +1,55 @@
+//go:build netns
+
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+)
+
+// TestNextRunRemovesWhatAKilledOneLeft: and nothing of one that runs.
+func TestNextRunRemovesWhatAKilledOneLeft(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	gone := fmt.Sprintf("weir-%d-0123abcd-host", ended.Process.Pid)
+	mine := hostName("0123abcd") + "-host"
+	for _, name := range []string{gone, mine} {
+		if err := runTool(t.Context(), "ip", "netns", "add", name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	}
+	want := map[string]bool{filepath.Join(NetNSDir, gone): false, filepath.Join(NetNSDir, mine): true}
+	if root, err := cgroup.FindRoot("/proc"); err == nil {
+		for name, stays := range map[string]bool{
+			fmt.Sprintf("weir-test-%d-0123abcd-c1", ended.Process.Pid): false,
+			fmt.Sprintf("weir-test-%d-0123abcd-c1", os.Getpid()):       true,
+		} {
+			group := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Join(group, "nested"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = os.Remove(filepath.Join(group, "nested"))
+				_ = os.Remove(group)
+			})
+			want[group] = stays
+		}
+	}
+
+	removeStale(t.Context())
+	for path, stays := range want {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) == stays {
+			t.Errorf("%s: should stay %v, found %v", path, stays, err)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package testbed
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+func TestStaleNames(t *testing.T) {
+	alive := func(pid int) bool { return pid == 77 }
+	for name, want := range map[string]bool{
+		"weir-78-0123abcd-host":                   true,
+		"weir-test-78-0123abcd-c1":                true,
+		"weir-77-0123abcd-host":                   false, // runs
+		"weir-test-77-0123abcd-c1":                false,
+		"weir-12345678-host":                      false, // whose is it?
+		"weir-test-78-planted":                    false,
+		"weir-agent":                              false,
+		"my-weir-78-0123abcd-host":                false,
+		"weir-78-0123abcd":                        false,
+		"weir-99999999999999999999-0123abcd-host": false,
+	} {
+		if got := stale(name, alive); got != want {
+			t.Errorf("%s: stale %v, want %v", name, got, want)
+		}
+	}
+	if name := hostName("0123abcd") + "-host"; stale(name, running) || !stale(name, func(int) bool { return false }) {
+		t.Errorf("%s is not told to be this process's", name)
+	}
+}
+
+func TestRunning(t *testing.T) {
+	if !running(os.Getpid()) {
+		t.Error("this process does not run")
+	}
+	cmd := exec.Command("true")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = out.Read(make([]byte, 1)) // until it has ended, and nobody has noticed
+	deadline := time.Now().Add(5 * time.Second)
+	for running(cmd.Process.Pid) && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if running(cmd.Process.Pid) {
+		t.Error("a process that ended runs")
+	}
+	_ = cmd.Wait()
+	if running(cmd.Process.Pid) {
+		t.Error("a process that is gone runs")
+	}
+}

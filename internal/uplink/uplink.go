@@ -1,0 +1,515 @@
+// Package uplink is the life cycle of one device that is shared out.
+//
+// A device is absent, claimed, or installed. It may change at any time, and
+// others may change it: it goes, comes back, gets another name or speed, somebody
+// replaces its queueing or takes the classifier away. So nothing is concluded from
+// an event but that it is time to look: Advance looks at what the kernel has, asks
+// one function what to do next (next, in transition.go), does it, and looks again,
+// until nothing is to be done. What stays wrong is a Problem.
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/state"
+)
+
+// Config is one uplink of the agent's configuration.
+type Config struct {
+	// Name is the device's.
+	Name string
+	// RateBPS is what it may send, in bits per second; 0 means the speed that
+	// the device reports.
+	RateBPS uint64
+	// Replace allows a qdisc that somebody configured to be put aside.
+	Replace bool
+	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
+	IgnoreLinkSpeed bool
+}
+
+// Classifier tells the packets of containers apart; *identity.Uplink is it.
+type Classifier interface {
+	// OfferedBytes fills dst, indexed by number, with what each has handed to
+	// the uplink.
+	OfferedBytes(dst []uint64) error
+	// SetDirect says who may go past the classes where nobody waits, in the order
+	// of numbers; all others may not.
+	SetDirect(link identity.Link, direct []identity.Direct) error
+	// DirectSent is what a number has sent that way; the packets wrap.
+	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
+	// TieCgroup makes the packets of a cgroup's sockets count for number.
+	TieCgroup(path string, number uint16) error
+	// UntieCgroup forgets the cgroup of a number.
+	UntieCgroup(number uint16) error
+	// LimitStrangers has packets judged by the network namespace they come
+	// from, and limits those of unknown ones; 0 ends that.
+	LimitStrangers(bps uint64) error
+	Close() error
+}
+
+// Delays are how long packets waited, by number; *identity.Delays is it.
+type Delays interface {
+	Read(number uint16, dst *identity.Histogram) error
+	// Pause stops measuring, and so what it costs, until Resume.
+	Pause() error
+	Resume() error
+	Close() error
+}
+
+// holding is what is known of a device besides its state.
+type holding struct {
+	name    string
+	ifindex int // 0 while it is absent
+	rateBPS uint64
+	// mtuBytes may change at any time.
+	mtuBytes uint32
+	// bridge is the name that was configured, if that is a bridge's and this is
+	// its port.
+	bridge string
+	// isBridge: the device is a bridge. What its ports send to each other passes
+	// it by.
+	isBridge bool
+	// wasThere, wasInstalled: it has been in these states.
+	wasThere, wasInstalled bool
+}
+
+// Device is one uplink.
+type Device struct {
+	config  Config
+	machine Machine
+	store   *state.Store
+
+	state State
+	held  holding
+	// problem is what the last look found, refused what the last change met.
+	problem *Problem
+	refused *Problem
+
+	scheduler  sched.Backend
+	classifier Classifier
+	delays     Delays // nil where the kernel cannot
+
+	direct []identity.Direct // scratch space
+}
+
+// New prepares an uplink and touches nothing.
+func New(config Config, machine Machine, store *state.Store) *Device {
+	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
+}
+
+// Configured is the configuration in force.
+func (d *Device) Configured() Config { return d.config }
+
+// Accepts says whether the device could be shared out by another configuration; of
+// one that is absent nothing is known. Errors: *Problem.
+func (d *Device) Accepts(c Config) error {
+	if d.state == Absent {
+		return nil
+	}
+	speedBPS, err := d.machine.SpeedBPS(d.held.name)
+	if err != nil {
+		return err
+	}
+	if _, problem := c.rate(holding{name: d.held.name}, speedBPS); problem != nil {
+		return problem
+	}
+	return nil
+}
+
+// Configure takes another configuration, which the next Advance puts into force.
+// The device stays the same one.
+func (d *Device) Configure(c Config) {
+	c.Name = d.config.Name
+	d.config = c
+	if d.state == Absent {
+		d.held.rateBPS = c.RateBPS
+	}
+}
+
+// Name is what the device is called at present.
+func (d *Device) Name() string { return d.held.name }
+
+// Ifindex is the device's index; 0 while it is absent.
+func (d *Device) Ifindex() int { return d.held.ifindex }
+
+// RateBPS is what the device may send; 0 while that is not known.
+func (d *Device) RateBPS() uint64 { return d.held.rateBPS }
+
+// MTUBytes is the largest IP packet that the device sends in one frame.
+func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }
+
+// IsBridge says whether the device is a bridge: packets from one of its ports to
+// another pass it by.
+func (d *Device) IsBridge() bool { return d.held.isBridge }
+
+// State is how far the device is in our hands.
+func (d *Device) State() State { return d.state }
+
+// Problems are what is wrong at present.
+func (d *Device) Problems() Problems {
+	var problems Problems
+	for _, p := range []*Problem{d.problem, d.refused} {
+		if p != nil {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// Scheduler is nil while the device is absent.
+func (d *Device) Scheduler() sched.Backend { return d.scheduler }
+
+// Classifier is nil unless the device is installed.
+func (d *Device) Classifier() Classifier { return d.classifier }
+
+// Delays is nil where delays are not measured.
+func (d *Device) Delays() Delays { return d.delays }
+
+// Change is what an Advance did.
+type Change struct {
+	From, To State
+	// Any: something was done.
+	Any bool
+	// Adopted: what an earlier agent left was taken over. Its classes may be
+	// other ones than those of the plan.
+	Adopted bool
+	// Classified: the classifier was attached. It knows no cgroups but those of
+	// its predecessor, and does not limit strangers.
+	Classified bool
+	// Made: all classes were made, and count from zero.
+	Made bool
+	// Displaced is what was there of somebody else's and was put aside.
+	Displaced string
+	// Unlimited says why the device is handed larger packets than it should be:
+	// those are cut up, which takes processor time.
+	Unlimited error
+}
+
+// maxActions: no life cycle needs more in a row. A device that somebody changes all
+// the time is looked at again later.
+const maxActions = 8
+
+// Claim takes the device if it is there and can be shared out, and says why not.
+// It changes nothing in the kernel.
+func (d *Device) Claim() *Problem {
+	d.advance(nil, func(a action) bool { return a == claim })
+	return d.problem
+}
+
+// Advance brings the device as far as it can be brought. plan tells what the
+// scheduler is to do; it is asked when the device's rate is known.
+func (d *Device) Advance(plan func() sched.Tree) Change {
+	return d.advance(plan, func(action) bool { return true })
+}
+
+func (d *Device) advance(plan func() sched.Tree, may func(action) bool) Change {
+	change := Change{From: d.state}
+	for range maxActions {
+		saw, err := d.look()
+		if err != nil {
+			d.problem = refused(err)
+			break
+		}
+		var todo action
+		if todo, d.problem = next(d.config, d.state, d.held, saw); todo == stay || !may(todo) {
+			break
+		}
+		change.Any = true
+		if err := d.do(todo, saw, plan, &change); err != nil {
+			d.problem = refused(err)
+			break
+		}
+	}
+	change.To = d.state
+	return change
+}
+
+// look finds out what the kernel has of the device.
+func (d *Device) look() (situation, error) {
+	var saw situation
+	var link kernel.Link
+	var err error
+	if d.held.ifindex != 0 {
+		link, err = d.machine.LinkByIndex(d.held.ifindex)
+	} else {
+		link, err = d.find()
+	}
+	if err == nil {
+		saw.link = &link
+		saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
+	}
+	if err == nil {
+		saw.root, saw.foreign, err = d.root(link.Index)
+	}
+	if err == nil {
+		saw.classified, err = d.machine.Classified(link.Index)
+	}
+	if errors.Is(err, kernel.ErrNoLink) {
+		return situation{}, nil
+	}
+	return saw, err
+}
+
+// find looks for the device by its name. Where that is a bridge with one way out,
+// it is the port there: all that leaves passes it, also what containers that are
+// ports of the bridge send.
+func (d *Device) find() (kernel.Link, error) {
+	link, err := d.machine.LinkByName(d.held.name)
+	if err != nil || link.Kind != bridgeKind {
+		return link, err
+	}
+	links, err := d.machine.Links()
+	if err != nil {
+		return link, err
+	}
+	links = slices.DeleteFunc(links, func(port kernel.Link) bool {
+		return port.MasterIndex != link.Index || !slices.Contains(outwardKinds, port.Kind)
+	})
+	if len(links) == 1 {
+		return links[0], nil
+	}
+	return link, nil
+}
+
+// bridgeKind is what the kernel calls a bridge; outwardKinds are those of its
+// ports that lead to a network outside, which those of containers and virtual
+// machines are not.
+const bridgeKind = "bridge"
+
+var outwardKinds = []string{"device", "vlan", "bond", "team"}
+
+// root tells whose a device's queueing is.
+func (d *Device) root(ifindex int) (owner, string, error) {
+	qdiscs, err := d.machine.Qdiscs(ifindex)
+	switch root := configuredRoot(qdiscs); {
+	case err != nil:
+		return ownerKernel, "", err
+	case root != nil:
+		return ownerForeign, fmt.Sprintf("%s qdisc (%s)", root.Options.Kind(), root.Handle), nil
+	case htb.Owns(qdiscs):
+		return ownerWeir, "", nil
+	}
+	return ownerKernel, "", nil
+}
+
+// configuredRoot is the root qdisc of a device if it is neither the kernel's
+// default nor ours.
+func configuredRoot(qdiscs []kernel.Qdisc) *kernel.Qdisc {
+	if htb.Owns(qdiscs) {
+		return nil
+	}
+	for _, q := range qdiscs {
+		// The kernel gives its defaults no handle.
+		if q.Parent == kernel.HandleRoot && q.Handle != 0 {
+			return &q
+		}
+	}
+	return nil
+}
+
+// do takes one action.
+func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *Change) error {
+	switch todo {
+	case release:
+		d.closeClassifier()
+		d.scheduler, d.refused = nil, nil
+		d.held.ifindex, d.state = 0, Absent
+		if d.held.bridge != "" {
+			d.held.name, d.held.bridge = d.held.bridge, ""
+		}
+	case claim:
+		d.held.ifindex, d.held.mtuBytes, d.held.wasThere = saw.link.Index, saw.link.MTUBytes, true
+		d.held.isBridge = saw.link.Kind == bridgeKind
+		if saw.link.Name != d.held.name {
+			d.held.name, d.held.bridge = saw.link.Name, d.held.name
+		}
+		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
+		d.scheduler = d.machine.Scheduler(d.held.ifindex)
+		d.state = Claimed
+	case rename:
+		from := d.held.name
+		d.held.name = saw.link.Name
+		return d.store.Rename(from, d.held.name)
+	case follow:
+		d.held.mtuBytes = saw.link.MTUBytes
+		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
+		if d.state == Installed {
+			change.Unlimited = d.limitPackets(*saw.link)
+			return d.Apply(plan())
+		}
+	case adopt:
+		change.Unlimited = d.limitPackets(*saw.link)
+		if err := d.classify(plan(), change); err != nil {
+			return err
+		}
+		change.Adopted = true
+		d.state, d.held.wasInstalled = Installed, true
+	case install:
+		return d.install(saw, plan(), change)
+	case displace:
+		change.Displaced = saw.foreign
+		return d.displace(saw.foreign)
+	case yield:
+		d.state = Claimed
+		d.closeClassifier()
+		d.refused = nil
+		return d.machine.Declassify(d.held.ifindex)
+	case classify:
+		return d.classify(plan(), change)
+	}
+	return nil
+}
+
+// limitPackets limits what sockets of the host, and of containers in its
+// network, hand to the device at once to what its rate can take.
+func (d *Device) limitPackets(link kernel.Link) error {
+	saved := d.store.Uplink(d.held.name)
+	if saved.GSOMaxBytes == 0 {
+		saved.GSOMaxBytes = link.GSOMaxBytes
+	}
+	want := min(sched.LinkPacketBytes(d.held.rateBPS), saved.GSOMaxBytes)
+	if link.GSOMaxBytes == want {
+		return nil
+	}
+	return d.machine.SetGSOMaxBytes(d.held.ifindex, want)
+}
+
+// install puts the scheduler and the classifier on the device, the scheduler
+// first: a class must be there before packets name it.
+func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
+	change.Unlimited = d.limitPackets(*saw.link)
+	d.scheduler.Forget()
+	err := d.scheduler.Apply(tree)
+	change.Made = true
+	if err == nil && (d.classifier == nil || !saw.classified) {
+		err = d.classify(tree, change)
+	}
+	if err != nil {
+		// Half a scheduler is worse than the queueing that was there.
+		d.state = Claimed
+		return errors.Join(err, d.takeOff())
+	}
+	d.state, d.held.wasInstalled, d.refused = Installed, true, nil
+	return nil
+}
+
+// classify attaches the classifier, or finds the one that is there.
+func (d *Device) classify(tree sched.Tree, change *Change) error {
+	classifier, delays, err := d.machine.OpenClassifier(d.held.ifindex)
+	if err != nil {
+		return err
+	}
+	d.closeClassifier()
+	d.classifier, d.delays = classifier, delays
+	change.Classified = true
+	return d.setDirect(tree)
+}
+
+// setDirect tells the classifier whose packets need not pass through the classes
+// where nobody waits: those without a maximum. To be called before a maximum is
+// put into force; that those who have none any more get on with it a little early
+// does no harm.
+func (d *Device) setDirect(tree sched.Tree) error {
+	d.direct = d.direct[:0]
+	for _, c := range tree.Classes {
+		d.direct = append(d.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
+	}
+	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
+		ControlBPS: sched.ControlBPS(tree.RateBPS)}
+	return d.classifier.SetDirect(link, d.direct)
+}
+
+// Apply brings the scheduler of an installed device to a tree. A failure is a
+// Problem until one succeeds.
+func (d *Device) Apply(tree sched.Tree) error {
+	if d.state != Installed {
+		return nil
+	}
+	err := d.setDirect(tree)
+	if err == nil {
+		err = d.scheduler.Apply(tree)
+	}
+	d.refused = nil
+	if err != nil {
+		d.refused = refused(err)
+	}
+	return err
+}
+
+// Forget has the next Apply compare with what the kernel has.
+func (d *Device) Forget() {
+	if d.scheduler != nil {
+		d.scheduler.Forget()
+	}
+}
+
+// displace puts somebody else's queueing aside, to be put back by GiveBack.
+func (d *Device) displace(what string) error {
+	saved, err := d.machine.Save(d.held.ifindex)
+	if err != nil {
+		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
+	}
+	d.store.Uplink(d.held.name).Replaced = savedQueueing(saved)
+	if err := d.store.Save(); err != nil {
+		return err
+	}
+	if err := d.machine.DeleteRoot(d.held.ifindex); err != nil {
+		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
+	}
+	return nil
+}
+
+// takeOff takes scheduler and classifier off the device and puts back the
+// queueing and the packet limit that were there. What somebody else put there
+// meanwhile stays.
+func (d *Device) takeOff() error {
+	d.closeClassifier()
+	saved := d.store.Uplink(d.held.name)
+	err := errors.Join(d.machine.Declassify(d.held.ifindex), d.scheduler.Remove())
+	if err == nil && len(saved.Replaced) > 0 {
+		var root owner
+		if root, _, err = d.root(d.held.ifindex); err == nil && root == ownerKernel {
+			err = d.machine.Restore(d.held.ifindex, recalledQueueing(saved.Replaced))
+		}
+	}
+	if err == nil && saved.GSOMaxBytes > 0 {
+		err = d.machine.SetGSOMaxBytes(d.held.ifindex, saved.GSOMaxBytes)
+	}
+	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
+		return fmt.Errorf("give %s back: %w", d.held.name, err)
+	}
+	return nil
+}
+
+// GiveBack makes the device what it was before, and forgets what was remembered of
+// it. After a failure the next Advance puts everything on it again.
+func (d *Device) GiveBack() error {
+	if d.state != Absent {
+		d.state = Claimed
+		if err := d.takeOff(); err != nil {
+			return err
+		}
+	}
+	d.store.Forget(d.held.name)
+	return nil
+}
+
+// Close lets go of the device without changing it.
+func (d *Device) Close() { d.closeClassifier() }
+
+func (d *Device) closeClassifier() {
+	if d.delays != nil {
+		d.delays.Close()
+		d.delays = nil
+	}
+	if d.classifier != nil {
+		d.classifier.Close()
+		d.classifier = nil
+	}
+}

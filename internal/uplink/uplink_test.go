@@ -1,0 +1,567 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/state"
+)
+
+// fakeMachine is a kernel with devices, by index.
+type fakeMachine struct {
+	devices map[int]*fakeDevice
+	// fail is what calls of that name end with.
+	fail map[string]error
+}
+
+type fakeDevice struct {
+	kernel.Link
+	speedBPS   uint64
+	root       kernel.Handle // 0: the kernel's default
+	kind       string
+	classifier *fakeClassifier // attached
+	appliedBPS uint64          // the rate of the tree in the kernel
+}
+
+func newMachine() *fakeMachine {
+	return &fakeMachine{devices: map[int]*fakeDevice{}, fail: map[string]error{}}
+}
+
+// add makes a device.
+func (m *fakeMachine) add(ifindex int, name string, speedBPS uint64) *fakeDevice {
+	d := &fakeDevice{Link: kernel.Link{Index: ifindex, Name: name, GSOMaxBytes: 65536}, speedBPS: speedBPS}
+	m.devices[ifindex] = d
+	return d
+}
+
+func (m *fakeMachine) LinkByIndex(ifindex int) (kernel.Link, error) {
+	d, err := m.device(ifindex)
+	if err != nil {
+		return kernel.Link{}, err
+	}
+	return d.Link, m.fail["LinkByIndex"]
+}
+
+func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
+	for _, d := range m.devices {
+		if d.Name == name {
+			return d.Link, m.fail["LinkByName"]
+		}
+	}
+	return kernel.Link{}, kernel.ErrNoLink
+}
+
+func (m *fakeMachine) Links() ([]kernel.Link, error) {
+	var links []kernel.Link
+	for _, d := range m.devices {
+		links = append(links, d.Link)
+	}
+	return links, m.fail["Links"]
+}
+
+func (m *fakeMachine) device(ifindex int) (*fakeDevice, error) {
+	if d := m.devices[ifindex]; d != nil {
+		return d, nil
+	}
+	return nil, kernel.ErrNoLink
+}
+
+func (m *fakeMachine) SpeedBPS(name string) (uint64, error) {
+	for _, d := range m.devices {
+		if d.Name == name {
+			return d.speedBPS, m.fail["SpeedBPS"]
+		}
+	}
+	return 0, kernel.ErrNoLink
+}
+
+func (m *fakeMachine) SetGSOMaxBytes(ifindex int, bytes uint32) error {
+	d, err := m.device(ifindex)
+	if err == nil && m.fail["SetGSOMaxBytes"] == nil {
+		d.GSOMaxBytes = bytes
+	}
+	return errors.Join(err, m.fail["SetGSOMaxBytes"])
+}
+
+func (m *fakeMachine) Qdiscs(ifindex int) ([]kernel.Qdisc, error) {
+	d, err := m.device(ifindex)
+	if err != nil || d.root == 0 {
+		return nil, errors.Join(err, m.fail["Qdiscs"])
+	}
+	return []kernel.Qdisc{{Handle: d.root, Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: d.kind}}}, m.fail["Qdiscs"]
+}
+
+func (m *fakeMachine) Save(ifindex int) ([]kernel.SavedObject, error) {
+	d, err := m.device(ifindex)
+	if err != nil {
+		return nil, err
+	}
+	return []kernel.SavedObject{{Handle: d.root, Parent: kernel.HandleRoot, Kind: d.kind}}, m.fail["Save"]
+}
+
+func (m *fakeMachine) Restore(ifindex int, objects []kernel.SavedObject) error {
+	d, err := m.device(ifindex)
+	if err == nil && m.fail["Restore"] == nil {
+		d.root, d.kind = objects[0].Handle, objects[0].Kind
+	}
+	return errors.Join(err, m.fail["Restore"])
+}
+
+func (m *fakeMachine) DeleteRoot(ifindex int) error {
+	d, err := m.device(ifindex)
+	if err == nil {
+		d.root, d.kind = 0, ""
+	}
+	return errors.Join(err, m.fail["DeleteRoot"])
+}
+
+func (m *fakeMachine) Classified(ifindex int) (bool, error) {
+	d, err := m.device(ifindex)
+	return err == nil && d.classifier != nil, errors.Join(err, m.fail["Classified"])
+}
+
+func (m *fakeMachine) Declassify(ifindex int) error {
+	d, err := m.device(ifindex)
+	if err == nil {
+		d.classifier = nil
+	}
+	return errors.Join(err, m.fail["Declassify"])
+}
+
+func (m *fakeMachine) OpenClassifier(ifindex int) (Classifier, Delays, error) {
+	d, err := m.device(ifindex)
+	if err := errors.Join(err, m.fail["OpenClassifier"]); err != nil {
+		return nil, nil, err
+	}
+	d.classifier = &fakeClassifier{ifindex: ifindex}
+	return d.classifier, fakeDelays{}, nil
+}
+
+func (m *fakeMachine) Scheduler(ifindex int) sched.Backend { return &fakeScheduler{m, ifindex} }
+
+// fakeScheduler makes itself the root where the kernel has its default.
+type fakeScheduler struct {
+	machine *fakeMachine
+	ifindex int
+}
+
+func (*fakeScheduler) Name() string                      { return "fake" }
+func (*fakeScheduler) Forget()                           {}
+func (*fakeScheduler) Drops() (map[uint16]uint32, error) { return nil, nil }
+
+func (*fakeScheduler) Stats([]uint16, []sched.Stats) ([]sched.Stats, error) { return nil, nil }
+
+const ourRoot = kernel.Handle(0x7e0f << 16)
+
+func (s *fakeScheduler) Apply(want sched.Tree) error {
+	d, err := s.machine.device(s.ifindex)
+	if err := errors.Join(err, s.machine.fail["Apply"]); err != nil {
+		return err
+	}
+	if d.root != 0 && d.root != ourRoot {
+		return errors.New("file exists")
+	}
+	d.root, d.kind, d.appliedBPS = ourRoot, "htb", want.RateBPS
+	return nil
+}
+
+func (s *fakeScheduler) Remove() error {
+	d, err := s.machine.device(s.ifindex)
+	if err == nil && d.root == ourRoot {
+		d.root, d.kind = 0, ""
+	}
+	return errors.Join(err, s.machine.fail["Remove"])
+}
+
+type fakeClassifier struct {
+	ifindex int
+	link    identity.Link
+	direct  []identity.Direct
+	closed  bool
+}
+
+func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct) error {
+	if c.closed {
+		return errors.New("closed")
+	}
+	c.link, c.direct = link, slices.Clone(direct)
+	return nil
+}
+
+func (*fakeClassifier) OfferedBytes([]uint64) error               { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error) { return 0, 0, nil }
+func (*fakeClassifier) TieCgroup(string, uint16) error            { return nil }
+func (*fakeClassifier) UntieCgroup(uint16) error                  { return nil }
+func (*fakeClassifier) LimitStrangers(uint64) error               { return nil }
+func (c *fakeClassifier) Close() error                            { c.closed = true; return nil }
+
+type fakeDelays struct{}
+
+func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
+func (fakeDelays) Pause() error                           { return nil }
+func (fakeDelays) Resume() error                          { return nil }
+func (fakeDelays) Close() error                           { return nil }
+
+// bench is one device of a fake machine.
+type bench struct {
+	*Device
+	t       *testing.T
+	machine *fakeMachine
+}
+
+func newBench(t *testing.T, config Config) *bench {
+	t.Helper()
+	store, err := state.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine()
+	return &bench{Device: New(config, m, store), t: t, machine: m}
+}
+
+// tree is a plan for whatever the rate is.
+func (b *bench) tree() sched.Tree { return sched.Tree{RateBPS: b.RateBPS()} }
+
+func (b *bench) advance() Change { return b.Advance(b.tree) }
+
+// expect checks the state, and that a device which is installed really is.
+func (b *bench) expect(when string, want State, problem Kind) {
+	b.t.Helper()
+	problems := b.Problems()
+	if b.State() != want || len(problems) > 0 && problem == 0 || problem != 0 && !problems.Has(problem) {
+		b.t.Fatalf("%s: %s, %v; want %s, problem %d", when, b.State(), problems, want, problem)
+	}
+	if (b.Classifier() != nil) != (want == Installed) || (b.Scheduler() != nil) != (want != Absent) || (b.Ifindex() != 0) != (want != Absent) {
+		b.t.Fatalf("%s: classifier %v, scheduler %v, index %d", when, b.Classifier(), b.Scheduler(), b.Ifindex())
+	}
+	if want != Installed {
+		return
+	}
+	d := b.machine.devices[b.Ifindex()]
+	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.appliedBPS != b.RateBPS() || d.classifier.link.RateBPS != b.RateBPS() {
+		b.t.Fatalf("%s: the kernel has %+v, at a rate of %d", when, d, b.RateBPS())
+	}
+}
+
+func TestComesAndGoes(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	if p := b.Claim(); p == nil || p.Kind != Missing || !strings.Contains(p.Text, `no network device "up0"`) {
+		t.Errorf("claimed: %v", p)
+	}
+	b.expect("not there", Absent, Missing)
+
+	b.machine.add(3, "up0", 0)
+	if p := b.Claim(); p != nil || b.machine.devices[3].root != 0 {
+		t.Errorf("claimed: %v, %+v", p, b.machine.devices[3])
+	}
+	b.expect("there", Claimed, 0)
+	if change := b.advance(); change != (Change{From: Claimed, To: Installed, Any: true, Classified: true, Made: true}) {
+		t.Errorf("changed %+v", change)
+	}
+	b.expect("at first", Installed, 0)
+	if b.machine.devices[3].GSOMaxBytes == 65536 || b.Delays() == nil {
+		t.Errorf("the device is %+v, delays %v", b.machine.devices[3], b.Delays())
+	}
+	if change := b.advance(); change != (Change{From: Installed, To: Installed}) {
+		t.Errorf("changed again: %+v", change)
+	}
+
+	delete(b.machine.devices, 3)
+	b.advance()
+	b.expect("gone", Absent, Missing)
+	if text := b.Problems().String(); !strings.Contains(text, "up0 is gone") {
+		t.Errorf("gone: %s", text)
+	}
+	b.machine.add(4, "up0", 0)
+	b.advance()
+	b.expect("back", Installed, 0)
+
+	// Between two looks: with another index, and with the same.
+	for _, ifindex := range []int{5, 5} {
+		clear(b.machine.devices)
+		b.machine.add(ifindex, "up0", 0)
+		if change := b.advance(); !change.Classified {
+			t.Errorf("made again: %+v", change)
+		}
+		b.expect("made again before anybody looked", Installed, 0)
+	}
+
+	b.machine.devices[5].Name = "wan0"
+	b.advance()
+	b.expect("renamed", Installed, 0)
+	clear(b.machine.devices)
+	b.machine.add(6, "wan0", 0)
+	b.advance()
+	b.expect("made again under its new name", Installed, 0)
+	if b.Name() != "wan0" {
+		t.Errorf("it is called %s", b.Name())
+	}
+}
+
+// Of a bridge the port that leads out is shared out, if there is just one.
+func TestBridge(t *testing.T) {
+	port := func(m *fakeMachine, ifindex int, name, kind string) {
+		m.add(ifindex, name, 0).Link.MasterIndex = 3
+		m.devices[ifindex].Kind = kind
+	}
+	b := newBench(t, Config{Name: "br0", RateBPS: 1e8})
+	b.machine.add(3, "br0", 0).Kind = "bridge"
+	b.machine.add(9, "eth9", 0).Kind = "device" // no port of it
+	port(b.machine, 4, "veth4", "veth")
+	port(b.machine, 5, "eth0", "device")
+	b.advance()
+	b.expect("with one port that leads out", Installed, 0)
+	if b.Name() != "eth0" || b.Ifindex() != 5 || b.IsBridge() || b.machine.devices[3].root != 0 {
+		t.Errorf("shared out: %s, index %d", b.Name(), b.Ifindex())
+	}
+	delete(b.machine.devices, 5)
+	b.advance()
+	b.expect("without one", Installed, 0)
+	if b.Name() != "br0" || !b.IsBridge() {
+		t.Errorf("shared out: %s", b.Name())
+	}
+
+	b = newBench(t, Config{Name: "br0", RateBPS: 1e8})
+	b.machine.add(3, "br0", 0).Kind = "bridge"
+	port(b.machine, 4, "eth0", "device")
+	port(b.machine, 5, "eth1", "device")
+	b.advance()
+	b.expect("with two", Installed, 0)
+	if b.Name() != "br0" || !b.IsBridge() {
+		t.Errorf("shared out: %s", b.Name())
+	}
+	b.machine.fail["Links"] = errors.New("no memory")
+	b.machine.devices[3].Index = 30 // made again
+	b.machine.devices[30] = b.machine.devices[3]
+	delete(b.machine.devices, 3)
+	b.advance()
+	b.expect("ports cannot be listed", Absent, Refused)
+}
+
+// What an earlier agent left is taken over.
+func TestAdopts(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	d := b.machine.add(3, "up0", 0)
+	d.root, d.kind, d.appliedBPS, d.classifier = ourRoot, "htb", 1e8, &fakeClassifier{}
+	if change := b.advance(); !change.Adopted || !change.Classified {
+		t.Errorf("changed %+v", change)
+	}
+	b.expect("adopted", Installed, 0)
+}
+
+const foreignRoot = kernel.Handle(0x8001 << 16)
+
+func TestReplacedBySomebody(t *testing.T) {
+	replaced := func(b *bench) {
+		d := b.machine.devices[3]
+		d.root, d.kind = foreignRoot, "pfifo"
+		b.advance()
+	}
+	t.Run("without --replace", func(t *testing.T) {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+		b.machine.add(3, "up0", 0)
+		b.advance()
+		replaced(b)
+		b.expect("replaced", Claimed, ForeignQdisc)
+		for _, want := range []string{"the root qdisc of up0 was replaced by somebody (pfifo qdisc (8001:))", "tc qdisc del dev up0 root", "--replace"} {
+			if text := b.Problems().String(); !strings.Contains(text, want) {
+				t.Errorf("%q is not in %q", want, text)
+			}
+		}
+		if d := b.machine.devices[3]; d.root != foreignRoot || d.classifier != nil {
+			t.Errorf("theirs was touched, or ours is in its way: %+v", d)
+		}
+		b.advance()
+		b.expect("still", Claimed, ForeignQdisc)
+		// They take it away.
+		b.machine.devices[3].root = 0
+		b.advance()
+		b.expect("put back", Installed, 0)
+	})
+	t.Run("with --replace", func(t *testing.T) {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8, Replace: true})
+		b.machine.add(3, "up0", 0)
+		b.advance()
+		d := b.machine.devices[3]
+		d.root, d.kind = foreignRoot, "pfifo"
+		if change := b.advance(); change.Displaced != "pfifo qdisc (8001:)" {
+			t.Errorf("changed %+v", change)
+		}
+		b.expect("put back", Installed, 0)
+		if err := b.GiveBack(); err != nil || d.root != foreignRoot || d.kind != "pfifo" || d.GSOMaxBytes != 65536 || len(b.store.Uplinks) > 0 {
+			t.Errorf("given back: %v, %+v, %v", err, d, b.store.Uplinks)
+		}
+		// What cannot be put back is not taken away.
+		b.advance()
+		d.root = foreignRoot
+		b.machine.fail["Save"] = kernel.ErrFilters
+		b.advance()
+		if !errors.Is(b.Problems()[0], kernel.ErrFilters) || d.root != foreignRoot {
+			t.Errorf("%v, %+v", b.Problems(), d)
+		}
+	})
+	t.Run("by the kernel's default", func(t *testing.T) {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+		b.machine.add(3, "up0", 0)
+		b.advance()
+		before := b.Classifier()
+		b.machine.devices[3].root = 0
+		if change := b.advance(); !change.Any || change.Classified || b.Classifier() != before {
+			t.Errorf("changed %+v: the classifier was not in need", change)
+		}
+		b.expect("put back", Installed, 0)
+		b.machine.devices[3].classifier = nil
+		b.advance()
+		b.expect("and the classifier", Installed, 0)
+	})
+	t.Run("at the start", func(t *testing.T) {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+		d := b.machine.add(3, "up0", 0)
+		d.root, d.kind = foreignRoot, "tbf"
+		if p := b.Claim(); p == nil || p.Kind != ForeignQdisc || !strings.Contains(p.Text, "up0 carries a tbf qdisc (8001:) that somebody configured") {
+			t.Errorf("claimed: %v", p)
+		}
+	})
+	t.Run("and down", func(t *testing.T) {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+		d := b.machine.add(3, "up0", 0)
+		b.advance()
+		b.store.Uplink("up0").Replaced = []state.Queueing{{Handle: 1 << 16, Kind: "tbf"}}
+		replaced(b)
+		if err := b.GiveBack(); err != nil || d.root != foreignRoot {
+			t.Errorf("theirs does not stay: %v, %+v", err, d)
+		}
+	})
+}
+
+// A device is as fast as it says.
+func TestSpeed(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		config   Config
+		speeds   []uint64 // one after the other; the first at the start
+		wantBPS  []uint64
+		problems []Kind
+	}{
+		{"its own", Config{}, []uint64{1e9, 1e8, 0, 1e9}, []uint64{1e9, 1e8, 1e8, 1e9}, []Kind{0, 0, 0, 0}},
+		{"less was configured", Config{RateBPS: 1e7}, []uint64{1e9, 1e8, 0}, []uint64{1e7, 1e7, 1e7}, []Kind{0, 0, 0}},
+		{"renegotiated below what was configured, and back", Config{RateBPS: 9e8}, []uint64{1e9, 1e8, 1e9}, []uint64{9e8, 1e8, 9e8}, []Kind{0, AboveSpeed, 0}},
+		{"the device is wrong about itself", Config{RateBPS: 9e8, IgnoreLinkSpeed: true}, []uint64{1e9, 1e8}, []uint64{9e8, 9e8}, []Kind{0, 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.config.Name = "up0"
+			b := newBench(t, tc.config)
+			d := b.machine.add(3, "up0", 0)
+			for i, speed := range tc.speeds {
+				d.speedBPS = speed
+				b.advance()
+				when := fmt.Sprintf("at %d bit/s", speed)
+				b.expect(when, Installed, tc.problems[i])
+				if b.RateBPS() != tc.wantBPS[i] {
+					t.Errorf("%s: the rate is %d", when, b.RateBPS())
+				}
+				if want := min(sched.LinkPacketBytes(b.RateBPS()), 65536); d.GSOMaxBytes != want {
+					t.Errorf("%s: packets of %d bytes, want %d", when, d.GSOMaxBytes, want)
+				}
+			}
+		})
+	}
+	b := newBench(t, Config{Name: "up0"})
+	b.machine.add(3, "up0", 0)
+	if p := b.Claim(); p == nil || p.Kind != NoRate || !strings.Contains(p.Text, "up0 does not report its speed") {
+		t.Errorf("claimed: %v", p)
+	}
+	b.machine.devices[3].speedBPS = 1e8
+	b.advance()
+	b.expect("when it says so", Installed, 0)
+
+	b = newBench(t, Config{Name: "up0", RateBPS: 1e9})
+	b.machine.add(3, "up0", 1e8)
+	if p := b.Claim(); p == nil || p.Kind != AboveSpeed || !strings.Contains(p.Text, "1gbit is above the speed of up0, which is 100mbit") {
+		t.Errorf("claimed: %v", p)
+	}
+}
+
+// Whatever the kernel refuses is said, leaves no half of ours, and is tried again.
+func TestRefusals(t *testing.T) {
+	for _, what := range []string{"LinkByIndex", "SpeedBPS", "Qdiscs", "Classified", "Apply", "OpenClassifier"} {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+		d := b.machine.add(3, "up0", 0)
+		b.Claim()
+		b.machine.fail[what] = errors.New("no " + what)
+		b.advance()
+		if text := b.Problems().String(); !strings.Contains(text, "no "+what) || !b.Problems().Has(Refused) {
+			t.Errorf("%s: %s", what, text)
+		}
+		b.expect(what, Claimed, Refused)
+		if d.root != 0 || d.classifier != nil {
+			t.Errorf("%s: left %+v", what, d)
+		}
+		clear(b.machine.fail)
+		b.advance()
+		b.expect("after "+what, Installed, 0)
+	}
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	b.machine.add(3, "up0", 0)
+	b.machine.fail["SetGSOMaxBytes"] = errors.New("not supported")
+	if change := b.advance(); change.Unlimited == nil {
+		t.Errorf("changed %+v", change)
+	}
+	b.expect("packets of any size", Installed, 0)
+	clear(b.machine.fail)
+
+	b.machine.fail["Apply"] = errors.New("no memory")
+	if err := b.Apply(b.tree()); err == nil {
+		t.Error("no error")
+	}
+	b.expect("a change is refused", Installed, Refused)
+	clear(b.machine.fail)
+	if err := b.Apply(b.tree()); err != nil {
+		t.Error(err)
+	}
+	b.expect("and taken", Installed, 0)
+}
+
+// After a giving back that failed, all is in force again.
+func TestGiveBackFails(t *testing.T) {
+	for _, what := range []string{"Declassify", "Remove", "Restore", "SetGSOMaxBytes"} {
+		b := newBench(t, Config{Name: "up0", RateBPS: 1e8, Replace: true})
+		d := b.machine.add(3, "up0", 0)
+		d.root, d.kind = foreignRoot, "tbf"
+		b.advance()
+		b.machine.fail[what] = errors.New("no " + what)
+		if err := b.GiveBack(); err == nil || !strings.Contains(err.Error(), "give up0 back: no "+what) {
+			t.Errorf("%s: %v", what, err)
+		}
+		b.expect(what, Claimed, 0)
+		b.advance()
+		b.expect("after "+what, Installed, 0)
+		clear(b.machine.fail)
+		if err := b.GiveBack(); err != nil || d.root != foreignRoot || d.GSOMaxBytes != 65536 {
+			t.Errorf("after %s: %v, %+v", what, err, d)
+		}
+	}
+}
+
+// Without an agent.
+func TestGiveBackWithoutAnAgent(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	d := b.machine.add(3, "up0", 0)
+	b.advance()
+	b.Close()
+	for _, want := range []bool{true, false} {
+		if there, err := GiveBack("up0", b.machine, b.store); err != nil || there != want || d.root != 0 || d.classifier != nil {
+			t.Errorf("given back: %v, %v, %+v", there, err, d)
+		}
+	}
+	b.store.Uplink("up0")
+	if there, err := GiveBack("nowhere", b.machine, b.store); err != nil || there {
+		t.Errorf("a device that is not there: %v, %v", there, err)
+	}
+}
