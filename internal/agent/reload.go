@@ -38,7 +38,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 }
 
 func (a *Agent) takeSettings(settings Settings) error {
-	configs, err := a.accept(settings.Uplinks)
+	uplinks, err := a.sameUplinks(settings.Uplinks)
 	if err != nil {
 		err = fmt.Errorf("%w: the configuration stays as it was: %w", ErrRefused, err)
 		a.log.Error("read the configuration again", "error", err)
@@ -50,21 +50,25 @@ func (a *Agent) takeSettings(settings Settings) error {
 		a.resolve(c)
 	}
 	for i, u := range a.uplinks {
-		u.device.Configure(configs[i])
+		beforeBPS := u.rateBPS
 		u.reserveBasisPoints = settings.ReserveBasisPoints
+		u.device.Configure(uplinks[i])
 		a.advance(u)
+		if u.rateBPS != beforeBPS {
+			a.log.Info("the uplink has another rate", "uplink", u.name, "rate_bps", u.rateBPS, "before_bps", beforeBPS)
+		}
 	}
 	a.reconcile()
 	a.log.Info("configuration read again")
 	return a.save()
 }
 
-// accept says whether the uplinks can be shared out by the configurations in list,
-// and puts those into the order of the uplinks.
-func (a *Agent) accept(list []UplinkConfig) ([]UplinkConfig, error) {
+// sameUplinks are the configurations of list in the order of the uplinks, which
+// have to be the same, and able to be what is configured.
+func (a *Agent) sameUplinks(list []UplinkConfig) ([]UplinkConfig, error) {
 	var before, after []string
 	for _, u := range a.uplinks {
-		before = append(before, u.device.Configured().Name)
+		before = append(before, u.device.Config().Name)
 	}
 	for _, config := range list {
 		after = append(after, config.Name)
@@ -73,13 +77,13 @@ func (a *Agent) accept(list []UplinkConfig) ([]UplinkConfig, error) {
 		return nil, fmt.Errorf("it names other uplinks (%s) than those that are shared out (%s): restart the agent for that, which loses nothing",
 			strings.Join(after, ", "), strings.Join(before, ", "))
 	}
-	list = slices.SortedFunc(slices.Values(list), func(x, y UplinkConfig) int {
+	ordered := slices.SortedFunc(slices.Values(list), func(x, y UplinkConfig) int {
 		return slices.Index(before, x.Name) - slices.Index(before, y.Name)
 	})
 	for i, u := range a.uplinks {
-		if err := u.device.Accepts(list[i]); err != nil {
+		if err := u.device.Check(ordered[i]); err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	return ordered, nil
 }

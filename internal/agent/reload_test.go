@@ -56,25 +56,27 @@ func TestReload(t *testing.T) {
 		t.Errorf("one more uplink: %v", err)
 	}
 	check("one more uplink")
-	// A rate above the device's speed.
-	b.machine.speedBPS = 10e6
 	next.Uplinks = next.Uplinks[:1]
+	b.machine.speedBPS = 10e6
 	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "above the speed") {
-		t.Errorf("a rate above the speed: %v", err)
+		t.Errorf("a device that is slower: %v", err)
 	}
-	b.machine.speedBPS = 0
-	check("a rate above the speed")
+	check("a device that is slower")
+	b.machine.speedErr = errors.New("no answer")
+	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) {
+		t.Errorf("a device that cannot be asked: %v", err)
+	}
+	check("a device that cannot be asked")
 }
 
 // The configurations of the file find their uplinks, in whatever order it has them.
-func TestReloadInAnyOrder(t *testing.T) {
-	machine := &fakeMachine{gone: true}
-	device := func(name string) *uplink {
-		return &uplink{device: lifecycle.New(UplinkConfig{Name: name}, machine, nil)}
+func TestSameUplinks(t *testing.T) {
+	a := &Agent{}
+	for i, name := range []string{"a", "b"} {
+		a.uplinks = append(a.uplinks, newUplink(i, lifecycle.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
 	}
-	a := &Agent{uplinks: []*uplink{device("a"), device("b")}}
 	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "a", RateBPS: 1}}
-	if got, err := a.accept(list); err != nil || !slices.Equal(got, []UplinkConfig{{Name: "a", RateBPS: 1}, {Name: "b", RateBPS: 2}}) {
-		t.Errorf("%v, %v", got, err)
+	if ordered, err := a.sameUplinks(list); err != nil || !slices.Equal(ordered, []UplinkConfig{list[1], list[0]}) {
+		t.Errorf("%v, in the order %v", err, ordered)
 	}
 }

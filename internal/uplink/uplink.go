@@ -103,12 +103,12 @@ func New(config Config, machine Machine, store *state.Store) *Device {
 	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
 }
 
-// Configured is the configuration in force.
-func (d *Device) Configured() Config { return d.config }
+// Config is what the device was configured with last.
+func (d *Device) Config() Config { return d.config }
 
-// Accepts says whether the device could be shared out by another configuration; of
-// one that is absent nothing is known. Errors: *Problem.
-func (d *Device) Accepts(c Config) error {
+// Check says whether the device could be shared out with another configuration, if
+// it is there.
+func (d *Device) Check(config Config) error {
 	if d.state == Absent {
 		return nil
 	}
@@ -116,19 +116,18 @@ func (d *Device) Accepts(c Config) error {
 	if err != nil {
 		return err
 	}
-	if _, problem := c.rate(holding{name: d.held.name}, speedBPS); problem != nil {
+	if _, problem := config.rate(holding{name: d.held.name}, speedBPS); problem != nil {
 		return problem
 	}
 	return nil
 }
 
-// Configure takes another configuration, which the next Advance puts into force.
-// The device stays the same one.
-func (d *Device) Configure(c Config) {
-	c.Name = d.config.Name
-	d.config = c
-	if d.state == Absent {
-		d.held.rateBPS = c.RateBPS
+// Configure takes another configuration of the same device. The next Advance puts
+// it into force.
+func (d *Device) Configure(config Config) {
+	d.config = config
+	if d.state == Absent && config.RateBPS != 0 {
+		d.held.rateBPS = config.RateBPS
 	}
 }
 
