@@ -46,6 +46,8 @@ type Config struct {
 	Host v1.Policy
 	// Rules are what the operator lays down for the containers' policies.
 	Rules policy.Rules
+	// Reload reads the settings again; nil if they cannot change.
+	Reload func() (Settings, error)
 	// StateDir holds the state file.
 	StateDir string
 	// Sources are where containers are learned of.

@@ -6,6 +6,7 @@
 //	GET    /v1/events                    v1.Event, one a line (events.go)
 //	PATCH  /v1/containers/{name}/policy  v1.PolicyChange -> v1.Container
 //	DELETE /v1/containers/{name}/policy  v1.Container
+//	POST   /v1/reload
 //	POST   /v1/down
 //
 // A container is named by name, ID, the start of its ID, or the service or pod
@@ -42,6 +43,7 @@ type Agent interface {
 	Events() *stats.Events
 	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 	Reset(ctx context.Context, name string) (v1.Container, error)
+	Reload(context.Context) error
 	Down(context.Context) error
 }
 
@@ -87,6 +89,9 @@ func handler(a Agent, log *slog.Logger) http.Handler {
 	}))
 	mux.HandleFunc("DELETE /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {
 		return a.Reset(r.Context(), r.PathValue("name"))
+	}))
+	mux.HandleFunc("POST /v1/reload", answer(log, func(r *http.Request) (any, error) {
+		return struct{}{}, a.Reload(r.Context())
 	}))
 	mux.HandleFunc("POST /v1/down", answer(log, func(r *http.Request) (any, error) {
 		if err := mayTakeDown(r.Context()); err != nil {

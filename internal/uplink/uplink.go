@@ -103,6 +103,34 @@ func New(config Config, machine Machine, store *state.Store) *Device {
 	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
 }
 
+// Config is what the device was configured with last.
+func (d *Device) Config() Config { return d.config }
+
+// Check says whether the device could be shared out with another configuration, if
+// it is there.
+func (d *Device) Check(config Config) error {
+	if d.state == Absent {
+		return nil
+	}
+	speedBPS, err := d.machine.SpeedBPS(d.held.name)
+	if err != nil {
+		return err
+	}
+	if _, problem := config.rate(holding{name: d.held.name}, speedBPS); problem != nil {
+		return problem
+	}
+	return nil
+}
+
+// Configure takes another configuration of the same device. The next Advance puts
+// it into force.
+func (d *Device) Configure(config Config) {
+	d.config = config
+	if d.state == Absent && config.RateBPS != 0 {
+		d.held.rateBPS = config.RateBPS
+	}
+}
+
 // Name is what the device is called at present.
 func (d *Device) Name() string { return d.held.name }
 

@@ -488,6 +488,40 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
+// Another rate is checked before it is taken.
+func TestConfigure(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	if err := b.Check(Config{Name: "up0", RateBPS: 1e9}); err != nil {
+		t.Errorf("not there: %v", err)
+	}
+	b.Configure(Config{Name: "up0", RateBPS: 2e8})
+	if b.RateBPS() != 2e8 || b.Config().RateBPS != 2e8 {
+		t.Errorf("not there: a rate of %d", b.RateBPS())
+	}
+	b.machine.add(3, "up0", 5e8)
+	b.advance()
+	b.expect("there", Installed, 0)
+	var problem *Problem
+	if err := b.Check(Config{Name: "up0", RateBPS: 1e9}); !errors.As(err, &problem) || problem.Kind != AboveSpeed {
+		t.Errorf("more than it can: %v", err)
+	}
+	config := Config{Name: "up0"}
+	if err := b.Check(config); err != nil {
+		t.Error(err)
+	}
+	b.Configure(config)
+	b.advance()
+	b.expect("its own", Installed, 0)
+	b.machine.devices[3].speedBPS = 0
+	if err := b.Check(config); !errors.As(err, &problem) || problem.Kind != NoRate {
+		t.Errorf("no rate at all: %v", err)
+	}
+	b.machine.fail["SpeedBPS"] = errors.New("no answer")
+	if err := b.Check(config); err == nil {
+		t.Error("no error")
+	}
+}
+
 // Whatever the kernel refuses is said, leaves no half of ours, and is tried again.
 func TestRefusals(t *testing.T) {
 	for _, what := range []string{"LinkByIndex", "SpeedBPS", "Qdiscs", "Classified", "Apply", "OpenClassifier"} {

@@ -79,6 +79,10 @@ func (w *watch) foresee(ctx context.Context, id string, wake <-chan struct{}) (w
 					w.source.log.Debug("cannot foresee a container", "id", id, "error", err)
 					return false
 				}
+				// Asked while the network is made, it takes no time after that.
+				if err := w.tellImage(ctx, info.Image, convert(info)); err != nil {
+					w.source.log.Debug("ask for an image's labels ahead", "id", id, "error", err)
+				}
 			}
 			if info.HostConfig.NetworkMode == "host" || w.hasInterface(pid) {
 				info.State.Pid = pid

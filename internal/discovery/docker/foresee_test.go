@@ -22,7 +22,7 @@ func (e *fakeEngine) create(name string, pid int, mode, routes string) {
 	e.t.Helper()
 	e.set(name, pid, fakeContainer{
 		delay: time.Minute,
-		created: fmt.Sprintf(`{"Id": %q, "Names": ["/linked/alias", "/%s"], "State": "created", "Labels": {"weir.weight": "5"},
+		created: fmt.Sprintf(`{"Id": %q, "Names": ["/linked/alias", "/%s"], "State": "created", "Image": "mine:1", "ImageID": "sha256:aa", "Labels": {"weir.weight": "5"},
 			"HostConfig": {"NetworkMode": %q}, "NetworkSettings": {"Networks": {"mine": {"NetworkID": "net3"}}}}`,
 			id(name), name, mode),
 	})
@@ -38,6 +38,7 @@ const foreseeable = 100 * time.Millisecond
 
 func TestContainerIsReportedBeforeItStarts(t *testing.T) {
 	e := newFakeEngine(t)
+	e.images = map[string]string{"sha256:aa": `{"Config":{"Labels":{"weir.weight":"5"}}}`}
 	e.start()
 	events := e.watchFake()
 	expect(t, events, "snapshot ")
@@ -47,11 +48,17 @@ func TestContainerIsReportedBeforeItStarts(t *testing.T) {
 	expectNone(t, events, foreseeable)
 	e.create("one", 10, "mine", noRoutes)
 	expectNone(t, events, foreseeable)
+	e.mu.Lock()
+	if e.imagesRead != 1 {
+		t.Errorf("the image was read %d times before the network is there", e.imagesRead)
+	}
+	e.mu.Unlock()
 	e.file("proc/10/net/route", routes)
 	c := expect(t, events, "updated one").Updated
 	if c.ID != id("one") || !c.StartedAt.IsZero() || c.Labels["weir.weight"] != "5" || c.Runtime != "docker" ||
 		c.NetNSPath != "/proc/10/ns/net" || c.CgroupPath != filepath.Join(e.dir, "cgroup/docker", c.ID) ||
-		!slices.Equal(c.NetworkDrivers, []string{"overlay"}) {
+		!slices.Equal(c.NetworkDrivers, []string{"overlay"}) ||
+		c.Image != "mine:1" || c.ImageLabels["weir.weight"] != "5" || c.ImageUnknown != "" {
 		t.Errorf("got %+v", c)
 	}
 	e.set("one", 10, fakeContainer{})
