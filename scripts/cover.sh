@@ -9,7 +9,7 @@ cd "$root"
 minimum=${COVER_MIN:-95}
 
 packages=()
-for package in internal/policy internal/alloc internal/config; do
+for package in internal/policy internal/alloc internal/config internal/appid internal/appid/c45 internal/appid/flow; do
 	if compgen -G "$package/*.go" >/dev/null; then packages+=("$package"); fi
 done
 mkdir -p coverage

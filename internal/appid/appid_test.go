@@ -276,7 +276,7 @@ func TestRulesAndDrawing(t *testing.T) {
 		}
 	}
 	var svg bytes.Buffer
-	if err := m.Draw(&svg, 1, 4); err != nil {
+	if err := m.Draw(&svg, 1, 7); err != nil {
 		t.Fatal(err)
 	}
 	texts := 0

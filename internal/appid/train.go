@@ -37,7 +37,7 @@ func DefaultOptions() Options {
 	first.MinLeaf, second.MinLeaf = 20, 5
 	return Options{
 		First:   StageOptions{Features: []string{"services"}, C45: first, Trees: 1},
-		Second:  StageOptions{Features: []string{"sizes"}, C45: second, Trees: 5, Seed: 1, GroupExponent: 0.3},
+		Second:  StageOptions{Features: []string{"sizes", "turns", "largest"}, C45: second, Trees: 8, Seed: 1, GroupExponent: 0.3},
 		MaxRank: 30,
 	}
 }

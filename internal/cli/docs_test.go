@@ -49,6 +49,11 @@ running containers completed by your shell.
 	writeFlags(&b, root.PersistentFlags())
 	for _, c := range commands {
 		writeCommand(&b, c)
+		for _, sub := range c.Commands() {
+			if !sub.Hidden && sub.Name() != "help" {
+				writeCommand(&b, sub)
+			}
+		}
 	}
 	return b.String()
 }
@@ -56,7 +61,7 @@ running containers completed by your shell.
 func lowerFirst(text string) string { return strings.ToLower(text[:1]) + text[1:] }
 
 func writeCommand(b *strings.Builder, c *cobra.Command) {
-	fmt.Fprintf(b, "\n## weir %s\n\n    %s\n\n", c.Name(), c.UseLine())
+	fmt.Fprintf(b, "\n## %s\n\n    %s\n\n", c.CommandPath(), c.UseLine())
 	text := c.Long
 	if text == "" {
 		text = c.Short + "."
