@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-selfcheck fmt check test test-unit \
-	test-netns test-docker test-vm cover fuzz demo bench clean install
+	test-netns test-docker test-vm test-weka cover fuzz demo bench clean install
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ test-docker: ## tests with a container engine of their own (root)
 test-vm: ## tests on other kernels, in virtual machines
 	@scripts/install-deps.sh build vm
 	@scripts/test.sh vm
+
+test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
+	@scripts/weka.sh
 
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh
