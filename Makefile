@@ -22,7 +22,7 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-cross lint-selfcheck fmt test test-unit \
+.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-cross lint-selfcheck fmt check test test-unit \
 	test-netns test-docker test-vm cover fuzz demo bench clean install
 
 help: ## list the targets
@@ -72,6 +72,10 @@ fmt: bin/golangci-lint ## format the Go code
 test: ## install what is missing, then run every test and check
 	@scripts/install-deps.sh build bpf test lint vm
 	@scripts/test.sh
+
+check: ## in daily work: unit tests, lint, and one pass through the real kernel
+	@scripts/install-deps.sh build test lint
+	@scripts/test.sh units quick lint
 
 test-unit: ## tests that need no root
 	@scripts/test.sh unit

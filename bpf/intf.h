@@ -62,7 +62,7 @@ enum weir_saved {
 
 /*
  * A cgroup's level is its distance from the root of the hierarchy. The levels
- * of the cgroups that are tied are packed into 64 bits, one byte each, the
+ * of the cgroups that are assigned are packed into 64 bits, one byte each, the
  * deepest in the lowest byte; 0, the root, ends the list.
  */
 enum weir_level {

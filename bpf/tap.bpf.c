@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Ties a packet to its container, at a tap: a place where all packets of one
+ * Assigns a packet to its container, at a tap: a place where all packets of one
  * container pass, and nobody else's.
  *
  * Problem: at the uplink a packet from behind NAT no longer says which

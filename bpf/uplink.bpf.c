@@ -15,8 +15,8 @@
  *     e. the host.
  *    A tag is only looked at in packets of the host's own namespace and of
  *    those that the agent says share it, such as an overlay's. A namespace of
- *    which it has said nothing yet is a stranger. Its packets are the host's,
- *    but a narrow limit holds for all strangers together, and what is above it
+ *    which it has said nothing yet is of unknown origin. Its packets are the host's,
+ *    but a narrow limit holds for all of those together, and what is above it
  *    is dropped: it may be a container's way around its share.
  *  2. Is it control traffic? Then it goes to a class of its own, which is
  *     served first. Each of those who may use it has a budget there, ARP and
@@ -43,8 +43,8 @@
  *
  * Cost. Routing takes a packet's socket away (net/ipv4/ip_input.c,
  * ip_rcv_core), so bridge mode never gets to the cgroup: a load and a branch,
- * and not even these while no cgroup is tied. Otherwise there is a helper call
- * and a look-up for each level at which there is a tied cgroup, which is one
+ * and not even these while no cgroup is assigned. Otherwise there is a helper call
+ * and a look-up for each level at which there is an assigned cgroup, which is one
  * for each way in which engines name them.
  *
  * Packets without a full socket. A SYN-ACK belongs to its listener, which the
@@ -61,7 +61,7 @@
  *    ____dev_forward_skb), what was in queue_mapping is overwritten.
  *  - Host mode: a socket belongs to the cgroup it was made in. Fields of the
  *    packet (SO_PRIORITY needs no more than CAP_NET_RAW) are not looked at when
- *    its cgroup is tied. With CAP_NET_ADMIN the container owns the network of
+ *    its cgroup is assigned. With CAP_NET_ADMIN the container owns the network of
  *    the host, this program included; nothing can be held against that.
  *  - macvlan, ipvlan without CAP_NET_ADMIN: nobody; the tap overwrites.
  *  - macvlan, ipvlan with it: the container can take its tap away, or tag
@@ -70,7 +70,7 @@
  *    within. Packets of its sockets, raw and packet sockets included, go by
  *    their cgroup, all others by the namespace they come from, and it can
  *    change neither. From a namespace that nobody can be found to hold it can
- *    have what strangers have. While the agent does not run nobody watches
+ *    have what packets of unknown origin have. While the agent does not run nobody watches
  *    origins: then what it forwards goes by its tag, and can end in the host's
  *    class or in another container's, as on a kernel that cannot watch. The
  *    engines do not give CAP_NET_ADMIN unless asked to.
@@ -105,7 +105,7 @@ const volatile __u32 save_priority = 0;
 const volatile __u8 vlan_pcps[WEIR_SAVED_PRIORITY_MASK + 1] = {};
 
 /*
- * The levels at which there are tied cgroups (enum weir_level). Written by the
+ * The levels at which there are assigned cgroups (enum weir_level). Written by the
  * agent.
  */
 __u64 cgroup_levels = 0;
@@ -114,10 +114,10 @@ __u64 cgroup_levels = 0;
 __u32 stamping = 0;
 
 /*
- * Not 0: origins are watched, and the rate of strangers is one byte in so many
- * nanoseconds. Written by the agent.
+ * Not 0: origins are watched, and the rate of packets of unknown origin is one byte
+ * in so many nanoseconds. Written by the agent.
  */
-__u64 stranger_byte_ns = 0;
+__u64 unknown_byte_ns = 0;
 
 /*
  * Not 0: packets may go direct, and what a byte takes the link and a little more,
@@ -149,7 +149,7 @@ struct {
 	__type(value, struct weir_activity);
 } activities SEC(".maps");
 
-/* The tied cgroups by ID. Written by the agent only. */
+/* The assigned cgroups by ID. Written by the agent only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -180,7 +180,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, __u32);
 	__type(value, __u32);
-} strangers SEC(".maps");
+} unknown_netns SEC(".maps");
 
 /* As control_due, for all packets of unknown origin together. */
 struct {
@@ -188,7 +188,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} stranger_due SEC(".maps");
+} unknown_due SEC(".maps");
 
 /*
  * What has been used of the budgets for control traffic, by enum
@@ -218,7 +218,7 @@ const enum weir_link *weir_link_btf __attribute__((unused));
 const enum weir_priority *weir_priority_btf __attribute__((unused));
 const enum weir_saved *weir_saved_btf __attribute__((unused));
 
-/* The number of the innermost tied cgroup that the packet's socket is in. */
+/* The number of the innermost assigned cgroup that the packet's socket is in. */
 static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
 {
 	__u64 levels = cgroup_levels;
@@ -275,7 +275,7 @@ static __always_inline __u32 netns_of(struct __sk_buff *skb)
 {
 	struct weir_origin *origin;
 
-	if (!stranger_byte_ns)
+	if (!unknown_byte_ns)
 		return 0;
 	origin = weir_origin();
 	if (!origin || !origin->device ||
@@ -289,9 +289,9 @@ static __always_inline __u32 *number_of_netns(__u32 netns)
 {
 	__u32 *number = bpf_map_lookup_elem(&namespaces, &netns);
 
-	if (!number && !bpf_map_lookup_elem(&strangers, &netns))
+	if (!number && !bpf_map_lookup_elem(&unknown_netns, &netns))
 		/* Where there is no room now, there is after the next look. */
-		bpf_map_update_elem(&strangers, &netns, &netns, BPF_NOEXIST);
+		bpf_map_update_elem(&unknown_netns, &netns, &netns, BPF_NOEXIST);
 	return number;
 }
 
@@ -313,7 +313,7 @@ static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
 }
 
 /*
- * Whose packet it is, WEIR_NUMBER_NONE for a stranger's; clears the tag in
+ * Whose packet it is, WEIR_NUMBER_NONE if its origin is unknown; clears the tag in
  * queue_mapping.
  */
 static __always_inline __u32 number_of(struct __sk_buff *skb)
@@ -423,14 +423,14 @@ static __always_inline int nobody_waits(struct __sk_buff *skb)
 	return !packet->dev->qdisc->q.qlen;
 }
 
-/* stranger_allowed says whether a stranger's packet is within their rate. */
-static __always_inline int stranger_allowed(__u32 bytes)
+/* Whether a packet of unknown origin is within the rate of all of these. */
+static __always_inline int unknown_allowed(__u32 bytes)
 {
 	const __u64 burst_ns = 100000000;
 	__u32 zero = 0;
-	__u64 *due = bpf_map_lookup_elem(&stranger_due, &zero);
+	__u64 *due = bpf_map_lookup_elem(&unknown_due, &zero);
 
-	return due && gcra(due, bytes * stranger_byte_ns, burst_ns) <= burst_ns;
+	return due && gcra(due, bytes * unknown_byte_ns, burst_ns) <= burst_ns;
 }
 
 /* Whether the link has sent all that was offered before this packet. */
@@ -472,7 +472,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	if (is_control(skb, number, bytes)) {
 		number = WEIR_NUMBER_CONTROL;
 	} else if (number == WEIR_NUMBER_NONE) {
-		if (!stranger_allowed(bytes))
+		if (!unknown_allowed(bytes))
 			return TC_ACT_SHOT;
 		number = WEIR_NUMBER_HOST;
 	}

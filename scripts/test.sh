@@ -9,8 +9,13 @@
 #   docker      tests tagged docker: root, a container engine of their own
 #   vm          netns tests on other kernels, in virtual machines
 #   generated   generated files are what their sources generate
-#   lint        golangci-lint with the architecture rules, shellcheck, and a
-#               check that the rules still catch what they are there for
+#   lint        golangci-lint with the architecture rules, shellcheck, builds for ARM
+#   rules       the linter's rules still catch what they are there for
+#
+# and, for `make check`, which is for daily work:
+#
+#   units       unit without the race detector
+#   quick       one pass through the real kernel, of the suite netns
 #
 # Every suite runs whatever became of the ones before. The last line is
 # "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
@@ -32,10 +37,10 @@ if [ -z "${WEIR_WITH_GO:-}" ]; then
 fi
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(unit cover netns docker vm generated lint)
+[ ${#suites[@]} -gt 0 ] || suites=(unit cover netns docker vm generated lint rules)
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | cover | netns | docker | vm | generated | lint) ;;
+	unit | units | cover | netns | quick | docker | vm | generated | lint | rules) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -133,13 +138,18 @@ tagged_tests() {
 			END { for (p in names) print p, names[p] }' | LC_ALL=C sort
 }
 
-# tagged_run TAG TESTS: the tests that tagged_tests found, one package at a
-# time, as root.
+# quick_tests: as tagged_tests, what one pass through the kernel is: weights,
+# minimums and maximums in force, and nothing left of them after weir down.
+quick_tests() { echo './test/netns TestShares|TestDown'; }
+quick_subtests='/^(weight,_minimum_and_maximum)$'
+
+# tagged_run TAG TESTS [SUBTESTS]: the tests that tagged_tests found, one package at
+# a time, as root; of those with subtests only what SUBTESTS selects.
 tagged_run() {
 	local package names failed=false
 	while read -r package names; do
 		go test -json -timeout "$timeout" -tags "$1" -count=1 \
-			-exec "$root/scripts/as-root.sh" -run "^($names)\$" "$package" </dev/null || failed=true
+			-exec "$root/scripts/as-root.sh" -run "^($names)\$${3:-}" "$package" </dev/null || failed=true
 	done <<<"$2"
 	! "$failed"
 }
@@ -157,30 +167,34 @@ become_root() {
 	[ "$root_ready" = yes ]
 }
 
-# root_suite TAG
+# root_suite SUITE: netns, docker, or quick, which is of netns
 root_suite() {
-	local tag=$1 tests leaks
-	say "$tag: tests that need root"
-	tests=$(tagged_tests "$tag")
+	local suite=$1 tag=$1 tests leaks subtests=''
+	say "$suite: tests that need root"
+	if [ "$suite" = quick ]; then
+		tag=netns tests=$(quick_tests) subtests=$quick_subtests
+	else
+		tests=$(tagged_tests "$tag")
+	fi
 	if [ -z "$tests" ]; then
-		skip "$tag" "no test has this tag"
+		skip "$suite" "no test has this tag"
 		return
 	fi
 	if ! become_root; then
-		skip "$tag" "not root, and sudo does not work without a password here"
+		skip "$suite" "not root, and sudo does not work without a password here"
 		return
 	fi
 	# The suites use the machine's network: one run at a time.
 	exec 9</run
 	flock -n 9 || { echo "waiting for another run to end" && flock 9; }
-	before=$(mktemp) run_id=$$.$tag.$RANDOM
+	before=$(mktemp) run_id=$$.$suite.$RANDOM
 	scripts/as-root.sh scripts/leakcheck.sh snapshot >"$before" 9>&-
-	WEIR_TEST_RUN=$run_id recorded "$tag" tagged_run "$tag" "$tests" 9>&-
+	WEIR_TEST_RUN=$run_id recorded "$suite" tagged_run "$tag" "$tests" "$subtests" 9>&-
 	if leaks=$(scripts/as-root.sh scripts/leakcheck.sh compare "$before" "$run_id" 9>&-); then
-		pass "$tag"
+		pass "$suite"
 	else
 		printf '%s\n' "$leaks"
-		while IFS= read -r leak; do fail "$tag" "$leak"; done <<<"$leaks"
+		while IFS= read -r leak; do fail "$suite" "$leak"; done <<<"$leaks"
 	fi
 	remove_rest
 	exec 9>&-
@@ -205,6 +219,8 @@ unit_suite() {
 	fi
 }
 
+
+
 if ! go build -o "$summary" ./tools/testsummary; then
 	echo "cannot build the summary program" >&2
 	echo "0 passed, 1 failed, 0 skipped"
@@ -219,11 +235,15 @@ check build "weir does not build" make --no-print-directory build
 for suite in "${suites[@]}"; do
 	case $suite in
 	unit) unit_suite ;;
+	units)
+		say "units: tests that need no root, without the race detector"
+		recorded units go test -json -timeout "$timeout" ./...
+		;;
 	cover)
 		say "cover: statements of the pure packages that tests run"
 		check cover "coverage is too low" scripts/cover.sh
 		;;
-	netns | docker) root_suite "$suite" ;;
+	netns | quick | docker) root_suite "$suite" ;;
 	vm) vm_suite ;;
 	generated)
 		say "generated: files are what their sources generate"
@@ -231,8 +251,11 @@ for suite in "${suites[@]}"; do
 		;;
 	lint)
 		say "lint"
-		check lint "golangci-lint or shellcheck complains" make --no-print-directory --keep-going lint
-		check lint "a rule misses what it is there for" scripts/lint-selfcheck.sh
+		check lint "golangci-lint, shellcheck or a compiler for ARM complains" make --no-print-directory --keep-going lint
+		;;
+	rules)
+		say "rules: the linter catches what is planted"
+		check rules "a rule misses what it is there for" make --no-print-directory lint-selfcheck
 		;;
 	esac
 done

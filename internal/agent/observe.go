@@ -195,7 +195,11 @@ func (a *Agent) takeAttachments(c *container, found []identity.Attachment) {
 	var obstacles []string
 	for _, at := range found {
 		if at.Obstacle != "" {
-			obstacles = append(obstacles, fmt.Sprintf("traffic through %s (%s) is not controlled: %s", at.Interface, at.Mode, at.Obstacle))
+			through := at.Interface
+			if at.Mode != v1.ModeNone {
+				through += fmt.Sprintf(" (%s)", at.Mode)
+			}
+			obstacles = append(obstacles, fmt.Sprintf("traffic through %s is not controlled: %s", through, at.Obstacle))
 			continue
 		}
 		attachments = append(attachments, c.attachment(at))

@@ -30,8 +30,9 @@ type Attachment struct {
 	BridgeIndex int
 	// GSOMaxBytes is the largest packet the container hands over at present.
 	GSOMaxBytes uint32
-	// Tap is where its packets can be tied to it; without Ifindex if they
-	// cannot, and Obstacle says why.
+	// Tap is where its packets can be assigned to it; without Ifindex if they
+	// cannot, and Obstacle says why. Mode is none if the device is of no kind that
+	// can be controlled.
 	Tap      Tap
 	Obstacle string
 }
@@ -72,7 +73,7 @@ func (i *Inspector) Inspect(path, only string) ([]Attachment, error) {
 		return nil, err
 	}
 	inside := container{ns: ns, path: path, hereID: hereID}
-	var attachments []Attachment
+	var attachments, virtual []Attachment
 	for _, l := range links {
 		if only != "" && l.Name != only {
 			continue
@@ -84,11 +85,51 @@ func (i *Inspector) Inspect(path, only string) ([]Attachment, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found {
+		switch {
+		case found:
 			attachments = append(attachments, a)
+		case l.Up && processMakes[l.Kind]:
+			a.Mode, a.Obstacle = v1.ModeNone, outOfReach(l)
+			virtual = append(virtual, a)
 		}
 	}
+	if len(attachments) == 0 {
+		// Otherwise it is a VPN inside, whose packets leave by one of the others.
+		attachments = virtual
+	}
 	return attachments, nil
+}
+
+// processMakes are kinds of devices whose packets a process or a socket sends on,
+// perhaps outside of the container.
+var processMakes = map[string]bool{"tuntap": true, "wireguard": true}
+
+// leadsInside are kinds of devices whose packets leave by other devices of their
+// namespace, or not at all.
+var leadsInside = map[string]bool{
+	"bridge": true, "bond": true, "team": true, "vlan": true, "vrf": true, "hsr": true, "macsec": true,
+	"dummy": true, "ifb": true, "nlmon": true, "vcan": true, "vxcan": true, "can": true, "ppp": true,
+	"vxlan": true, "geneve": true, "gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true,
+	"erspan": true, "ip6erspan": true, "ipip": true, "sit": true, "ip6tnl": true, "vti": true, "vti6": true,
+	"xfrm": true, "gtp": true, "bareudp": true, "tuntap": true, "wireguard": true,
+}
+
+// outOfReach says why the packets of a device cannot be assigned to its container,
+// and what to do.
+func outOfReach(l kernel.Link) string {
+	switch {
+	case l.Kind == "device":
+		return l.Name + " is a network card of its own (a function of one, or one that was moved there), which shares no uplink with others: limit it at the card or switch, or use a macvlan or bridge network"
+	case l.Kind == "netkit":
+		return l.Name + " is a netkit device, which Weir cannot look into: let the network plugin make veths"
+	case l.Kind == "tuntap":
+		return l.Name + " belongs to a process that sends its packets as the host's, as slirp4netns and pasta of rootless engines do: run the engine as root, or give the container a bridge, macvlan or host network"
+	case l.Kind == "wireguard":
+		return l.Name + " is a WireGuard device, whose packets may leave outside of the container as the host's: make it inside of a container that has another network"
+	case l.PeerNetNSID != kernel.SameNetNS:
+		return fmt.Sprintf("%s (%s) was made in another network namespace, where its packets leave as the host's: use a bridge, macvlan or ipvlan network", l.Name, l.Kind)
+	}
+	return fmt.Sprintf("%s is a device of kind %s, which Weir does not know: use a bridge, macvlan, ipvlan or host network", l.Name, l.Kind)
 }
 
 // container is a container's namespace.
@@ -117,7 +158,11 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 	case "ipvlan", "ipvtap":
 		a.Mode = v1.ModeIPvlan
 	default:
-		return a, false, nil
+		if !l.Up || l.Loopback || leadsInside[l.Kind] && l.PeerNetNSID == kernel.SameNetNS {
+			return a, false, nil
+		}
+		a.Mode, a.Obstacle = v1.ModeNone, outOfReach(l)
+		return a, true, nil
 	}
 	switch l.PeerNetNSID {
 	case kernel.SameNetNS:

@@ -16,7 +16,7 @@ const (
 	cgroupLevelBits = int(uplinkWeirLevelWEIR_LEVEL_BITS)
 )
 
-// cgroups are the tied cgroups of an uplink: a map from their IDs to numbers,
+// cgroups are the assigned cgroups of an uplink: a map from their IDs to numbers,
 // and the list of the levels they are at. The kernel keeps both with the
 // program, so they outlive the agent.
 type cgroups struct {
@@ -40,12 +40,12 @@ func (c *cgroups) read() error {
 		c.byNumber[uint16(value.Number)] = kernel.Cgroup{ID: id, Level: int(value.Level)}
 	}
 	if err := entries.Err(); err != nil {
-		return fmt.Errorf("read the cgroups that are tied: %w", err)
+		return fmt.Errorf("read the cgroups that are assigned: %w", err)
 	}
 	return c.writeLevels(c.levels())
 }
 
-// levels lists the levels at which there are tied cgroups.
+// levels lists the levels at which there are assigned cgroups.
 func (c *cgroups) levels() map[int]bool {
 	levels := map[int]bool{}
 	for _, cgroup := range c.byNumber {
@@ -73,13 +73,13 @@ func (c *cgroups) writeLevels(levels map[int]bool) error {
 	return c.setLevels(packLevels(levels))
 }
 
-func (c *cgroups) tie(path string, number uint16) error {
+func (c *cgroups) assign(path string, number uint16) error {
 	cgroup, err := kernel.LookUpCgroup(path)
 	if err != nil {
 		return err
 	}
-	had, tied := c.byNumber[number]
-	if tied && had == cgroup {
+	had, assigned := c.byNumber[number]
+	if assigned && had == cgroup {
 		return nil
 	}
 	levels := c.levels()
@@ -98,21 +98,21 @@ func (c *cgroups) tie(path string, number uint16) error {
 	}
 	value := uplinkWeirCgroup{Number: uint32(number), Level: uint32(cgroup.Level)}
 	if err := c.entries.Update(cgroup.ID, value, ebpf.UpdateAny); err != nil {
-		return fmt.Errorf("tie cgroup %s: %w", path, err)
+		return fmt.Errorf("assign cgroup %s: %w", path, err)
 	}
 	c.byNumber[number] = cgroup
 	if err := c.writeLevels(levels); err != nil {
 		return err
 	}
-	if tied {
+	if assigned {
 		return c.remove(had)
 	}
 	return nil
 }
 
-func (c *cgroups) untie(number uint16) error {
-	cgroup, tied := c.byNumber[number]
-	if !tied {
+func (c *cgroups) unassign(number uint16) error {
+	cgroup, assigned := c.byNumber[number]
+	if !assigned {
 		return nil
 	}
 	delete(c.byNumber, number)
@@ -121,24 +121,24 @@ func (c *cgroups) untie(number uint16) error {
 
 func (c *cgroups) remove(cgroup kernel.Cgroup) error {
 	if err := c.entries.Delete(cgroup.ID); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("untie a cgroup: %w", err)
+		return fmt.Errorf("take a cgroup's number back: %w", err)
 	}
 	return c.writeLevels(c.levels())
 }
 
-// TieCgroup ties what the sockets of the cgroup at path, and of those below
+// TieCgroup assigns what the sockets of the cgroup at path, and of those below
 // it, send to number. path is a directory of a version 2 hierarchy. A cgroup
-// that the number had before is untied; where all is so already, nothing is
+// that the number had before is given up; where all is so already, nothing is
 // touched. Errors: kernel.ErrNoCgroup when it is gone.
 func (u *Uplink) TieCgroup(path string, number uint16) error {
-	return u.cgroups.tie(path, number)
+	return u.cgroups.assign(path, number)
 }
 
 // UntieCgroup ends what TieCgroup did for number. It is not an error if that
 // has no cgroup.
-func (u *Uplink) UntieCgroup(number uint16) error { return u.cgroups.untie(number) }
+func (u *Uplink) UntieCgroup(number uint16) error { return u.cgroups.unassign(number) }
 
-// CgroupNumber tells the number that the cgroup at path is tied to, or 0 for
+// CgroupNumber tells the number that the cgroup at path has, or 0 for
 // none. Errors: kernel.ErrNoCgroup.
 func (u *Uplink) CgroupNumber(path string) (uint16, error) {
 	cgroup, err := kernel.LookUpCgroup(path)

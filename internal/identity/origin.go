@@ -15,14 +15,14 @@ import (
 // where a container has a device on one (bpf/origin.bpf.c). While they are
 // watched, a packet without a socket of a known cgroup belongs to whom its
 // namespace is said to belong to, whatever tag it carries; one from a namespace
-// of which nothing was said is a stranger, which is the host's and has a narrow
+// of which nothing was said is of unknown origin: it is the host's and has a narrow
 // limit.
 //
 // All uplinks of an agent share one. It ends with Close or the process.
 type Origins struct {
-	origins, deferred, namespaces, strangers *ebpf.Map
-	programs                                 []*ebpf.Program // none where the kernel cannot
-	tracing                                  []link.Link     // none while nothing is watched
+	origins, deferred, namespaces, unknown *ebpf.Map
+	programs                               []*ebpf.Program // none where the kernel cannot
+	tracing                                []link.Link     // none while nothing is watched
 }
 
 // NewOrigins prepares to watch. Where the kernel cannot (it lacks
@@ -55,7 +55,7 @@ func ProbeOrigins() error {
 func (o *Origins) places() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		uplinkMapOrigins: &o.origins, uplinkMapDeferred: &o.deferred,
-		uplinkMapNamespaces: &o.namespaces, uplinkMapStrangers: &o.strangers,
+		uplinkMapNamespaces: &o.namespaces, uplinkMapUnknownNetns: &o.unknown,
 	}
 }
 
@@ -131,15 +131,15 @@ func (o *Origins) Unwatch() error {
 // number; with NumberNone they are judged by their tags, as the host's own.
 func (o *Origins) Set(netns uint32, number uint16) error {
 	if err := o.namespaces.Update(netns, uint32(number), ebpf.UpdateAny); err != nil {
-		return fmt.Errorf("tie a network namespace: %w", err)
+		return fmt.Errorf("assign a network namespace: %w", err)
 	}
 	return nil
 }
 
-// Forget makes a network namespace a stranger.
+// Forget makes a network namespace one of unknown origin.
 func (o *Origins) Forget(netns uint32) error {
 	if err := o.namespaces.Delete(netns); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("untie a network namespace: %w", err)
+		return fmt.Errorf("forget a network namespace: %w", err)
 	}
 	return nil
 }
@@ -150,16 +150,16 @@ func (o *Origins) Forget(netns uint32) error {
 func (o *Origins) Strangers() ([]uint32, error) {
 	var list []uint32
 	var netns, value uint32
-	entries := o.strangers.Iterate()
+	entries := o.unknown.Iterate()
 	for entries.Next(&netns, &value) {
 		list = append(list, netns)
 	}
 	for _, netns := range list {
-		_ = o.strangers.Delete(netns) // not there: as well
+		_ = o.unknown.Delete(netns) // not there: as well
 	}
 	// That it was changed meanwhile only means that some are for the next time.
 	if err := entries.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return list, fmt.Errorf("read which network namespaces are strangers: %w", err)
+		return list, fmt.Errorf("read which network namespaces are unknown: %w", err)
 	}
 	return list, nil
 }
@@ -176,12 +176,12 @@ func (o *Origins) Close() error {
 	return errors.Join(errs...)
 }
 
-// LimitStrangers says that origins are watched, and limits strangers to a rate
+// LimitStrangers says that origins are watched, and limits packets of unknown origin to a rate
 // all together; 0 says that they are not.
 func (u *Uplink) LimitStrangers(bps uint64) error {
 	var byteNS uint64
 	if bps > 0 {
 		byteNS = max(1, 8e9/bps)
 	}
-	return u.globals.set(uplinkVarStrangerByteNs, binary.NativeEndian.AppendUint64(nil, byteNS))
+	return u.globals.set(uplinkVarUnknownByteNs, binary.NativeEndian.AppendUint64(nil, byteNS))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/kernel"
 )
 
-// Taps ties what passes taps to container numbers.
+// Taps assigns what passes taps to container numbers.
 type Taps struct {
 	spec *ebpf.CollectionSpec
 	// tag identifies this version of the program.
@@ -77,13 +77,13 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 	want := newTapConstants(tap, number)
 	old, first, err := tap.hook().FindPlace(tapProgWeirTap)
 	if err != nil {
-		return fmt.Errorf("tie a container's packets: %w", err)
+		return fmt.Errorf("assign a container's packets: %w", err)
 	}
 	if old != nil {
 		defer old.Close()
 		info, err := old.Info()
 		if err != nil {
-			return fmt.Errorf("tie a container's packets: %w", err)
+			return fmt.Errorf("assign a container's packets: %w", err)
 		}
 		if had, err := readTapConstants(old); err == nil && first && had == want && info.Tag == t.tag {
 			return nil
@@ -95,7 +95,7 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 	}
 	defer program.Close()
 	if err := tap.hook().Attach(program, old); err != nil {
-		return fmt.Errorf("tie a container's packets: %w", err)
+		return fmt.Errorf("assign a container's packets: %w", err)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 // DetachTap removes the program from a tap.
 func DetachTap(tap Tap) error { return tap.hook().Detach(tapProgWeirTap) }
 
-// TapNumber tells the number that a tap is tied to, or 0 for none. Errors:
+// TapNumber tells the number that a tap assigns, or 0 for none. Errors:
 // kernel.ErrNoNetNS.
 func TapNumber(tap Tap) (uint16, error) {
 	program, err := tap.hook().Find(tapProgWeirTap)

@@ -30,8 +30,8 @@ const (
 	NumberLast    = uint16(uplinkWeirNumberWEIR_NUMBER_LAST)
 	numbers       = int(uplinkWeirNumberWEIR_NUMBERS)
 
-	// NumberNone is nobody's: what OfferedBytes tells of it is what strangers
-	// sent (Origins).
+	// NumberNone is nobody's: what OfferedBytes tells of it is what came
+	// from unknown namespaces (Origins).
 	NumberNone = uint16(uplinkWeirNumberWEIR_NUMBER_NONE)
 )
 
@@ -187,7 +187,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
-		uplinkVarStrangerByteNs:    spec.Variables[uplinkVarStrangerByteNs].Offset,
+		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	// Before it runs: it must know the cgroups from the first packet on.

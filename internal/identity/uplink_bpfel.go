@@ -96,8 +96,8 @@ const (
 	uplinkMapLinkDue           = "link_due"
 	uplinkMapNamespaces        = "namespaces"
 	uplinkMapOrigins           = "origins"
-	uplinkMapStrangerDue       = "stranger_due"
-	uplinkMapStrangers         = "strangers"
+	uplinkMapUnknownDue        = "unknown_due"
+	uplinkMapUnknownNetns      = "unknown_netns"
 	uplinkProgWeirUplink       = "weir_uplink"
 	uplinkProgWeirUplinkOld    = "weir_uplink_old"
 	uplinkVarCgroupLevels      = "cgroup_levels"
@@ -109,7 +109,7 @@ const (
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
 	uplinkVarSavePriority      = "save_priority"
 	uplinkVarStamping          = "stamping"
-	uplinkVarStrangerByteNs    = "stranger_byte_ns"
+	uplinkVarUnknownByteNs     = "unknown_byte_ns"
 	uplinkVarVlanPcps          = "vlan_pcps"
 	uplinkVarWeirLevelBtf      = "weir_level_btf"
 	uplinkVarWeirLinkBtf       = "weir_link_btf"
@@ -169,15 +169,15 @@ type uplinkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
-	Activities  *ebpf.MapSpec `ebpf:"activities"`
-	Cgroups     *ebpf.MapSpec `ebpf:"cgroups"`
-	ControlDue  *ebpf.MapSpec `ebpf:"control_due"`
-	Deferred    *ebpf.MapSpec `ebpf:"deferred"`
-	LinkDue     *ebpf.MapSpec `ebpf:"link_due"`
-	Namespaces  *ebpf.MapSpec `ebpf:"namespaces"`
-	Origins     *ebpf.MapSpec `ebpf:"origins"`
-	StrangerDue *ebpf.MapSpec `ebpf:"stranger_due"`
-	Strangers   *ebpf.MapSpec `ebpf:"strangers"`
+	Activities   *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
+	ControlDue   *ebpf.MapSpec `ebpf:"control_due"`
+	Deferred     *ebpf.MapSpec `ebpf:"deferred"`
+	LinkDue      *ebpf.MapSpec `ebpf:"link_due"`
+	Namespaces   *ebpf.MapSpec `ebpf:"namespaces"`
+	Origins      *ebpf.MapSpec `ebpf:"origins"`
+	UnknownDue   *ebpf.MapSpec `ebpf:"unknown_due"`
+	UnknownNetns *ebpf.MapSpec `ebpf:"unknown_netns"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -193,7 +193,7 @@ type uplinkVariableSpecs struct {
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
 	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
-	StrangerByteNs    *ebpf.VariableSpec `ebpf:"stranger_byte_ns"`
+	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
 	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
@@ -223,15 +223,15 @@ func (o *uplinkObjects) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
-	Activities  *ebpf.Map `ebpf:"activities"`
-	Cgroups     *ebpf.Map `ebpf:"cgroups"`
-	ControlDue  *ebpf.Map `ebpf:"control_due"`
-	Deferred    *ebpf.Map `ebpf:"deferred"`
-	LinkDue     *ebpf.Map `ebpf:"link_due"`
-	Namespaces  *ebpf.Map `ebpf:"namespaces"`
-	Origins     *ebpf.Map `ebpf:"origins"`
-	StrangerDue *ebpf.Map `ebpf:"stranger_due"`
-	Strangers   *ebpf.Map `ebpf:"strangers"`
+	Activities   *ebpf.Map `ebpf:"activities"`
+	Cgroups      *ebpf.Map `ebpf:"cgroups"`
+	ControlDue   *ebpf.Map `ebpf:"control_due"`
+	Deferred     *ebpf.Map `ebpf:"deferred"`
+	LinkDue      *ebpf.Map `ebpf:"link_due"`
+	Namespaces   *ebpf.Map `ebpf:"namespaces"`
+	Origins      *ebpf.Map `ebpf:"origins"`
+	UnknownDue   *ebpf.Map `ebpf:"unknown_due"`
+	UnknownNetns *ebpf.Map `ebpf:"unknown_netns"`
 }
 
 func (m *uplinkMaps) Close() error {
@@ -243,8 +243,8 @@ func (m *uplinkMaps) Close() error {
 		m.LinkDue,
 		m.Namespaces,
 		m.Origins,
-		m.StrangerDue,
-		m.Strangers,
+		m.UnknownDue,
+		m.UnknownNetns,
 	)
 }
 
@@ -261,7 +261,7 @@ type uplinkVariables struct {
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
 	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
-	StrangerByteNs    *ebpf.Variable `ebpf:"stranger_byte_ns"`
+	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
 	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`

@@ -30,6 +30,8 @@ type Link struct {
 	GSOMaxBytes uint32
 	// MTUBytes is the largest IP packet that the device sends in one frame.
 	MTUBytes uint32
+	Up       bool
+	Loopback bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -46,6 +48,8 @@ func newLink(l netlink.Link) Link {
 		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID, MasterIndex: a.MasterIndex,
 		GSOMaxBytes: a.GSOMaxSize,
 		MTUBytes:    uint32(a.MTU),
+		Up:          a.Flags&unix.IFF_UP != 0,
+		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
 	}
 }
 

@@ -141,3 +141,37 @@ func TestCheckUndisturbed(t *testing.T) {
 		})
 	}
 }
+
+func TestToleranceForSteadySenders(t *testing.T) {
+	steady, tcp, silent := Claim{DemandBPS: Unlimited, Steady: true}, Claim{DemandBPS: Unlimited}, Claim{}
+	for _, test := range []struct {
+		claims []Claim
+		want   float64
+	}{
+		{[]Claim{steady, steady, silent}, SteadyTolerance},
+		{[]Claim{steady, tcp}, ShareTolerance},
+	} {
+		if got := toleranceFor(test.claims); got != test.want {
+			t.Errorf("%+v: %v, want %v", test.claims, got, test.want)
+		}
+	}
+}
+
+// TestMaximumIsNotExceeded: by more than 1 % and a frame, also where the machine
+// paused, which only explains less.
+func TestMaximumIsNotExceeded(t *testing.T) {
+	for bps, good := range map[float64]bool{9.5e6: false, 9.8e6: true, 10e6: true, 10.1e6: true, 10.2e6: false} {
+		m := Measurement{Duration: time.Second, BPS: [Slots]float64{bps}}
+		if err := CheckMaximum(m, 0, 10e6); (err == nil) != good {
+			t.Errorf("%v: %v", bps, err)
+		}
+	}
+	m := Measurement{Duration: time.Second, BPS: [Slots]float64{10.2e6}, Slack: 0.1}
+	if CheckMaximum(m, 0, 10e6) == nil {
+		t.Error("a pause explains more than the maximum")
+	}
+	m.BPS[0] = 9e6
+	if err := CheckMaximum(m, 0, 10e6); err != nil {
+		t.Errorf("a pause explains less than the maximum: %v", err)
+	}
+}

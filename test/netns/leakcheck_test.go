@@ -31,6 +31,8 @@ func leakcheck(t *testing.T, args ...string) (output string, failed bool) {
 }
 
 // TestLeaksAreFoundAndRemoved leaves behind one of everything that tests may leave.
+// A namespace of a run of tests that goes on is not held against this one, and
+// nobody removes it.
 func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	name := fmt.Sprintf("weir-test-%d-planted", os.Getpid())
 	before := filepath.Join(t.TempDir(), "before")
@@ -45,11 +47,19 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 		t.Fatalf("before anything is left: %s", found)
 	}
 
-	want := []string{"netns " + name}
-	if output, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", name).Run() })
+	killed := fmt.Sprintf("weir-%d-0123abcd-host", ended.Process.Pid)
+	used := fmt.Sprintf("weir-%d-0123abcd-host", os.Getpid())
+	want := []string{"netns " + name, "netns " + killed}
+	for _, namespace := range []string{name, killed, used} {
+		if output, err := exec.Command("ip", "netns", "add", namespace).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", namespace).Run() })
+	}
 	if root, err := cgroup.FindRoot("/proc"); err != nil {
 		t.Logf("without a cgroup: %v", err)
 	} else {
@@ -90,6 +100,9 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 		if !strings.Contains(removed, one) {
 			t.Errorf("not removed: %s\nremoved:\n%s", one, removed)
 		}
+	}
+	if _, err := os.Stat("/run/netns/" + used); err != nil || strings.Contains(found+removed, used) {
+		t.Errorf("%s is another run's (%v)\nfound:\n%s\nremoved:\n%s", used, err, found, removed)
 	}
 	_ = process.Wait()
 	if found, failed := leakcheck(t, "compare", before, name); failed {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -127,7 +128,8 @@ func claims(rateBPS uint64, competitors ...competitor) []harness.Claim {
 		if c.load.RateBPS != 0 && c.load.RateBPS < rateBPS {
 			demand = c.load.RateBPS
 		}
-		list = append(list, harness.Claim{Labels: c.labels, DemandBPS: demand})
+		steady := c.load.Protocol == traffic.UDP && c.load.RateBPS != 0
+		list = append(list, harness.Claim{Labels: c.labels, DemandBPS: demand, Steady: steady})
 	}
 	return list
 }

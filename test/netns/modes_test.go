@@ -64,8 +64,6 @@ const (
 	slowBPS  = 20 * mbit
 	slowRate = "20mbit"
 	kbit     = mbit / 1000
-	// steadyTolerance is for senders that never pause.
-	steadyTolerance = 0.01
 	// eagerness is how much more than its share each sender offers: enough to
 	// fill its queue again after the machine let it wait.
 	eagerness = 3
@@ -88,7 +86,7 @@ func checkMembers(t *testing.T, b *harness.Bed, containers []*harness.Container)
 		tolerance float64
 		load      func(i int) harness.Load
 	}{
-		{"UDP", steadyTolerance, func(i int) harness.Load {
+		{"UDP", harness.SteadyTolerance, func(i int) harness.Load {
 			return harness.Load{Protocol: traffic.UDP, RateBPS: uint64(eagerness * float64(ideal[i])), V6: i%2 == 0}
 		}},
 		{"TCP", harness.ShareTolerance, func(i int) harness.Load {
@@ -192,7 +190,7 @@ func TestNestedCgroup(t *testing.T) {
 		m.Move(one.Slot, nestedSlot)
 		m.Move(nestedSlot, harness.HostSlot)
 		third := uint64(slowBPS / 3)
-		return harness.CheckSharesWithin(steadyTolerance, slowBPS, m, []uint64{third, third, third})
+		return harness.CheckSharesWithin(harness.SteadyTolerance, slowBPS, m, []uint64{third, third, third})
 	})
 }
 
@@ -222,7 +220,7 @@ func TestTwoNetworks(t *testing.T) {
 						m.BPS[one.Slot]/mbit, second, m.BPS[secondSlot]/mbit)
 				}
 				m.Move(one.Slot, secondSlot)
-				return harness.CheckSharesWithin(steadyTolerance, slowBPS, m, []uint64{5 * mbit, 15 * mbit})
+				return harness.CheckSharesWithin(harness.SteadyTolerance, slowBPS, m, []uint64{5 * mbit, 15 * mbit})
 			})
 		})
 	}

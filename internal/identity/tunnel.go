@@ -1,0 +1,24 @@
+package identity
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// TunnelProblem says what to do about devices on top of an uplink that routes lead
+// through (kernel.StackedOn); nil if there are none. What a container sends through
+// one comes to the uplink inside of packets that the host makes: a tunnel's choice
+// of a queue overwrites the container's number, and encryption leaves nothing of it.
+func TunnelProblem(stacked []kernel.Stacked) error {
+	if len(stacked) == 0 {
+		return nil
+	}
+	var names []string
+	for _, s := range stacked {
+		names = append(names, fmt.Sprintf("%s (%s on %s)", s.Name, s.Kind, s.On))
+	}
+	return fmt.Errorf("routes lead through %s; name what containers send through as an uplink of its own in the configuration file, with its rate",
+		strings.Join(names, ", "))
+}

@@ -1,0 +1,187 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Stacked is a device whose packets leave through another, inside of packets that
+// are the host's: a tunnel, a VLAN, PPP. A route leads through it.
+type Stacked struct {
+	Name string
+	Kind string
+	// On is the device that its packets leave through in the end.
+	On string
+}
+
+// StackedOn lists the devices of the current namespace that are stacked on one of
+// the devices with these indexes and that a route leads through. What is among the
+// indexes itself is left out.
+func StackedOn(uplinks []int) ([]Stacked, error) {
+	list, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	routed, defaults, err := routedDevices()
+	if err != nil {
+		return nil, err
+	}
+	links := make([]Link, len(list))
+	under := map[int][]int{}
+	for i, l := range list {
+		links[i] = newLink(l)
+		if carriers := carriersOf(l, links[i], defaults); len(carriers) > 0 {
+			under[links[i].Index] = carriers
+		}
+	}
+	addPPPoE(links, under)
+	return stackedOn(uplinks, links, under, routed), nil
+}
+
+// stackedOn is StackedOn for links, of which under has the indexes of those that
+// each hands its packets to, and routed those that a route leads through.
+func stackedOn(uplinks []int, links []Link, under map[int][]int, routed map[int]bool) []Stacked {
+	names := map[int]string{}
+	on := map[int]int{}
+	for _, l := range links {
+		names[l.Index] = l.Name
+	}
+	for _, index := range uplinks {
+		on[index] = index
+	}
+	for found := true; found; { // a tunnel may be on a VLAN on the uplink
+		found = false
+		for _, l := range links {
+			if _, known := on[l.Index]; known {
+				continue
+			}
+			for _, index := range under[l.Index] {
+				if uplink, known := on[index]; known {
+					on[l.Index], found = uplink, true
+					break
+				}
+			}
+		}
+	}
+	var stacked []Stacked
+	for _, l := range links {
+		uplink, is := on[l.Index]
+		if is && l.Up && routed[l.Index] && !slices.Contains(uplinks, l.Index) {
+			stacked = append(stacked, Stacked{Name: l.Name, Kind: l.Kind, On: names[uplink]})
+		}
+	}
+	return stacked
+}
+
+// carriersOf are the devices that l may hand its packets to. A tunnel says where its
+// far end is, or else it is taken to be where default routes lead.
+func carriersOf(l netlink.Link, link Link, defaults []int) []int {
+	var remote net.IP
+	switch tunnel := l.(type) {
+	case *netlink.Vxlan:
+		remote = tunnel.Group
+	case *netlink.Geneve:
+		remote = tunnel.Remote
+	case *netlink.Gretap:
+		remote = tunnel.Remote
+	case *netlink.Gretun:
+		remote = tunnel.Remote
+	case *netlink.Iptun:
+		remote = tunnel.Remote
+	case *netlink.Ip6tnl:
+		remote = tunnel.Remote
+	case *netlink.Sittun:
+		remote = tunnel.Remote
+	case *netlink.Vti:
+		remote = tunnel.Remote
+	default:
+		switch link.Kind {
+		case "wireguard", "tuntap", "ip6gre", "ip6gretap", "erspan", "ip6erspan", "xfrm":
+		case "veth":
+			return nil // its other end gets the packets, and what that does is seen there
+		default:
+			if link.PeerIndex != 0 && link.PeerNetNSID == SameNetNS {
+				return []int{link.PeerIndex}
+			}
+			return nil
+		}
+	}
+	if link.PeerIndex != 0 && link.PeerNetNSID == SameNetNS {
+		return []int{link.PeerIndex}
+	}
+	if len(remote) > 0 && !remote.IsUnspecified() {
+		if routes, err := netlink.RouteGet(remote); err == nil && len(routes) > 0 {
+			return []int{routes[0].LinkIndex}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(defaults), func(index int) bool { return index == link.Index })
+}
+
+// routedDevices tells which devices a route of any table leads through, those to
+// single links and groups left out, and which ones default routes of the main table do.
+func routedDevices() (routed map[int]bool, defaults []int, err error) {
+	routed = map[int]bool{}
+	filter := &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Type: unix.RTN_UNICAST}
+	err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE, func(r netlink.Route) bool {
+		if r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
+			return true
+		}
+		hops := []int{r.LinkIndex}
+		for _, hop := range r.MultiPath {
+			hops = append(hops, hop.LinkIndex)
+		}
+		bits := 0
+		if r.Dst != nil {
+			bits, _ = r.Dst.Mask.Size()
+		}
+		for _, index := range hops {
+			routed[index] = true
+			if bits == 0 && r.Table == unix.RT_TABLE_MAIN && !slices.Contains(defaults, index) {
+				defaults = append(defaults, index)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list routes: %w", err)
+	}
+	return routed, defaults, nil
+}
+
+// addPPPoE adds what PPP devices hand their packets to: where sessions of PPPoE are.
+// Which session is whose the kernel does not tell.
+func addPPPoE(links []Link, under map[int][]int) {
+	sessions, err := os.ReadFile("/proc/thread-self/net/pppoe")
+	if err != nil {
+		return // the kernel has no PPPoE
+	}
+	var carriers []int
+	for _, name := range pppoeDevices(string(sessions)) {
+		if at := slices.IndexFunc(links, func(l Link) bool { return l.Name == name }); at >= 0 {
+			carriers = append(carriers, links[at].Index)
+		}
+	}
+	for _, l := range links {
+		if l.Kind == "ppp" || strings.HasPrefix(l.Name, "ppp") {
+			under[l.Index] = carriers
+		}
+	}
+}
+
+// pppoeDevices are the devices in the kernel's list of sessions, which has the
+// columns Id, Address and Device below a heading.
+func pppoeDevices(sessions string) []string {
+	var devices []string
+	for i, line := range strings.Split(sessions, "\n") {
+		if fields := strings.Fields(line); i > 0 && len(fields) == 3 {
+			devices = append(devices, fields[2])
+		}
+	}
+	return devices
+}

@@ -1,0 +1,52 @@
+package kernel
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestStackedOn(t *testing.T) {
+	const eth0, eth1, vlan, gre, wg, ppp, veth, idle, down = 2, 3, 4, 5, 6, 7, 8, 9, 10
+	links := []Link{
+		{Index: 1, Name: "lo", Kind: "device", Up: true},
+		{Index: eth0, Name: "eth0", Kind: "device", Up: true},
+		{Index: eth1, Name: "eth1", Kind: "device", Up: true},
+		// Not in the order in which they are stacked.
+		{Index: ppp, Name: "ppp0", Kind: "ppp", Up: true},
+		{Index: vlan, Name: "eth0.7", Kind: "vlan", Up: true},
+		{Index: gre, Name: "gre1", Kind: "gre", Up: true},
+		{Index: wg, Name: "wg0", Kind: "wireguard", Up: true},
+		{Index: veth, Name: "veth1", Kind: "veth", Up: true},
+		{Index: idle, Name: "vxlan5", Kind: "vxlan", Up: true},
+		{Index: down, Name: "eth0.8", Kind: "vlan"},
+	}
+	under := map[int][]int{vlan: {eth0}, ppp: {vlan}, gre: {eth1}, wg: {eth1, eth0}, idle: {eth0}, down: {eth0}}
+	routed := map[int]bool{eth0: true, eth1: true, vlan: true, ppp: true, gre: true, wg: true, veth: true, down: true}
+	for _, test := range []struct {
+		name    string
+		uplinks []int
+		want    []Stacked
+	}{
+		{"a chain, and one of two ways", []int{eth0}, []Stacked{
+			{"ppp0", "ppp", "eth0"}, {"eth0.7", "vlan", "eth0"}, {"wg0", "wireguard", "eth0"}}},
+		{"another device", []int{eth1}, []Stacked{{"gre1", "gre", "eth1"}, {"wg0", "wireguard", "eth1"}}},
+		{"the upper end is the uplink", []int{ppp}, nil},
+		{"uplinks on each other", []int{eth0, vlan}, []Stacked{
+			{"ppp0", "ppp", "eth0.7"}, {"wg0", "wireguard", "eth0"}}},
+		{"no uplinks", nil, nil},
+	} {
+		if got := stackedOn(test.uplinks, links, under, routed); !slices.Equal(got, test.want) {
+			t.Errorf("%s: found %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestPPPoEDevices(t *testing.T) {
+	sessions := "Id       Address              Device\n1D000000 00:90:1a:41:bb:cc     eth0.7\n"
+	if got, want := pppoeDevices(sessions), []string{"eth0.7"}; !slices.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
+	if got := pppoeDevices("Id       Address              Device\n"); len(got) != 0 {
+		t.Errorf("found %v without a session", got)
+	}
+}
