@@ -334,7 +334,7 @@ func (a *Agent) install() error {
 	}
 	for _, u := range a.uplinks {
 		a.advance(u)
-		if u.device.State() == lifecycle.Claimed {
+		if u.device.State() == lifecycle.Claimed && u.reason != nil {
 			return u.reason
 		}
 	}
