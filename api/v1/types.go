@@ -98,8 +98,10 @@ type Container struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
 	Runtime string `json:"runtime"`
-	Mode    Mode   `json:"mode"`
-	Policy  Policy `json:"policy"`
+	// Groups are the service and the pod that it is of; users may call it so, too.
+	Groups []string `json:"groups,omitempty"`
+	Mode   Mode     `json:"mode"`
+	Policy Policy   `json:"policy"`
 	// PolicyFrom says which layer each value of Policy comes from.
 	PolicyFrom PolicyFrom `json:"policy_from"`
 	// EntitledBPS is the share the container can always have (entitlement).
@@ -138,9 +140,19 @@ type Container struct {
 
 // Share is what a container gets at one uplink.
 type Share struct {
-	Uplink         string    `json:"uplink"`
-	EntitledBPS    uint64    `json:"entitled_bps"`
-	AllocatedBPS   uint64    `json:"allocated_bps"`
+	Uplink string `json:"uplink"`
+	// Controlled: its traffic is told apart at the uplink, and has a class there.
+	Controlled   bool   `json:"controlled"`
+	EntitledBPS  uint64 `json:"entitled_bps"`
+	AllocatedBPS uint64 `json:"allocated_bps"`
+	// AdmittedBPS is the minimum in force, which is less than the policy's where
+	// that was refused; LatencyMS is the bound on delay in force.
+	AdmittedBPS uint64  `json:"admitted_bps"`
+	LatencyMS   float64 `json:"latency_ms"`
+	// WantsMore: it has more to send than it gets; otherwise WantedBPS is what it
+	// wants, and gets.
+	WantsMore      bool      `json:"wants_more"`
+	WantedBPS      uint64    `json:"wanted_bps"`
 	RateBPS        uint64    `json:"rate_bps"`
 	BacklogBytes   uint64    `json:"backlog_bytes"`
 	SentBytes      uint64    `json:"sent_bytes"`

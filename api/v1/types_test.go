@@ -21,16 +21,26 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{Shares: []v1.Share{}, StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
-		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object",
+	"container": {v1.Container{Shares: []v1.Share{}, Groups: []string{"shop"}, StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
+		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object", "policy_from": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
-		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string",
+		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array",
 	}},
 	"share": {v1.Share{MeasuredAt: someTime}, map[string]string{
 		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
-		"measured_at": "string",
+		"measured_at": "string", "controlled": "bool", "admitted_bps": "number", "latency_ms": "number",
+		"wants_more": "bool", "wanted_bps": "number",
+	}},
+	"explanation": {v1.Explanation{Policy: []v1.ExplainedValue{}, Shares: []v1.ExplainedShare{}}, map[string]string{
+		"container": "object", "policy": "array", "shares": "array",
+	}},
+	"explained value": {v1.ExplainedValue{Notes: []string{"n"}}, map[string]string{
+		"name": "string", "value": "string", "from": "string", "notes": "array",
+	}},
+	"explained share": {v1.ExplainedShare{Entitled: []string{}, Allocated: []string{}, ForMore: []string{}}, map[string]string{
+		"uplink": "string", "entitled_bps": "number", "entitled": "array", "allocated_bps": "number", "allocated": "array", "for_more": "array",
 	}},
 	"policy": {v1.Policy{}, map[string]string{
 		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",

@@ -117,7 +117,7 @@ func (c *container) state() (v1.State, string) {
 func (c *container) view() v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
-		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Mode: c.mode,
+		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), Mode: c.mode,
 		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
 	}
 	for _, s := range c.shares {

@@ -203,8 +203,18 @@ func (s *share) view() v1.Share {
 	if s.number == 0 { // its last class is gone
 		seen = measured{}
 	}
+	wantedBPS := s.demand.SteadyBPS()
+	wantsMore := wantedBPS == alloc.Unlimited
+	if wantsMore {
+		wantedBPS = 0
+	}
 	return v1.Share{
 		Uplink:         s.uplink.name,
+		Controlled:     s.number != 0,
+		AdmittedBPS:    s.admittedBPS,
+		LatencyMS:      milliseconds(s.latency),
+		WantsMore:      wantsMore,
+		WantedBPS:      wantedBPS,
 		EntitledBPS:    s.entitledBPS,
 		AllocatedBPS:   s.allocatedBPS,
 		RateBPS:        seen.rateBPS,

@@ -88,6 +88,12 @@ func (c *Client) Set(ctx context.Context, name string, change v1.PolicyChange) (
 	return container, c.call(ctx, http.MethodPatch, policyPath(name), change, &container)
 }
 
+// Explain says why a container gets what it gets.
+func (c *Client) Explain(ctx context.Context, name string) (v1.Explanation, error) {
+	var explanation v1.Explanation
+	return explanation, c.call(ctx, http.MethodGet, "/v1/containers/"+url.PathEscape(name)+"/explain", nil, &explanation)
+}
+
 // Reset goes back to a container's labels.
 func (c *Client) Reset(ctx context.Context, name string) (v1.Container, error) {
 	var container v1.Container

@@ -3,6 +3,7 @@
 //	GET    /v1/snapshot                  v1.Snapshot, both of the next two
 //	GET    /v1/status                    v1.Status
 //	GET    /v1/containers                []v1.Container
+//	GET    /v1/containers/{name}/explain v1.Explanation
 //	GET    /v1/events                    v1.Event, one a line (events.go)
 //	PATCH  /v1/containers/{name}/policy  v1.PolicyChange -> v1.Container
 //	DELETE /v1/containers/{name}/policy  v1.Container
@@ -34,6 +35,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/explain"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -73,6 +75,17 @@ func handler(a Agent, log *slog.Logger) http.Handler {
 	mux.HandleFunc("GET /v1/containers", answer(log, func(r *http.Request) (any, error) {
 		seen, err := a.Snapshot(r.Context())
 		return seen.Containers, err
+	}))
+	mux.HandleFunc("GET /v1/containers/{name}/explain", answer(log, func(r *http.Request) (any, error) {
+		seen, err := a.Snapshot(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		index, err := find(seen.Containers, r.PathValue("name"))
+		if err != nil {
+			return nil, err
+		}
+		return explain.Container(seen, index), nil
 	}))
 	mux.HandleFunc("GET /v1/events", serveEvents(a, log))
 	mux.HandleFunc("PATCH /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newExplainCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain NAME",
+		Short: "Say why a container gets what it gets",
+		Long: `Say why a container is entitled to what it is, why it gets what it gets now, and
+what it would need to get more; and which layer each value of its policy comes from.
+
+NAME is as for weir set; "host" is the host class.`,
+		Example: `  weir explain web
+  weir explain web -o json`,
+		Args:              exactArgs("NAME"),
+		ValidArgsFunction: completeNames(g),
+	}
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		explanation, err := server.NewClient(g.socket).Explain(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if *format == outputJSON {
+			return printJSON(cmd.OutOrStdout(), explanation)
+		}
+		return printExplanation(cmd.OutOrStdout(), explanation)
+	}
+	return cmd
+}
+
+// printExplanation writes an explanation for people.
+func printExplanation(w io.Writer, e v1.Explanation) error {
+	var b strings.Builder
+	width := terminalWidth(w)
+	list := func(indent int, sentences []string) {
+		for _, sentence := range sentences {
+			lines := []string{printable(sentence)}
+			if width > 0 {
+				lines = wrap(lines[0], max(width-indent-2, minNoteWidth))
+			}
+			for i, line := range lines {
+				mark := "- "
+				if i > 0 {
+					mark = "  "
+				}
+				b.WriteString(strings.Repeat(" ", indent) + mark + line + "\n")
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%s (%s, %s): %s\n", printable(e.Container.Name), printable(e.Container.Runtime), e.Container.Mode, e.Container.State)
+	if e.Container.Reason != "" {
+		list(2, []string{e.Container.Reason})
+	}
+	b.WriteString("\nAsks for\n")
+	for _, v := range e.Policy {
+		from := ""
+		if v.From != "" {
+			from = fmt.Sprintf(" (%s)", v.From)
+		}
+		fmt.Fprintf(&b, "  %-8s %s%s\n", v.Name, v.Value, from)
+		list(4, v.Notes)
+	}
+	for _, s := range e.Shares {
+		fmt.Fprintf(&b, "\nAt %s\n", printable(s.Uplink))
+		fmt.Fprintf(&b, "  entitled to %s, because\n", rateOrDash(s.EntitledBPS))
+		list(4, s.Entitled)
+		fmt.Fprintf(&b, "  gets %s now, because\n", rateOrDash(s.AllocatedBPS))
+		list(4, s.Allocated)
+		b.WriteString("  to get more\n")
+		list(4, s.ForMore)
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

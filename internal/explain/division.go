@@ -1,0 +1,182 @@
+package explain
+
+import (
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/plan"
+)
+
+// member is who takes part when an uplink is shared out.
+type member struct {
+	alloc.Container
+	name         string
+	entitledBPS  uint64
+	allocatedBPS uint64
+}
+
+// division is how one uplink is shared out, and one of those it is shared among.
+type division struct {
+	uplink  v1.Uplink
+	link    plan.Link
+	members []member // containers that have a class, and the host class if it competes
+	host    *member
+	isHost  bool // it is the host class that is explained
+	// hostCompetes: the host class wants more than its reserve.
+	hostCompetes bool
+	// me is the index in members; -1 for a host class that does not compete.
+	me int
+	// capacityBPS is what the members' entitlements are parts of.
+	capacityBPS uint64
+	// admittedBPS is the sum of all minimums in force.
+	admittedBPS uint64
+}
+
+func newDivision(s v1.Snapshot, uplink, index int) *division {
+	u := s.Status.Uplinks[uplink]
+	d := &division{uplink: u, link: plan.Link{RateBPS: u.RateBPS}, me: -1}
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		share := shareAt(c, u.Name)
+		if share == nil || !share.Controlled {
+			continue
+		}
+		m := newMember(c, share)
+		d.admittedBPS += m.FloorBPS
+		if isHost(c) {
+			d.host, d.isHost = &m, i == index
+			continue
+		}
+		if i == index {
+			d.me = len(d.members)
+		}
+		d.members = append(d.members, m)
+	}
+	d.capacityBPS = u.RateBPS
+	switch {
+	case d.host == nil:
+	case d.host.DemandBPS > d.link.HostReserveBPS(d.host.FloorBPS):
+		d.hostCompetes = true
+		if d.isHost {
+			d.me = len(d.members)
+		}
+		d.members = append(d.members, *d.host)
+	default:
+		d.capacityBPS -= min(d.host.FloorBPS, d.capacityBPS)
+	}
+	for i, bps := range alloc.Entitle(d.capacityBPS, d.competitors()) {
+		d.members[i].entitledBPS = bps
+	}
+	return d
+}
+
+func newMember(c *v1.Container, share *v1.Share) member {
+	m := member{name: c.Name, entitledBPS: share.EntitledBPS, allocatedBPS: share.AllocatedBPS, Container: alloc.Container{
+		Weight: c.Policy.Weight, FloorBPS: share.AdmittedBPS, CeilingBPS: c.Policy.MaxBPS, Priority: c.Policy.Priority, DemandBPS: share.WantedBPS,
+	}}
+	if c.Policy.MaxBPS == 0 {
+		m.CeilingBPS = alloc.Unlimited
+	}
+	if share.WantsMore {
+		m.DemandBPS = alloc.Unlimited
+	}
+	return m
+}
+
+func isHost(c *v1.Container) bool { return c.Runtime == "host" && c.ID == "host" }
+
+func shareAt(c *v1.Container, uplink string) *v1.Share {
+	for i := range c.Shares {
+		if c.Shares[i].Uplink == uplink {
+			return &c.Shares[i]
+		}
+	}
+	return nil
+}
+
+func (d *division) competitors() []alloc.Container {
+	list := make([]alloc.Container, len(d.members))
+	for i := range d.members {
+		list[i] = d.members[i].Container
+	}
+	return list
+}
+
+// entitledIf is what the container would be entitled to if it were otherwise.
+func (d *division) entitledIf(change func(*alloc.Container)) uint64 {
+	list := d.competitors()
+	change(&list[d.me])
+	return alloc.Entitle(d.capacityBPS, list)[d.me]
+}
+
+// now is what everybody gets of the rate that the host class leaves: the ideal.
+type now struct {
+	capacityBPS         uint64
+	entitled, allocated []uint64
+	// idleBPS is what is left of it when everyone has the smaller of demand and
+	// entitlement.
+	idleBPS uint64
+}
+
+func (d *division) now(change func(*alloc.Container)) now {
+	list := d.competitors()
+	if change != nil {
+		change(&list[d.me])
+	}
+	n := now{capacityBPS: d.uplink.RateBPS}
+	if d.host != nil && !d.hostCompetes {
+		n.capacityBPS -= min(d.host.DemandBPS, n.capacityBPS)
+	}
+	n.entitled = alloc.Entitle(n.capacityBPS, list)
+	n.allocated = alloc.Allocate(n.capacityBPS, list, n.entitled)
+	n.idleBPS = n.capacityBPS
+	for i := range list {
+		n.idleBPS -= min(n.idleBPS, n.entitled[i], list[i].DemandBPS)
+	}
+	return n
+}
+
+// groups tells apart what decides the entitlements.
+type groups struct {
+	floored, capped, free []member
+	flooredBPS, cappedBPS uint64
+	// restBPS is what those in free share by their weights, freeWeight together.
+	restBPS, freeWeight uint64
+}
+
+func (d *division) groups() groups {
+	g := groups{restBPS: d.capacityBPS}
+	for _, m := range d.members {
+		switch kindOf(&m) {
+		case byMaximum:
+			g.capped = append(g.capped, m)
+			g.cappedBPS += m.entitledBPS
+		case byMinimum:
+			g.floored = append(g.floored, m)
+			g.flooredBPS += m.entitledBPS
+		default:
+			g.free = append(g.free, m)
+			g.freeWeight += uint64(m.Weight)
+		}
+	}
+	g.restBPS -= min(g.restBPS, g.flooredBPS+g.cappedBPS)
+	return g
+}
+
+// kind is what decides an entitlement.
+type kind int
+
+const (
+	byWeight kind = iota
+	byMinimum
+	byMaximum
+)
+
+func kindOf(m *member) kind {
+	switch {
+	case m.entitledBPS >= m.CeilingBPS:
+		return byMaximum
+	case m.Weight == 0 || m.FloorBPS > 0 && m.entitledBPS <= m.FloorBPS:
+		return byMinimum
+	}
+	return byWeight
+}

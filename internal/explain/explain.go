@@ -1,0 +1,143 @@
+// Package explain says in words why a container is entitled to what it is
+// entitled to, why it gets what it gets, and what it would need to get more.
+//
+// It is a function over one snapshot of the agent. The numbers are those of
+// internal/plan and internal/alloc on the inputs that the snapshot holds: what
+// would be if a value were another is computed by the same allocation that
+// decides.
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// Container explains the container with that index in a snapshot.
+func Container(s v1.Snapshot, index int) v1.Explanation {
+	c := s.Containers[index]
+	e := v1.Explanation{Container: c, Policy: values(&c), Shares: []v1.ExplainedShare{}}
+	for _, share := range c.Shares {
+		explained := v1.ExplainedShare{Uplink: share.Uplink, EntitledBPS: share.EntitledBPS, AllocatedBPS: share.AllocatedBPS}
+		i := slices.IndexFunc(s.Status.Uplinks, func(u v1.Uplink) bool { return u.Name == share.Uplink })
+		if obstacle := obstacle(s, &c, &share, i); obstacle != "" {
+			explained.Entitled = []string{obstacle}
+			explained.Allocated = []string{"it has no share of its own here"}
+			explained.ForMore = []string{"that has to change first; weir doctor says what this host can control"}
+		} else {
+			d := newDivision(s, i, index)
+			explained.Entitled, explained.Allocated, explained.ForMore = d.entitlement(), d.allocation(), d.forMore()
+		}
+		e.Shares = append(e.Shares, explained)
+	}
+	return e
+}
+
+// obstacle says why a share is not controlled; "" if it is.
+func obstacle(s v1.Snapshot, c *v1.Container, share *v1.Share, uplink int) string {
+	switch {
+	case c.Mode == v1.ModeNone:
+		return "it has no network: there is nothing to share out"
+	case uplink < 0 || !s.Status.Uplinks[uplink].Present:
+		return fmt.Sprintf("the uplink %s is not there", share.Uplink)
+	case !share.Controlled && c.Reason != "":
+		return "it is not controlled: " + c.Reason
+	case !share.Controlled:
+		return "it is not controlled: the agent has not tied its traffic to it yet"
+	}
+	return ""
+}
+
+const none = "none"
+
+// values are a policy, value by value.
+func values(c *v1.Container) []v1.ExplainedValue {
+	p, from := c.Policy, c.PolicyFrom
+	class := string(p.Class)
+	if p.Class == v1.ClassNone {
+		class = none
+	}
+	list := []v1.ExplainedValue{
+		{Name: "weight", Value: strconv.FormatUint(uint64(p.Weight), 10), From: from.Weight},
+		{Name: "min", Value: rateOrNone(p.MinBPS), From: from.Min, Notes: minimumNotes(c)},
+		{Name: "max", Value: rateOrNone(p.MaxBPS), From: from.Max},
+		{Name: "priority", Value: strconv.FormatUint(uint64(p.Priority), 10), From: from.Priority},
+		{Name: "latency", Value: latencyOrNone(p), From: from.Latency, Notes: latencyNotes(c)},
+		{Name: "class", Value: class, From: from.Class},
+	}
+	if p.MaxBPS > 0 && p.MaxBPS < p.MinBPS {
+		list[2].Notes = []string{"below the minimum: the maximum wins"}
+	}
+	return list
+}
+
+func minimumNotes(c *v1.Container) (notes []string) {
+	for _, share := range c.Shares {
+		if share.Controlled && share.AdmittedBPS < c.Policy.MinBPS {
+			notes = append(notes, fmt.Sprintf("%s: refused, %s is in force: the minimums of all must fit the uplink less its reserve", share.Uplink, rateOrNone(share.AdmittedBPS)))
+		}
+	}
+	return notes
+}
+
+func latencyNotes(c *v1.Container) (notes []string) {
+	if c.Policy.LatencyMS == 0 {
+		return nil
+	}
+	for _, share := range c.Shares {
+		switch {
+		case !share.Controlled:
+		case share.LatencyMS == 0:
+			notes = append(notes, fmt.Sprintf("%s: refused, no bound is in force", share.Uplink))
+		default:
+			notes = append(notes, fmt.Sprintf("%s: holds for traffic within the minimum of %s, in packets of at most %d bytes (rate x latency); a larger packet waits for its own tokens",
+				share.Uplink, rate(share.AdmittedBPS), uint64(float64(share.AdmittedBPS)*share.LatencyMS/8e3)))
+		}
+	}
+	return notes
+}
+
+func rate(bps uint64) string { return policy.FormatRateShort(bps) }
+
+func rateOrNone(bps uint64) string {
+	if bps == 0 {
+		return none
+	}
+	return policy.FormatRate(bps)
+}
+
+func latencyOrNone(p v1.Policy) string {
+	if p.LatencyMS == 0 {
+		return none
+	}
+	return time.Duration(p.LatencyMS * float64(time.Millisecond)).String()
+}
+
+// shownNames is how many names one sentence lists.
+const shownNames = 4
+
+// names lists some of them.
+func names(list []member) string {
+	var words []string
+	for i, m := range list {
+		if i == shownNames {
+			words = append(words, fmt.Sprintf("%d more", len(list)-i))
+			break
+		}
+		words = append(words, m.name)
+	}
+	return strings.Join(words, ", ")
+}
+
+// count says how many containers there are, in words.
+func count(n int) string {
+	if n == 1 {
+		return "1 container"
+	}
+	return fmt.Sprintf("%d containers", n)
+}
