@@ -105,6 +105,7 @@ and watch (weir top).`,
 		newModelCommand(),
 		newTrafficCommand(),
 		newClassifyCommand(),
+		newSDNCommand(),
 	)
 	return root
 }

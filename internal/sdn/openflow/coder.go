@@ -166,15 +166,16 @@ func (c *coder) data(name string, v *[]byte) {
 	}
 }
 
-// text is a string in a field of size bytes, which ends with a zero byte.
+// text is a string in a field of size bytes. It ends with a zero byte; one that
+// fills its field without, as some switches send, is taken as it is.
 func (c *coder) text(name string, size int, v *string) {
 	switch c.mode {
 	case reading:
 		b, _, _ := bytes.Cut(c.take(size), []byte{0})
 		*v = string(b)
 	case writing:
-		if len(*v) >= size || strings.IndexByte(*v, 0) >= 0 {
-			c.fail(fmt.Errorf("%s %q: at most %d bytes without a zero byte", name, *v, size-1))
+		if len(*v) > size || strings.IndexByte(*v, 0) >= 0 {
+			c.fail(fmt.Errorf("%s %q: at most %d bytes without a zero byte", name, *v, size))
 			return
 		}
 		c.write([]byte(*v)...)

@@ -73,10 +73,11 @@ func (x *OXM) code(c *coder) {
 		return
 	}
 	what := c.what
-	c.what = "OXM " + x.name()
+	c.what = "OXM" // of which class and field, is read first
 	start := c.at()
 	id := OXMID{Class: x.Class, Field: x.Field, HasMask: x.Mask != nil, Experimenter: x.Experimenter}
 	if c.mode == writing {
+		c.what = "OXM " + x.name()
 		x.check(c, len(x.Value), x.Mask != nil, len(x.Mask) == len(x.Value))
 		id.Length = uint8(x.length())
 	}
