@@ -67,7 +67,7 @@ var contract = map[string]struct {
 		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
 	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
-	"error":  {v1.Error{}, map[string]string{"error": "string"}},
+	"error":  {v1.Error{}, map[string]string{"error": "string", "title": "string", "status": "number", "detail": "string"}},
 }
 
 func jsonType(v any) string {
