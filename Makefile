@@ -22,8 +22,8 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-cross lint-selfcheck fmt check test test-unit \
-	test-netns test-docker test-vm cover fuzz demo bench clean install
+.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-selfcheck fmt check test test-unit \
+	test-netns test-docker test-vm test-weka cover fuzz demo bench clean install
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-lint: lint-go lint-sh lint-cross ## golangci-lint with the architecture rules, shellcheck, builds for ARM
+lint: lint-go lint-sh lint-mod lint-cross ## golangci-lint with the architecture rules, shellcheck, builds for ARM
 
 lint-go: bin/golangci-lint
 	$(LINT) run ./...
@@ -57,6 +57,10 @@ lint-go: bin/golangci-lint
 lint-sh:
 	@command -v shellcheck >/dev/null || { echo "shellcheck is not installed: make deps" >&2; exit 1; }
 	shellcheck -x scripts/*.sh .ci/run
+
+# go.mod names what is imported as direct, and nothing else.
+lint-mod:
+	$(GO) mod tidy -diff
 
 # Boards are 32 and 64 bits wide; what a machine of one size compiles may not fit the other.
 lint-cross:
@@ -89,6 +93,9 @@ test-docker: ## tests with a container engine of their own (root)
 test-vm: ## tests on other kernels, in virtual machines
 	@scripts/install-deps.sh build vm
 	@scripts/test.sh vm
+
+test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
+	@scripts/weka.sh
 
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh

@@ -9,7 +9,8 @@ cd "$root"
 minimum=${COVER_MIN:-95}
 
 packages=()
-for package in internal/policy internal/alloc internal/plan internal/demand internal/stats internal/config internal/model; do
+for package in internal/policy internal/alloc internal/plan internal/demand internal/stats internal/config internal/model \
+	internal/appid internal/appid/c45 internal/appid/flow; do
 	if compgen -G "$package/*.go" >/dev/null; then packages+=("$package"); fi
 done
 mkdir -p coverage

@@ -17,6 +17,10 @@
 #   units       unit without the race detector
 #   quick       one pass through the real kernel, of the suite netns
 #
+# Suites behind vm in that order run beside it: machines count instructions, so that
+# nothing there depends on how busy this machine is, and the last of them leaves a
+# processor idle.
+#
 # Every suite runs whatever became of the ones before. The last line is
 # "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
 # when anything failed or when nothing ran. Root suites are compiled as the
@@ -37,7 +41,7 @@ if [ -z "${WEIR_WITH_GO:-}" ]; then
 fi
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(unit cover netns docker vm generated lint rules)
+[ ${#suites[@]} -gt 0 ] || suites=(unit netns docker vm cover generated lint rules)
 for suite in "${suites[@]}"; do
 	case $suite in
 	unit | units | cover | netns | quick | docker | vm | generated | lint | rules) ;;
@@ -55,16 +59,19 @@ summary=$root/bin/testsummary
 # The suite that runs: its process group, and for root suites its name in
 # WEIR_TEST_RUN and how the machine looked before.
 job='' run_id='' before=''
+# beside is the process group of the suites that run beside vm.
+beside=''
 
 # finish: the report, also when this script itself breaks off.
 finish() {
 	local status=$?
 	trap - EXIT
 	trap '' INT TERM
-	if [ -n "$job" ]; then
-		kill -TERM -- "-$job" 2>/dev/null || true
-		wait "$job" 2>/dev/null || true
-	fi
+	local group
+	for group in $job $beside; do
+		kill -TERM -- "-$group" 2>/dev/null || true
+		wait "$group" 2>/dev/null || true
+	done
 	remove_rest
 	if [ "$status" -ne 0 ]; then fail harness "scripts/test.sh ended with status $status"; fi
 	"$summary" report -dir "$records" || status=1
@@ -221,19 +228,9 @@ unit_suite() {
 
 
 
-if ! go build -o "$summary" ./tools/testsummary; then
-	echo "cannot build the summary program" >&2
-	echo "0 passed, 1 failed, 0 skipped"
-	exit 1
-fi
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-say "build"
-check build "weir does not build" make --no-print-directory build
-
-for suite in "${suites[@]}"; do
-	case $suite in
+# run_suite SUITE
+run_suite() {
+	case $1 in
 	unit) unit_suite ;;
 	units)
 		say "units: tests that need no root, without the race detector"
@@ -243,7 +240,7 @@ for suite in "${suites[@]}"; do
 		say "cover: statements of the pure packages that tests run"
 		check cover "coverage is too low" scripts/cover.sh
 		;;
-	netns | quick | docker) root_suite "$suite" ;;
+	netns | quick | docker) root_suite "$1" ;;
 	vm) vm_suite ;;
 	generated)
 		say "generated: files are what their sources generate"
@@ -258,4 +255,39 @@ for suite in "${suites[@]}"; do
 		check rules "a rule misses what it is there for" make --no-print-directory lint-selfcheck
 		;;
 	esac
+}
+
+# vm_and_others SUITE...: vm with others beside it, whose output comes at the end.
+vm_and_others() {
+	local suite
+	set -m
+	for suite in "$@"; do run_suite "$suite"; done >"$records/beside" 2>&1 &
+	set +m
+	beside=$!
+	vm_suite
+	wait "$beside" || true
+	beside=
+	cat "$records/beside"
+}
+
+if ! go build -o "$summary" ./tools/testsummary; then
+	echo "cannot build the summary program" >&2
+	echo "0 passed, 1 failed, 0 skipped"
+	exit 1
+fi
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+say "build"
+check build "weir does not build" make --no-print-directory build
+
+while [ ${#suites[@]} -gt 0 ]; do
+	suite=${suites[0]}
+	suites=("${suites[@]:1}")
+	# What comes behind vm and needs neither root nor a quiet machine goes beside it.
+	if [ "$suite" = vm ] && [[ ${#suites[@]} -gt 0 && ! " ${suites[*]} " =~ \ (unit|units|netns|quick|docker|vm)\  ]]; then
+		vm_and_others "${suites[@]}"
+		break
+	fi
+	run_suite "$suite"
 done

@@ -46,6 +46,8 @@ type Config struct {
 	Host v1.Policy
 	// Rules are what the operator lays down for the containers' policies.
 	Rules policy.Rules
+	// Reload reads the settings again; nil if they cannot change.
+	Reload func() (Settings, error)
 	// StateDir holds the state file.
 	StateDir string
 	// Sources are where containers are learned of.
@@ -67,9 +69,9 @@ const (
 	// saveInterval is how often the state file is written at most, after
 	// saveBurst times in a row, other than for what only it holds.
 	saveInterval = 250 * time.Millisecond
-	// repairInterval is how often an uplink that does not do what is asked of it
-	// is looked at, at most.
-	repairInterval = 250 * time.Millisecond
+	// minRepairPause is how long an uplink that did not do what was asked of it is
+	// left alone after it was repaired. The pause doubles while that does not help.
+	minRepairPause = 250 * time.Millisecond
 	saveBurst      = 8
 )
 
@@ -99,8 +101,8 @@ type Agent struct {
 	// be looked at; rescanning says that it was asked for.
 	rescan     chan struct{}
 	rescanning bool
-	// unexplained are veths that came and were no container's.
-	unexplained []int
+	// unknownVeths are the indexes of veths that came and were no container's.
+	unknownVeths []int
 	// checked is the number of the container that was checked last.
 	checked uint16
 
@@ -110,8 +112,9 @@ type Agent struct {
 	saveFrom time.Time
 	removed  bool
 	// repairedAt is when uplinks were looked at last that did not do what was
-	// asked of them.
-	repairedAt time.Time
+	// asked of them, repairPause for how long they are left alone then.
+	repairedAt  time.Time
+	repairPause time.Duration
 }
 
 // New prepares an agent: it checks that the uplinks can be had and reads the
@@ -272,7 +275,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.linkChanged(event)
 		case <-a.rescan:
 			a.rescanning = false
-			if inspected := a.inspectMissing() + a.explain(); inspected > 0 {
+			if inspected := a.inspectMissing() + a.matchVeths(); inspected > 0 {
 				a.reconcile()
 			}
 		case s := <-a.origins.found:
@@ -331,7 +334,7 @@ func (a *Agent) install() error {
 	}
 	for _, u := range a.uplinks {
 		a.advance(u)
-		if u.device.State() == lifecycle.Claimed {
+		if u.device.State() == lifecycle.Claimed && u.reason != nil {
 			return u.reason
 		}
 	}
@@ -389,11 +392,11 @@ func (a *Agent) control(now time.Time) time.Duration {
 		if !u.installed() {
 			continue
 		}
-		before := u.reason
+		known := u.suspect || u.reason != nil
 		interval, err := u.control(now)
 		if err != nil {
 			u.suspect = true
-			if before == nil {
+			if !known {
 				a.log.Warn("look at who is sending", "uplink", u.name, "error", err)
 			}
 		}
@@ -403,7 +406,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 			a.origins.pending = true
 		}
 	}
-	if suspect && now.Sub(a.repairedAt) >= repairInterval {
+	if suspect && now.Sub(a.repairedAt) >= max(a.repairPause, minRepairPause) {
 		a.repairedAt = now
 		a.repair()
 	}
@@ -413,7 +416,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 	return next
 }
 
-// repair looks at the uplinks that did not do what was asked of them, and brings
+// repair looks at uplinks that did not do what was asked of them, and brings
 // them to the plan again.
 func (a *Agent) repair() {
 	for _, u := range a.uplinks {
@@ -423,6 +426,11 @@ func (a *Agent) repair() {
 		}
 	}
 	a.reconcile()
+	if slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.suspect }) {
+		a.repairPause = min(2*max(a.repairPause, minRepairPause), checkInterval)
+	} else {
+		a.repairPause = 0
+	}
 }
 
 // check compares everything with the kernel and mends what differs.
@@ -456,20 +464,20 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	// Perhaps the veth of a container that we could not find one of, or another
 	// one of a container that no engine tells us about.
 	unknown := !event.Deleted && !a.registry.hasVeth(event.Link.Index)
-	if unknown && !slices.Contains(a.unexplained, event.Link.Index) {
-		a.unexplained = append(a.unexplained, event.Link.Index)
+	if unknown && !slices.Contains(a.unknownVeths, event.Link.Index) {
+		a.unknownVeths = append(a.unknownVeths, event.Link.Index)
 	}
 	if unknown || a.registry.anyUnattached() {
 		a.rescanSoon()
 	}
 }
 
-// explain looks at the containers that no engine tells us about and in which
+// matchVeths looks at the containers that no engine tells us about and in which
 // the other ends of veths are that belong to no container that is known: they
 // have got another device. It returns how many those are.
-func (a *Agent) explain() int {
+func (a *Agent) matchVeths() int {
 	inspected := 0
-	for _, ifindex := range a.unexplained {
+	for _, ifindex := range a.unknownVeths {
 		if a.registry.hasVeth(ifindex) {
 			continue
 		}
@@ -479,7 +487,7 @@ func (a *Agent) explain() int {
 		}
 		inspected += a.inspectStatic(veth.PeerNetNSID)
 	}
-	a.unexplained = a.unexplained[:0]
+	a.unknownVeths = a.unknownVeths[:0]
 	return inspected
 }
 

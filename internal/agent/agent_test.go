@@ -119,6 +119,7 @@ type fakeMachine struct {
 	gsoErr     error
 	gone       bool
 	speedBPS   uint64
+	speedErr   error
 }
 
 func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
@@ -132,7 +133,7 @@ func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByNam
 
 func (m *fakeMachine) Links() ([]kernel.Link, error) { return nil, nil }
 
-func (m *fakeMachine) SpeedBPS(string) (uint64, error) { return m.speedBPS, nil }
+func (m *fakeMachine) SpeedBPS(string) (uint64, error) { return m.speedBPS, m.speedErr }
 
 func (m *fakeMachine) SetGSOMaxBytes(_ int, bytes uint32) error {
 	if bytes == 65536 { // put back

@@ -35,16 +35,17 @@ func (u *uplink) plan(containers map[key]*container, controlled []*container) {
 
 // admit decides which minimums and bounds on delay are in force.
 func (u *uplink) admit(containers map[key]*container) {
-	asking := make([]*share, 0, len(u.controlled))
 	for _, c := range containers {
-		s := c.shares[u.index]
 		if c.number == 0 {
-			s.grant(plan.Grant{})
-			continue
+			c.shares[u.index].grant(plan.Grant{})
 		}
-		asking = append(asking, s)
 	}
-	slices.SortFunc(asking, func(a, b *share) int { return startOrder(a.container, b.container) })
+	// Numbers are given in turn: most often this is in the order of start.
+	asking := slices.Clone(u.controlled)
+	byStart := func(a, b *share) int { return startOrder(a.container, b.container) }
+	if !slices.IsSortedFunc(asking, byStart) {
+		slices.SortFunc(asking, byStart)
+	}
 	claims := make([]plan.Claim, len(asking))
 	for i, s := range asking {
 		claims[i] = s.claim(s.policy())

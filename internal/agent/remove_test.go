@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
@@ -117,5 +118,30 @@ func TestSlowerLink(t *testing.T) {
 	b.check()
 	if state, reason := c.state(); state != v1.StateOK || c.entitledBPS != 100e6 {
 		t.Errorf("%s: %s, entitled to %d", state, reason, c.entitledBPS)
+	}
+}
+
+// An uplink that goes on refusing is tried again less and less often.
+func TestRepairGivesWay(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.start("c")
+	b.reconcile()
+	b.scheduler.err = errors.New("no memory")
+	b.reconcile()
+	repairs := 0
+	for now := epoch; now.Before(epoch.Add(time.Minute)); now = now.Add(settledInterval) {
+		before := b.scheduler.forgot
+		b.control(now)
+		if b.scheduler.forgot > before {
+			repairs++
+		}
+	}
+	if least, most := int(time.Minute/checkInterval), int(time.Minute/checkInterval)+6; repairs < least || repairs > most {
+		t.Errorf("repaired %d times in a minute, want %d to %d", repairs, least, most)
+	}
+	b.scheduler.err = nil
+	b.control(epoch.Add(2 * time.Minute))
+	if b.uplink.reason != nil || b.uplink.suspect {
+		t.Errorf("still %v", b.uplink.reason)
 	}
 }

@@ -166,7 +166,7 @@ func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
 		a.log.Info("sharing out the uplink", "uplink", u.name, "rate_bps", u.rateBPS, "scheduler", u.backend.Name())
 	}
 	if u.reason != nil && (before == nil || before.Error() != u.reason.Error()) {
-		a.log.Error("the uplink is not shared out as it should be", "uplink", u.name, "error", u.reason)
+		a.log.Error("the uplink is not shared out as it should be", "uplink", u.name, "state", change.To, "error", u.reason)
 	}
 }
 

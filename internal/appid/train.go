@@ -32,11 +32,12 @@ type Options struct {
 
 // DefaultOptions are what the shipped classifier was trained with.
 func DefaultOptions() Options {
-	tree := c45.Defaults()
-	tree.MaxDepth = 12
+	first, second := c45.Defaults(), c45.Defaults()
+	first.MaxDepth, second.MaxDepth = 12, 12
+	first.MinLeaf, second.MinLeaf = 20, 5
 	return Options{
-		First:   StageOptions{Features: []string{"service"}, C45: tree, Trees: 1},
-		Second:  StageOptions{Features: []string{"sizes"}, C45: tree, Trees: 5, Seed: 1},
+		First:   StageOptions{Features: []string{"services"}, C45: first, Trees: 1},
+		Second:  StageOptions{Features: []string{"sizes", "turns", "largest"}, C45: second, Trees: 8, Seed: 1, GroupExponent: 0.3},
 		MaxRank: 30,
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,7 +60,8 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), settings, newLogger(cmd.ErrOrStderr(), f.verbose))
+			reload := func() (config.Config, error) { return f.settings(cmd, g) }
+			return f.run(cmd.Context(), settings, reload, newLogger(cmd.ErrOrStderr(), f.verbose))
 		},
 	}
 	f.register(cmd.Flags())
@@ -223,28 +226,33 @@ func prioritize() error {
 	return nil
 }
 
-func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.Logger) error {
+func (f *agentFlags) run(ctx context.Context, settings config.Config, reload func() (config.Config, error), log *slog.Logger) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // also while it starts: it must not end it
+	defer signal.Stop(hangups)
 	debug.SetMemoryLimit(memoryLimitBytes)
 	// One goroutine does the work; more processors would only wake each other.
 	runtime.GOMAXPROCS(1)
 	if err := prioritize(); err != nil {
 		log.Debug("run before others", "error", err)
 	}
-	var uplinks []agent.UplinkConfig
-	for _, u := range settings.Uplinks {
-		uplinks = append(uplinks, agent.UplinkConfig{
-			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: f.anySpeed,
-		})
-	}
+	initial := f.agentSettings(settings)
 	a, err := agent.New(agent.Config{
-		Uplinks:            uplinks,
-		ReserveBasisPoints: settings.ReserveBasisPoints,
-		Host:               settings.Host,
-		Rules:              settings.Rules,
-		StateDir:           settings.StateDir,
-		Sources:            sources(settings, log),
-		Version:            version,
-		Logger:             log,
+		Uplinks:            initial.Uplinks,
+		ReserveBasisPoints: initial.ReserveBasisPoints,
+		Host:               initial.Host,
+		Rules:              initial.Rules,
+		Reload: func() (agent.Settings, error) {
+			again, err := reload()
+			if err == nil {
+				err = onlyByRestart(settings, again)
+			}
+			return f.agentSettings(again), err
+		},
+		StateDir: settings.StateDir,
+		Sources:  sources(settings, log),
+		Version:  version,
+		Logger:   log,
 	})
 	if err != nil {
 		return err
@@ -260,7 +268,13 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, log *slog.
 			log.Error("serve the agent's socket", "error", err)
 		}
 	}()
+	running, stopped := context.WithCancel(ctx)
+	go reloadOn(running, hangups, a.Reload, log)
 	err = a.Run(ctx)
+	stopped()
+	if err == nil && ctx.Err() != nil {
+		log.Info("told to stop; what is in the kernel stays in force, `weir down` removes it")
+	}
 	// A request that ended Run (down) still gets its answer.
 	shutdown, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

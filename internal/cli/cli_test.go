@@ -58,6 +58,11 @@ func (a *fakeAgent) Reset(_ context.Context, name string) (v1.Container, error) 
 	return a.containers[0], a.err
 }
 
+func (a *fakeAgent) Reload(context.Context) error {
+	a.call("reload")
+	return a.err
+}
+
 func (a *fakeAgent) Down(context.Context) error {
 	a.call("down")
 	return a.err

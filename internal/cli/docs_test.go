@@ -49,6 +49,11 @@ running containers completed by your shell.
 	writeFlags(&b, root.PersistentFlags())
 	for _, c := range commands {
 		writeCommand(&b, c)
+		for _, sub := range c.Commands() {
+			if !sub.Hidden && sub.Name() != "help" {
+				writeCommand(&b, sub)
+			}
+		}
 	}
 	return b.String()
 }

@@ -100,6 +100,8 @@ func examine(ctx context.Context, socket string) []finding {
 		add(engine.name, reachable(engine.socket), resultLess,
 			"answers on "+engine.socket, "no containers from there")
 	}
+	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
+		"no published port is passed on from IPv6 by docker-proxy", "what containers answer there is counted as the host's")
 	status, err := server.NewClient(socket).Status(ctx)
 	unavailable := "not running"
 	if err == nil && status.State != v1.StateOK {
@@ -145,6 +147,19 @@ func examineKernel() []finding {
 	add("delay", identity.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	return findings
+}
+
+// proxied is an error that names published ports that docker-proxy passes on.
+func proxied(ports []kernel.ProxiedPort) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	var names []string
+	for _, p := range ports {
+		names = append(names, fmt.Sprintf("%s of %s", p.Host, p.Container))
+	}
+	return fmt.Errorf("docker-proxy serves clients over IPv6 at %s: give the network IPv6, publish on an IPv4 address only, or set \"userland-proxy\": false",
+		strings.Join(names, ", "))
 }
 
 // tunnelsOn is an error that names the devices on top of uplinks that routes lead

@@ -100,6 +100,11 @@ func (c *Client) Reset(ctx context.Context, name string) (v1.Container, error) {
 	return container, c.call(ctx, http.MethodDelete, policyPath(name), nil, &container)
 }
 
+// Reload makes the agent read its configuration again.
+func (c *Client) Reload(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/v1/reload", nil, nil)
+}
+
 // Down makes the agent take everything out of the kernel and stop.
 func (c *Client) Down(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/v1/down", nil, nil)

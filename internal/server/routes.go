@@ -72,6 +72,10 @@ func (a *api) routes() []route {
 			response: v1.Event{}, kind: "application/x-ndjson", stream: a.events,
 		},
 		{
+			method: "POST", path: "/v1/reload", summary: "Read the configuration file again",
+			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Reload(r.Context()) },
+		},
+		{
 			method: "POST", path: "/v1/down", summary: "Take everything out of the kernel and stop; for root only",
 			response: struct{}{}, handle: a.down,
 		},

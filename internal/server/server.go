@@ -36,6 +36,8 @@ type Agent interface {
 	Events() *stats.Events
 	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 	Reset(ctx context.Context, name string) (v1.Container, error)
+	// Reload reads the configuration again.
+	Reload(context.Context) error
 	Down(context.Context) error
 }
 

@@ -64,6 +64,11 @@ func (a *fakeAgent) Reset(ctx context.Context, name string) (v1.Container, error
 	return v1.Container{Name: name}, a.err
 }
 
+func (a *fakeAgent) Reload(ctx context.Context) error {
+	a.call(ctx, "reload")
+	return a.err
+}
+
 func (a *fakeAgent) Down(ctx context.Context) error {
 	a.call(ctx, "down")
 	return a.err
@@ -127,6 +132,10 @@ func TestClientAndServer(t *testing.T) {
 		t.Errorf("down: %v", err)
 	}
 	called("down")
+	if err := client.Reload(ctx); err != nil {
+		t.Errorf("reload: %v", err)
+	}
+	called("reload")
 
 	change := v1.PolicyChange{Weight: ptr("300"), Max: ptr("none"), Class: ptr("")}
 	for _, name := range []string{"web", "a/b", "with space", "ünïcode", "100%", "a?b=c#d", "%2e%2e", "policy", "..."} {

@@ -53,19 +53,19 @@ type Queueing struct {
 
 // Container is what is remembered of a container.
 type Container struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	Runtime   string            `json:"runtime"`
-	Labels    map[string]string `json:"labels,omitempty"`
+	ID      string            `json:"id"`
+	Name    string            `json:"name"`
+	Runtime string            `json:"runtime"`
+	Labels  map[string]string `json:"labels,omitempty"`
 	// Image, ImageLabels and ImageUnknown are what a policy may depend on.
 	Image        string            `json:"image,omitempty"`
 	ImageLabels  map[string]string `json:"image_labels,omitempty"`
 	ImageUnknown string            `json:"image_unknown,omitempty"`
 
-	NetNSPath string            `json:"netns_path"`
-	Interface string            `json:"interface,omitempty"`
-	StartedAt time.Time         `json:"started_at"`
-	Number    uint16            `json:"number"`
+	NetNSPath string    `json:"netns_path"`
+	Interface string    `json:"interface,omitempty"`
+	StartedAt time.Time `json:"started_at"`
+	Number    uint16    `json:"number"`
 	// AdmittedBPS is by uplink.
 	AdmittedBPS map[string]uint64 `json:"admitted_bps,omitempty"`
 	// Counted is by uplink.

@@ -30,13 +30,13 @@ type Store struct {
 	last []byte
 }
 
-// Path is the state file's in a directory.
-func Path(dir string) string { return filepath.Join(dir, "state.json") }
+// pathIn is the state file's in a directory.
+func pathIn(dir string) string { return filepath.Join(dir, "state.json") }
 
 // Open reads the state file, if there is one. A file that cannot be read is an
 // error with its line: to go on without it would undo what was set.
 func Open(dir string) (*Store, error) {
-	s := &Store{path: Path(dir), File: File{Version: Version}}
+	s := &Store{path: pathIn(dir), File: File{Version: Version}}
 	data, err := os.ReadFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -44,7 +44,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
 	}
-	file, err := Parse(data)
+	file, err := parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w; what is in the kernel goes on working. Mend the file, or remove it to start from the containers' labels (changes made with `weir set` are lost then)", s.path, err)
 	}
@@ -52,9 +52,9 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Parse reads a state file of this version or the one before. Errors start with
+// parse reads a state file of this version or the one before. Errors start with
 // the line's number.
-func Parse(data []byte) (File, error) {
+func parse(data []byte) (File, error) {
 	var peek struct{ Version int }
 	// What is wrong is found with its line below.
 	_ = json.Unmarshal(data, &peek)

@@ -46,7 +46,7 @@ func TestVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(Path(dir), old, 0o600); err != nil {
+	if err := os.WriteFile(pathIn(dir), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(dir)
@@ -63,7 +63,7 @@ func TestVersion1(t *testing.T) {
 		t.Errorf("wrote %s (%v)", again.last, err)
 	}
 	// Its mistakes have lines, too.
-	_, err = Parse(bytes.Replace(old, []byte(`"override"`), []byte(`"overide"`), 1))
+	_, err = parse(bytes.Replace(old, []byte(`"override"`), []byte(`"overide"`), 1))
 	if want := 1 + bytes.Count(old[:bytes.Index(old, []byte(`"override"`))], []byte("\n")); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", want)) {
 		t.Errorf("error %v, want line %d", err, want)
 	}
@@ -215,7 +215,7 @@ func TestCorruptState(t *testing.T) {
 			if bad == good {
 				t.Fatalf("%q is not in the file", tc.old)
 			}
-			_, err := Parse([]byte(bad))
+			_, err := parse([]byte(bad))
 			if err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("error %v", err)
 			}
@@ -240,7 +240,7 @@ func TestCorruptState(t *testing.T) {
 		{"a list", "[]\n", 1},
 		{"what a power cut leaves", strings.Repeat("\x00", 300), 1},
 	} {
-		if _, err := Parse([]byte(tc.bad)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", tc.line)) {
+		if _, err := parse([]byte(tc.bad)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", tc.line)) {
 			t.Errorf("%s: error %v, want line %d", tc.name, err, tc.line)
 		}
 	}
@@ -249,12 +249,12 @@ func TestCorruptState(t *testing.T) {
 		`{"name":""}`:               "an uplink has no name",
 		`null`:                      "an uplink has no name",
 	} {
-		_, err := Parse([]byte(`{"version":2,"uplinks":[` + uplinks + `],"containers":[]}`))
+		_, err := parse([]byte(`{"version":2,"uplinks":[` + uplinks + `],"containers":[]}`))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("uplinks %s: error %v", uplinks, err)
 		}
 	}
-	if _, err := Parse([]byte(good)); err != nil {
+	if _, err := parse([]byte(good)); err != nil {
 		t.Errorf("the file as it was written: %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestCorruptState(t *testing.T) {
 // What the user reads has the file, the line, and what to do.
 func TestCorruptStateIsExplained(t *testing.T) {
 	dir := t.TempDir()
-	path := Path(dir)
+	path := pathIn(dir)
 	if err := os.WriteFile(path, []byte("{\n \"version\": 2,\n \"uplinks\" []\n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func FuzzParseState(f *testing.F) {
 	f.Add([]byte(`{"version":2,"uplinks":[null],"containers":null,"x":"\u0022"}`))
 	f.Add([]byte("\n\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := Parse(data)
+		file, err := parse(data)
 		if err != nil {
 			line, _, _ := strings.Cut(err.Error(), ":")
 			var n int
@@ -306,7 +306,7 @@ func FuzzParseState(f *testing.F) {
 		if err != nil {
 			t.Skip(err) // a year that JSON does not have
 		}
-		again, err := Parse(written)
+		again, err := parse(written)
 		if err != nil {
 			t.Fatalf("wrote %s: %v", written, err)
 		}

@@ -37,6 +37,35 @@ type Machine interface {
 	Declassify(ifindex int) error
 }
 
+// Classifier tells the packets of containers apart; *identity.Uplink is it.
+type Classifier interface {
+	// OfferedBytes fills dst, indexed by number, with what each has handed to
+	// the uplink.
+	OfferedBytes(dst []uint64) error
+	// SetDirect says who may go past the classes where nobody waits, in the order
+	// of numbers; all others may not.
+	SetDirect(link identity.Link, direct []identity.Direct) error
+	// DirectSent is what a number has sent that way; the packets wrap.
+	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
+	// TieCgroup makes the packets of a cgroup's sockets count for number.
+	TieCgroup(path string, number uint16) error
+	// UntieCgroup forgets the cgroup of a number.
+	UntieCgroup(number uint16) error
+	// LimitStrangers has packets judged by the network namespace they come
+	// from, and limits those of unknown ones; 0 ends that.
+	LimitStrangers(bps uint64) error
+	Close() error
+}
+
+// Delays are how long packets waited, by number; *identity.Delays is it.
+type Delays interface {
+	Read(number uint16, dst *identity.Histogram) error
+	// Pause stops measuring, and so what it costs, until Resume.
+	Pause() error
+	Resume() error
+	Close() error
+}
+
 // Host is the kernel of the network namespace in which it was opened. It is not
 // safe for concurrent use.
 type Host struct {

@@ -40,16 +40,6 @@ func refused(err error) *Problem { return &Problem{Kind: Refused, Text: err.Erro
 // Problems are those of a device at one time.
 type Problems []*Problem
 
-// Has says whether one is of a kind.
-func (p Problems) Has(kind Kind) bool {
-	for _, problem := range p {
-		if problem.Kind == kind {
-			return true
-		}
-	}
-	return false
-}
-
 // String joins them for the user.
 func (p Problems) String() string {
 	texts := make([]string, len(p))

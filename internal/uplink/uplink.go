@@ -33,35 +33,6 @@ type Config struct {
 	IgnoreLinkSpeed bool
 }
 
-// Classifier tells the packets of containers apart; *identity.Uplink is it.
-type Classifier interface {
-	// OfferedBytes fills dst, indexed by number, with what each has handed to
-	// the uplink.
-	OfferedBytes(dst []uint64) error
-	// SetDirect says who may go past the classes where nobody waits, in the order
-	// of numbers; all others may not.
-	SetDirect(link identity.Link, direct []identity.Direct) error
-	// DirectSent is what a number has sent that way; the packets wrap.
-	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
-	// TieCgroup makes the packets of a cgroup's sockets count for number.
-	TieCgroup(path string, number uint16) error
-	// UntieCgroup forgets the cgroup of a number.
-	UntieCgroup(number uint16) error
-	// LimitStrangers has packets judged by the network namespace they come
-	// from, and limits those of unknown ones; 0 ends that.
-	LimitStrangers(bps uint64) error
-	Close() error
-}
-
-// Delays are how long packets waited, by number; *identity.Delays is it.
-type Delays interface {
-	Read(number uint16, dst *identity.Histogram) error
-	// Pause stops measuring, and so what it costs, until Resume.
-	Pause() error
-	Resume() error
-	Close() error
-}
-
 // holding is what is known of a device besides its state.
 type holding struct {
 	name    string
@@ -101,6 +72,34 @@ type Device struct {
 // New prepares an uplink and touches nothing.
 func New(config Config, machine Machine, store *state.Store) *Device {
 	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
+}
+
+// Config is what the device was configured with last.
+func (d *Device) Config() Config { return d.config }
+
+// Check says whether the device could be shared out with another configuration, if
+// it is there.
+func (d *Device) Check(config Config) error {
+	if d.state == Absent {
+		return nil
+	}
+	speedBPS, err := d.machine.SpeedBPS(d.held.name)
+	if err != nil {
+		return err
+	}
+	if _, problem := config.rate(holding{name: d.held.name}, speedBPS); problem != nil {
+		return problem
+	}
+	return nil
+}
+
+// Configure takes another configuration of the same device. The next Advance puts
+// it into force.
+func (d *Device) Configure(config Config) {
+	d.config = config
+	if d.state == Absent && config.RateBPS != 0 {
+		d.held.rateBPS = config.RateBPS
+	}
 }
 
 // Name is what the device is called at present.

@@ -7,206 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
 )
-
-// fakeMachine is a kernel with devices, by index.
-type fakeMachine struct {
-	devices map[int]*fakeDevice
-	// fail is what calls of that name end with.
-	fail map[string]error
-}
-
-type fakeDevice struct {
-	kernel.Link
-	speedBPS   uint64
-	root       kernel.Handle // 0: the kernel's default
-	kind       string
-	classifier *fakeClassifier // attached
-	appliedBPS uint64          // the rate of the tree in the kernel
-}
-
-func newMachine() *fakeMachine {
-	return &fakeMachine{devices: map[int]*fakeDevice{}, fail: map[string]error{}}
-}
-
-// add makes a device.
-func (m *fakeMachine) add(ifindex int, name string, speedBPS uint64) *fakeDevice {
-	d := &fakeDevice{Link: kernel.Link{Index: ifindex, Name: name, GSOMaxBytes: 65536}, speedBPS: speedBPS}
-	m.devices[ifindex] = d
-	return d
-}
-
-func (m *fakeMachine) LinkByIndex(ifindex int) (kernel.Link, error) {
-	d, err := m.device(ifindex)
-	if err != nil {
-		return kernel.Link{}, err
-	}
-	return d.Link, m.fail["LinkByIndex"]
-}
-
-func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
-	for _, d := range m.devices {
-		if d.Name == name {
-			return d.Link, m.fail["LinkByName"]
-		}
-	}
-	return kernel.Link{}, kernel.ErrNoLink
-}
-
-func (m *fakeMachine) Links() ([]kernel.Link, error) {
-	var links []kernel.Link
-	for _, d := range m.devices {
-		links = append(links, d.Link)
-	}
-	return links, m.fail["Links"]
-}
-
-func (m *fakeMachine) device(ifindex int) (*fakeDevice, error) {
-	if d := m.devices[ifindex]; d != nil {
-		return d, nil
-	}
-	return nil, kernel.ErrNoLink
-}
-
-func (m *fakeMachine) SpeedBPS(name string) (uint64, error) {
-	for _, d := range m.devices {
-		if d.Name == name {
-			return d.speedBPS, m.fail["SpeedBPS"]
-		}
-	}
-	return 0, kernel.ErrNoLink
-}
-
-func (m *fakeMachine) SetGSOMaxBytes(ifindex int, bytes uint32) error {
-	d, err := m.device(ifindex)
-	if err == nil && m.fail["SetGSOMaxBytes"] == nil {
-		d.GSOMaxBytes = bytes
-	}
-	return errors.Join(err, m.fail["SetGSOMaxBytes"])
-}
-
-func (m *fakeMachine) Qdiscs(ifindex int) ([]kernel.Qdisc, error) {
-	d, err := m.device(ifindex)
-	if err != nil || d.root == 0 {
-		return nil, errors.Join(err, m.fail["Qdiscs"])
-	}
-	return []kernel.Qdisc{{Handle: d.root, Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: d.kind}}}, m.fail["Qdiscs"]
-}
-
-func (m *fakeMachine) Save(ifindex int) ([]kernel.SavedObject, error) {
-	d, err := m.device(ifindex)
-	if err != nil {
-		return nil, err
-	}
-	return []kernel.SavedObject{{Handle: d.root, Parent: kernel.HandleRoot, Kind: d.kind}}, m.fail["Save"]
-}
-
-func (m *fakeMachine) Restore(ifindex int, objects []kernel.SavedObject) error {
-	d, err := m.device(ifindex)
-	if err == nil && m.fail["Restore"] == nil {
-		d.root, d.kind = objects[0].Handle, objects[0].Kind
-	}
-	return errors.Join(err, m.fail["Restore"])
-}
-
-func (m *fakeMachine) DeleteRoot(ifindex int) error {
-	d, err := m.device(ifindex)
-	if err == nil {
-		d.root, d.kind = 0, ""
-	}
-	return errors.Join(err, m.fail["DeleteRoot"])
-}
-
-func (m *fakeMachine) Classified(ifindex int) (bool, error) {
-	d, err := m.device(ifindex)
-	return err == nil && d.classifier != nil, errors.Join(err, m.fail["Classified"])
-}
-
-func (m *fakeMachine) Declassify(ifindex int) error {
-	d, err := m.device(ifindex)
-	if err == nil {
-		d.classifier = nil
-	}
-	return errors.Join(err, m.fail["Declassify"])
-}
-
-func (m *fakeMachine) OpenClassifier(ifindex int) (Classifier, Delays, error) {
-	d, err := m.device(ifindex)
-	if err := errors.Join(err, m.fail["OpenClassifier"]); err != nil {
-		return nil, nil, err
-	}
-	d.classifier = &fakeClassifier{ifindex: ifindex}
-	return d.classifier, fakeDelays{}, nil
-}
-
-func (m *fakeMachine) Scheduler(ifindex int) sched.Backend { return &fakeScheduler{m, ifindex} }
-
-// fakeScheduler makes itself the root where the kernel has its default.
-type fakeScheduler struct {
-	machine *fakeMachine
-	ifindex int
-}
-
-func (*fakeScheduler) Name() string                      { return "fake" }
-func (*fakeScheduler) Forget()                           {}
-func (*fakeScheduler) Drops() (map[uint16]uint32, error) { return nil, nil }
-
-func (*fakeScheduler) Stats([]uint16, []sched.Stats) ([]sched.Stats, error) { return nil, nil }
-
-const ourRoot = kernel.Handle(0x7e0f << 16)
-
-func (s *fakeScheduler) Apply(want sched.Tree) error {
-	d, err := s.machine.device(s.ifindex)
-	if err := errors.Join(err, s.machine.fail["Apply"]); err != nil {
-		return err
-	}
-	if d.root != 0 && d.root != ourRoot {
-		return errors.New("file exists")
-	}
-	d.root, d.kind, d.appliedBPS = ourRoot, "htb", want.RateBPS
-	return nil
-}
-
-func (s *fakeScheduler) Remove() error {
-	d, err := s.machine.device(s.ifindex)
-	if err == nil && d.root == ourRoot {
-		d.root, d.kind = 0, ""
-	}
-	return errors.Join(err, s.machine.fail["Remove"])
-}
-
-type fakeClassifier struct {
-	ifindex int
-	link    identity.Link
-	direct  []identity.Direct
-	closed  bool
-}
-
-func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct) error {
-	if c.closed {
-		return errors.New("closed")
-	}
-	c.link, c.direct = link, slices.Clone(direct)
-	return nil
-}
-
-func (*fakeClassifier) OfferedBytes([]uint64) error               { return nil }
-func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error) { return 0, 0, nil }
-func (*fakeClassifier) TieCgroup(string, uint16) error            { return nil }
-func (*fakeClassifier) UntieCgroup(uint16) error                  { return nil }
-func (*fakeClassifier) LimitStrangers(uint64) error               { return nil }
-func (c *fakeClassifier) Close() error                            { c.closed = true; return nil }
-
-type fakeDelays struct{}
-
-func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
-func (fakeDelays) Pause() error                           { return nil }
-func (fakeDelays) Resume() error                          { return nil }
-func (fakeDelays) Close() error                           { return nil }
 
 // bench is one device of a fake machine.
 type bench struct {
@@ -230,11 +34,15 @@ func (b *bench) tree() sched.Tree { return sched.Tree{RateBPS: b.RateBPS()} }
 
 func (b *bench) advance() Change { return b.Advance(b.tree) }
 
+func has(problems Problems, kind Kind) bool {
+	return slices.ContainsFunc(problems, func(p *Problem) bool { return p.Kind == kind })
+}
+
 // expect checks the state, and that a device which is installed really is.
 func (b *bench) expect(when string, want State, problem Kind) {
 	b.t.Helper()
 	problems := b.Problems()
-	if b.State() != want || len(problems) > 0 && problem == 0 || problem != 0 && !problems.Has(problem) {
+	if b.State() != want || len(problems) > 0 && problem == 0 || problem != 0 && !has(problems, problem) {
 		b.t.Fatalf("%s: %s, %v; want %s, problem %d", when, b.State(), problems, want, problem)
 	}
 	if (b.Classifier() != nil) != (want == Installed) || (b.Scheduler() != nil) != (want != Absent) || (b.Ifindex() != 0) != (want != Absent) {
@@ -488,6 +296,40 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
+// Another rate is checked before it is taken.
+func TestConfigure(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	if err := b.Check(Config{Name: "up0", RateBPS: 1e9}); err != nil {
+		t.Errorf("not there: %v", err)
+	}
+	b.Configure(Config{Name: "up0", RateBPS: 2e8})
+	if b.RateBPS() != 2e8 || b.Config().RateBPS != 2e8 {
+		t.Errorf("not there: a rate of %d", b.RateBPS())
+	}
+	b.machine.add(3, "up0", 5e8)
+	b.advance()
+	b.expect("there", Installed, 0)
+	var problem *Problem
+	if err := b.Check(Config{Name: "up0", RateBPS: 1e9}); !errors.As(err, &problem) || problem.Kind != AboveSpeed {
+		t.Errorf("more than it can: %v", err)
+	}
+	config := Config{Name: "up0"}
+	if err := b.Check(config); err != nil {
+		t.Error(err)
+	}
+	b.Configure(config)
+	b.advance()
+	b.expect("its own", Installed, 0)
+	b.machine.devices[3].speedBPS = 0
+	if err := b.Check(config); !errors.As(err, &problem) || problem.Kind != NoRate {
+		t.Errorf("no rate at all: %v", err)
+	}
+	b.machine.fail["SpeedBPS"] = errors.New("no answer")
+	if err := b.Check(config); err == nil {
+		t.Error("no error")
+	}
+}
+
 // Whatever the kernel refuses is said, leaves no half of ours, and is tried again.
 func TestRefusals(t *testing.T) {
 	for _, what := range []string{"LinkByIndex", "SpeedBPS", "Qdiscs", "Classified", "Apply", "OpenClassifier"} {
@@ -496,7 +338,7 @@ func TestRefusals(t *testing.T) {
 		b.Claim()
 		b.machine.fail[what] = errors.New("no " + what)
 		b.advance()
-		if text := b.Problems().String(); !strings.Contains(text, "no "+what) || !b.Problems().Has(Refused) {
+		if text := b.Problems().String(); !strings.Contains(text, "no "+what) || !has(b.Problems(), Refused) {
 			t.Errorf("%s: %s", what, text)
 		}
 		b.expect(what, Claimed, Refused)

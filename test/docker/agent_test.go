@@ -3,6 +3,7 @@
 package docker
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -34,6 +35,7 @@ func TestAgentWithDocker(t *testing.T) {
 	t.Run("control from the first packet on", b.testFirstPackets)
 	t.Run("networks come and go", b.testNetworks)
 	t.Run("labels that cannot be honoured", b.testBadLabels)
+	t.Run("labels of an image", b.testImageLabels)
 	t.Run("minimums that do not fit", b.testAdmission)
 	t.Run("two containers of one name", func(t *testing.T) { b.testAmbiguous(t, twin) })
 	t.Run("network modes", b.testModes)
@@ -172,6 +174,35 @@ func (s *site) testBadLabels(t *testing.T) {
 	}
 }
 
+// testImageLabels: what an image asks for is told apart from what the container's
+// owner does, and may not be a guarantee.
+func (s *site) testImageLabels(t *testing.T) {
+	plain := s.run(t, testbed.RunOptions{Name: "plain"})
+	greedy, err := s.engine.API().ContainerCommit(t.Context(), plain.ID, client.ContainerCommitOptions{
+		Reference: "example.test/greedy:1", Changes: []string{"LABEL weir.min=20mbit weir.priority=9 weir.weight=300"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, err := s.engine.API().ImageRemove(context.Background(), greedy.ID, client.ImageRemoveOptions{Force: true})
+		check(t, err)
+	})
+	seen := func(c v1.Container) bool { return c.EntitledBPS > 0 }
+	s.run(t, testbed.RunOptions{Name: "greedy", Image: "example.test/greedy:1", Labels: map[string]string{"weir.max": "50mbit"}})
+	got := s.await(t, "greedy", "seen", seen)
+	want := v1.Policy{Weight: 300, MaxBPS: 50e6}
+	if got.Policy != want || got.State != v1.StateDegraded || !strings.Contains(got.Reason, "weir.min") || !strings.Contains(got.Reason, "weir.priority") || !strings.Contains(got.Reason, "trust_image_labels") {
+		t.Errorf("labels of the image: %+v", got)
+	}
+	s.run(t, testbed.RunOptions{Name: "owned", Image: "example.test/greedy:1", Labels: map[string]string{"weir.min": "5mbit", "weir.priority": "1"}})
+	got = s.await(t, "owned", "seen", seen)
+	want = v1.Policy{Weight: 300, MinBPS: 5e6, Priority: 1}
+	if got.Policy != want || got.State != v1.StateOK || got.PolicyFrom.Min != v1.LayerLabels {
+		t.Errorf("labels that differ from the image's: %+v", got)
+	}
+}
+
 // testAdmission: minimums of 95 Mbit/s fit; who comes too late is told, runs
 // without, and is admitted when there is room.
 func (s *site) testAdmission(t *testing.T) {
@@ -287,7 +318,7 @@ func (s *site) testJSON(t *testing.T) {
 	s.run(t, testbed.RunOptions{Name: "shown", Labels: map[string]string{"weir.min": "1mbit"}})
 	s.await(t, "shown", "controlled", controlled)
 	row := []string{"id", "name", "runtime", "mode", "policy", "entitled_bps", "rate_bps", "backlog_bytes",
-		"sent_bytes", "dropped_packets", "state", "reason"}
+		"sent_bytes", "dropped_packets", "state", "reason", "policy_from"}
 	policy := []string{"weight", "min_bps", "max_bps", "priority", "latency_ms", "class"}
 	checkRows := func(what string, rows []map[string]any) {
 		var names []string

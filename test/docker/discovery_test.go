@@ -7,6 +7,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -230,7 +231,7 @@ func (w *watcher) none(d time.Duration) {
 
 func mustRun(t *testing.T, engine *testbed.Engine, opts testbed.RunOptions) *testbed.EngineContainer {
 	t.Helper()
-	opts.Image = image
+	opts.Image = cmp.Or(opts.Image, image)
 	c, err := engine.Run(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)

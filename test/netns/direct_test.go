@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -45,24 +46,13 @@ func TestBurstsStayWithinTheLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := uint64(0)
-	sent := make([]uint64, 0, len(series.Bytes[0])) // up to each bin
-	for bin := range series.Bytes[0] {
-		sent = append(sent, sum)
-		for _, c := range []*harness.Container{steady, one, two} {
-			sum += series.Bytes[c.Slot][bin]
-		}
-	}
+	sent := series.Sum(steady.Slot, one.Slot, two.Slot)
 	const (
 		bytesPerMS = 100 * mbit / 8 / 1000
 		burstMS    = 15 // the bucket's
 	)
 	for _, window := range []time.Duration{100 * time.Millisecond, time.Second} {
-		bins := int(window / harness.BinWidth)
-		most := uint64(0)
-		for i := 0; i+bins < len(sent); i++ {
-			most = max(most, sent[i+bins]-sent[i])
-		}
+		most := meter.MostIn(sent, int(window/harness.BinWidth))
 		t.Logf("at most %d bytes in %v", most, window)
 		if limit := uint64(bytesPerMS * (float64(window.Milliseconds())*(1+harness.Overshoot) + burstMS)); most > limit {
 			t.Errorf("%d bytes went out in %v, want at most %d", most, window, limit)

@@ -142,7 +142,7 @@ func TestCommandsWithoutPermission(t *testing.T) {
 // honoured, and `weir ps` says what cannot.
 func TestLabelsThatAreNotInForce(t *testing.T) {
 	b := newBed(t)
-	b.Add("late", labels("latency", "1ms", "min", "10mbit"))
+	b.Add("late", labels("latency", "0.4ms", "min", "10mbit"))
 	b.Add("classy", labels("class", "ef"))
 	b.Add("greedy", labels("min", "90mbit", "weight", "7"))
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -151,7 +151,7 @@ func TestLabelsThatAreNotInForce(t *testing.T) {
 		state  v1.State
 		reason string
 	}{
-		{"late", v1.StateRejected, "the smallest is 1.22ms"},
+		{"late", v1.StateRejected, "the smallest is 50"},
 		{"classy", v1.StateDegraded, "weir.class"},
 		{"greedy", v1.StateRejected, "85mbit is free"},
 		{"host", v1.StateOK, ""},

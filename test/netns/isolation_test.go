@@ -697,7 +697,7 @@ func TestLookalikes(t *testing.T) {
 	lookalikes := []string{"victim2", "static:victim2", "Victim", "victim.", "host."}
 	for _, name := range lookalikes {
 		b.Add(name, map[string]string{
-			"weir-weight": "10000", "WEIR.weight": "10000", "com.example.weir.weight": "10000", "weight": "10000",
+			"weir-weight": "10000", "com.example.weir.weight": "10000", "weight": "10000",
 		})
 	}
 	agent := b.StartAgent(harness.AgentOptions{})

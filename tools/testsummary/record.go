@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,11 +65,21 @@ func writeRecord(dir string, rec record) error {
 	if err != nil {
 		return fmt.Errorf("encoding the record of %s: %w", rec.Suite, err)
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%03d.json", len(present)))
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		return fmt.Errorf("writing the record of %s: %w", rec.Suite, err)
+	// Two suites may end at once: each takes a number that is free.
+	for number := len(present); ; number++ {
+		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%03d.json", number)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			_, err = file.Write(data)
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("writing the record of %s: %w", rec.Suite, err)
+		}
+		return nil
 	}
-	return nil
 }
 
 func recordFiles(dir string) ([]string, error) {

@@ -138,12 +138,12 @@ func FeatureSets() map[string][]string {
 	}
 	seq := []string{"seq_len1", "seq_len2", "seq_len3", "seq_len4", "seq_len5", "seq_len6"}
 	return map[string][]string{
-		"paper":   {"proto", "src_port", "dst_port", "mss_c2s", "win_c2s"},
-		"ports":   {"proto", "src_port", "dst_port"},
-		"dst":     {"proto", "dst_port"},
-		"syn":     {"mss_c2s", "win_c2s", "wscale_c2s", "ttl_c2s"},
-		"service": {"service", "dst_service", "src_service", "proto", "dst_range", "src_range", "syn"},
-		"sizes":   late(seq...),
+		"paper":     {"proto", "src_port", "dst_port", "mss_c2s", "win_c2s"},
+		"ports":     {"proto", "src_port", "dst_port"},
+		"dst":       {"proto", "dst_port"},
+		"handshake": {"mss_c2s", "win_c2s", "wscale_c2s", "ttl_c2s"},
+		"services":  {"service", "dst_service", "src_service", "proto", "dst_range", "src_range", "syn"},
+		"sizes":     late(seq...),
 	}
 }
 

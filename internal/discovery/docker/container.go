@@ -134,36 +134,39 @@ func podOf(name string, info *inspection) string {
 }
 
 // tellImage adds which of a container's labels are its image's: an inspection has
-// them all in one. What the engine has no good answer for is not known then, and
-// asked again with the next inspection.
-func (w *watch) tellImage(ctx context.Context, id string, c *discovery.Container) error {
+// them all in one.
+func (w *watch) tellImage(ctx context.Context, id string, c *discovery.Container) (err error) {
 	if len(c.Labels) == 0 {
 		return nil
 	}
+	c.ImageLabels, c.ImageUnknown, err = w.imageLabels(ctx, id)
+	return err
+}
+
+// imageLabels are the labels of an image, or why they are not known: what the engine
+// has no good answer for, which is asked again with the next inspection.
+func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]string, unknown string, err error) {
 	if id == "" {
-		c.ImageUnknown = "the engine does not say which image it was made from"
-		return nil
+		return nil, "the engine does not say which image it was made from", nil
 	}
 	w.mu.Lock()
 	labels, known := w.images[id]
 	w.mu.Unlock()
-	if !known {
-		var err error
-		if labels, err = w.api.imageLabels(ctx, id); isAnswer(err) {
-			c.ImageUnknown = err.Error()
-			return nil
-		} else if err != nil {
-			return err
-		}
-		w.mu.Lock()
-		if len(w.images) >= maxImages {
-			clear(w.images)
-		}
-		w.images[id] = labels
-		w.mu.Unlock()
+	if known {
+		return labels, "", nil
 	}
-	c.ImageLabels = labels
-	return nil
+	if labels, err = w.api.imageLabels(ctx, id); isAnswer(err) {
+		return nil, err.Error(), nil
+	} else if err != nil {
+		return nil, "", err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.images) >= maxImages {
+		clear(w.images)
+	}
+	w.images[id] = labels
+	return labels, "", nil
 }
 
 // drivers are the drivers of the container's networks, in the order of the

@@ -8,7 +8,7 @@
 // burst of other changes once. An end is believed without an inspection,
 // because Docker answers one only after it has taken the container's network
 // down, which takes some 100 ms. A start may be reported before it happens, so
-// that a container's first packets are under control (foresee.go).
+// that a container's first packets are under control (prestart.go).
 //
 // The stream of events is opened first, then the running containers are
 // listed and inspected: what changes in between is marked meanwhile and looked
@@ -449,7 +449,7 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 		pause := debounce
 		switch todo {
 		case anticipate:
-			if w.foresee(ctx, id, c.wake) {
+			if w.reportBeforeStart(ctx, id, c.wake) {
 				continue
 			}
 		case forget:

@@ -1,26 +1,16 @@
 package bench
 
-import "time"
+import (
+	"time"
 
-// maxWindow is the largest sum of width neighbouring bins. A series shorter
-// than that is one window.
-func maxWindow(bins []uint64, width int) uint64 {
-	var sum, largest uint64
-	for i, bytes := range bins {
-		sum += bytes
-		if i >= width {
-			sum -= bins[i-width]
-		}
-		largest = max(largest, sum)
-	}
-	return largest
-}
+	"github.com/weir-project/weir/internal/lab/meter"
+)
 
 // overshoot is by which fraction a ceiling is exceeded in the worst window of
 // a series, from the first packet on; negative when it never is.
 func overshoot(bins []uint64, binWidth, window time.Duration, ceilingBPS uint64) float64 {
 	allowed := float64(ceilingBPS) * window.Seconds() / 8
-	return float64(maxWindow(bins, int(window/binWidth)))/allowed - 1
+	return float64(meter.MostIn(bins, int(window/binWidth)))/allowed - 1
 }
 
 // settling looks at the rates after a change.

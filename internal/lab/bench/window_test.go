@@ -8,24 +8,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMaxWindowMatchesBruteForce(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		bins := rapid.SliceOfN(rapid.Uint64Range(0, 5000), 1, 300).Draw(t, "bins")
-		width := rapid.IntRange(1, 120).Draw(t, "width")
-		var want uint64
-		for begin := range bins {
-			var sum uint64
-			for i := begin; i < min(begin+width, len(bins)); i++ {
-				sum += bins[i]
-			}
-			want = max(want, sum)
-		}
-		if got := maxWindow(bins, width); got != want {
-			t.Fatalf("maxWindow = %d, brute force finds %d", got, want)
-		}
-	})
-}
-
 func TestOvershoot(t *testing.T) {
 	const binWidth = time.Millisecond
 	const ceilingBPS = 8_000_000 // 1000 bytes a bin, 100000 a window of 100 ms

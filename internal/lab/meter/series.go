@@ -61,3 +61,28 @@ func (m *Meter) Series() (Series, error) {
 	}
 	return s, nil
 }
+
+// Sum is what some slots together got, bin by bin.
+func (s Series) Sum(slots ...int) []uint64 {
+	sum := make([]uint64, len(s.Bytes[0]))
+	for _, slot := range slots {
+		for i, bytes := range s.Bytes[slot] {
+			sum[i] += bytes
+		}
+	}
+	return sum
+}
+
+// MostIn is the largest sum of width neighbouring bins. A series shorter than
+// that is one window.
+func MostIn(bins []uint64, width int) uint64 {
+	var sum, largest uint64
+	for i, bytes := range bins {
+		sum += bytes
+		if i >= width {
+			sum -= bins[i-width]
+		}
+		largest = max(largest, sum)
+	}
+	return largest
+}

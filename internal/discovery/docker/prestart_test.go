@@ -22,7 +22,7 @@ func (e *fakeEngine) create(name string, pid int, mode, routes string) {
 	e.t.Helper()
 	e.set(name, pid, fakeContainer{
 		delay: time.Minute,
-		created: fmt.Sprintf(`{"Id": %q, "Names": ["/linked/alias", "/%s"], "State": "created", "Labels": {"weir.weight": "5"},
+		created: fmt.Sprintf(`{"Id": %q, "Names": ["/linked/alias", "/%s"], "State": "created", "Image": "mine:1", "ImageID": "sha256:aa", "Labels": {"weir.weight": "5"},
 			"HostConfig": {"NetworkMode": %q}, "NetworkSettings": {"Networks": {"mine": {"NetworkID": "net3"}}}}`,
 			id(name), name, mode),
 	})
@@ -33,25 +33,32 @@ func (e *fakeEngine) create(name string, pid int, mode, routes string) {
 	e.file(filepath.Join("cgroup/docker", id(name), "cgroup.procs"), fmt.Sprintln(pid))
 }
 
-// foreseeable is how long a container is given to be seen.
-const foreseeable = 100 * time.Millisecond
+// prestartWait is how long a container is given to be seen.
+const prestartWait = 100 * time.Millisecond
 
 func TestContainerIsReportedBeforeItStarts(t *testing.T) {
 	e := newFakeEngine(t)
+	e.images = map[string]string{"sha256:aa": `{"Config":{"Labels":{"weir.weight":"5"}}}`}
 	e.start()
 	events := e.watchFake()
 	expect(t, events, "snapshot ")
 
 	e.networkEvent("connect", "one")
 	e.networkEvent("connect", "one")
-	expectNone(t, events, foreseeable)
+	expectNone(t, events, prestartWait)
 	e.create("one", 10, "mine", noRoutes)
-	expectNone(t, events, foreseeable)
+	expectNone(t, events, prestartWait)
+	e.mu.Lock()
+	if e.imagesRead != 1 {
+		t.Errorf("the image was read %d times before the network is there", e.imagesRead)
+	}
+	e.mu.Unlock()
 	e.file("proc/10/net/route", routes)
 	c := expect(t, events, "updated one").Updated
 	if c.ID != id("one") || !c.StartedAt.IsZero() || c.Labels["weir.weight"] != "5" || c.Runtime != "docker" ||
 		c.NetNSPath != "/proc/10/ns/net" || c.CgroupPath != filepath.Join(e.dir, "cgroup/docker", c.ID) ||
-		!slices.Equal(c.NetworkDrivers, []string{"overlay"}) {
+		!slices.Equal(c.NetworkDrivers, []string{"overlay"}) ||
+		c.Image != "mine:1" || c.ImageLabels["weir.weight"] != "5" || c.ImageUnknown != "" {
 		t.Errorf("got %+v", c)
 	}
 	e.set("one", 10, fakeContainer{})
@@ -71,14 +78,14 @@ func TestContainerIsReportedBeforeItStarts(t *testing.T) {
 	// An interface that has addresses of IPv6 only.
 	e.create("three", 12, "mine", noRoutes)
 	e.networkEvent("connect", "three")
-	expectNone(t, events, foreseeable)
+	expectNone(t, events, prestartWait)
 	e.file("proc/12/net/if_inet6", "fe800000000000000042c6fffe120002 02 40 20 80     eth0\n")
 	expect(t, events, "updated three")
 }
 
-// TestForeseenDuringTheSnapshot: an inspection would not be answered before the
+// TestStartingDuringTheSnapshot: an inspection would not be answered before the
 // container has started.
-func TestForeseenDuringTheSnapshot(t *testing.T) {
+func TestStartingDuringTheSnapshot(t *testing.T) {
 	e := newFakeEngine(t)
 	e.set("running", 9, fakeContainer{listed: true})
 	e.create("one", 10, "mine", routes)
@@ -104,7 +111,7 @@ func TestContainerThatDoesNotStart(t *testing.T) {
 	e.networkEvent("disconnect", "early")
 	time.Sleep(3 * debounce)
 	e.create("early", 10, "mine", routes)
-	expectNone(t, events, foreseeable)
+	expectNone(t, events, prestartWait)
 	// It fails after it was seen.
 	e.create("late", 11, "mine", routes)
 	e.networkEvent("connect", "late")
@@ -112,12 +119,12 @@ func TestContainerThatDoesNotStart(t *testing.T) {
 	e.set("late", 11, fakeContainer{answer: `{"Id":"` + id("late") + `","State":{"Running":false,"Pid":0}}`})
 	e.networkEvent("disconnect", "late")
 	expect(t, events, "removed "+id("late"))
-	expectNone(t, events, foreseeable)
+	expectNone(t, events, prestartWait)
 }
 
-// TestNotForeseen: where something is missing, a container is reported when it
+// TestNotReportedBeforeStart: where something is missing, a container is reported when it
 // has started.
-func TestNotForeseen(t *testing.T) {
+func TestNotReportedBeforeStart(t *testing.T) {
 	for name, spoil := range map[string]func(e *fakeEngine){
 		"no cgroup":                 func(e *fakeEngine) { os.RemoveAll(filepath.Join(e.dir, "cgroup")) },
 		"process unseen":            func(e *fakeEngine) { e.file("cgroup/docker/"+id("one")+"/cgroup.procs", "0\n") },
@@ -135,7 +142,7 @@ func TestNotForeseen(t *testing.T) {
 			events := e.watchFake()
 			expect(t, events, "snapshot ")
 			e.networkEvent("connect", "one")
-			expectNone(t, events, foreseeable)
+			expectNone(t, events, prestartWait)
 			e.set("one", 10, fakeContainer{})
 			e.containerEvent("start", "one")
 			if c := expect(t, events, "updated one").Updated; c.StartedAt.IsZero() {

@@ -29,12 +29,12 @@ import (
 // networks or has no cgroup v2, the container is reported when it has started.
 
 const (
-	// foreseeTimeout is how long a connected container may take to be created.
+	// prestartTimeout is how long a connected container may take to be created.
 	// One that is connected and not started at all is looked for that long.
-	foreseeTimeout = 10 * time.Second
-	// minForeseePause is the time between the first looks; later ones are as
+	prestartTimeout = 10 * time.Second
+	// minPrestartPause is the time between the first looks; later ones are as
 	// far apart as suits the time that has passed.
-	minForeseePause = 2 * time.Millisecond
+	minPrestartPause = 2 * time.Millisecond
 	// maxCgroupPatterns bounds the looks for one container; most engines have
 	// one place for all.
 	maxCgroupPatterns = 8
@@ -65,10 +65,10 @@ func (p *cgroupPatterns) learn(path, id string) {
 	}
 }
 
-// foresee reports a container that is about to start, if it can be seen in
+// reportBeforeStart reports a container that is about to start, if it can be seen in
 // time. It returns true, and leaves the rest to the caller, when wake says that
 // there is other news of it.
-func (w *watch) foresee(ctx context.Context, id string, wake <-chan struct{}) (woken bool) {
+func (w *watch) reportBeforeStart(ctx context.Context, id string, wake <-chan struct{}) (woken bool) {
 	began := time.Now()
 	var info *inspection
 	for {
@@ -76,22 +76,26 @@ func (w *watch) foresee(ctx context.Context, id string, wake <-chan struct{}) (w
 			if info == nil {
 				var err error
 				if info, err = w.created(ctx, id); err != nil {
-					w.source.log.Debug("cannot foresee a container", "id", id, "error", err)
+					w.source.log.Debug("cannot report a container before it starts", "id", id, "error", err)
 					return false
+				}
+				// Asked while the network is made, it takes no time after that.
+				if err := w.tellImage(ctx, info.Image, convert(info)); err != nil {
+					w.source.log.Debug("ask for an image's labels ahead", "id", id, "error", err)
 				}
 			}
 			if info.HostConfig.NetworkMode == "host" || w.hasInterface(pid) {
 				info.State.Pid = pid
-				w.reportForeseen(ctx, info, cgroups)
+				w.reportStarting(ctx, info, cgroups)
 				return false
 			}
 		}
 		elapsed := time.Since(began)
-		if elapsed > foreseeTimeout {
+		if elapsed > prestartTimeout {
 			return false
 		}
 		select {
-		case <-time.After(max(minForeseePause, elapsed/64)):
+		case <-time.After(max(minPrestartPause, elapsed/64)):
 		case <-wake:
 			return true
 		case <-ctx.Done():
@@ -110,10 +114,10 @@ func (w *watch) created(ctx context.Context, id string) (*inspection, error) {
 	}
 }
 
-func (w *watch) reportForeseen(ctx context.Context, info *inspection, cgroups string) {
+func (w *watch) reportStarting(ctx context.Context, info *inspection, cgroups string) {
 	c, err := w.complete(ctx, info, cgroups)
 	if err != nil {
-		w.source.log.Debug("cannot foresee a container", "id", info.ID, "error", err)
+		w.source.log.Debug("cannot report a container before it starts", "id", info.ID, "error", err)
 		return
 	}
 	sent := *c // the receiver's to change

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/server"
+)
+
+func newReloadCommand(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Let the agent read its config file again",
+		Long: `Let the agent read its config file again (SIGHUP does the same): rates and reserve
+of the uplinks, the host's policy, defaults, limits, policies and
+trust_image_labels change at once, and no packet is lost. With a mistake in the
+file, or a change of anything else, which takes a restart of the agent, everything
+stays as it was.`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return server.NewClient(g.socket).Reload(cmd.Context())
+		},
+	}
+}
+
+// reloadTimeout bounds how long a signal to read the file again waits for the
+// agent.
+const reloadTimeout = 10 * time.Second
+
+// reloadOn lets an agent read its settings again for every signal, until ctx ends.
+func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context.Context) error, log *slog.Logger) {
+	for {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+			return
+		}
+		waiting, done := context.WithTimeout(ctx, reloadTimeout)
+		// What the agent has against it, it logs itself.
+		if err := reload(waiting); err != nil && !errors.Is(err, agent.ErrRefused) {
+			log.Error("read the configuration again", "error", err)
+		}
+		done()
+	}
+}
+
+// agentSettings are what of the settings the agent can take while it runs.
+func (f *agentFlags) agentSettings(settings config.Config) agent.Settings {
+	var uplinks []agent.UplinkConfig
+	for _, u := range settings.Uplinks {
+		uplinks = append(uplinks, agent.UplinkConfig{
+			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: f.anySpeed,
+		})
+	}
+	return agent.Settings{
+		Uplinks: uplinks, ReserveBasisPoints: settings.ReserveBasisPoints,
+		Host: settings.Host, Rules: settings.Rules,
+	}
+}
+
+// onlyByRestart says which of the changes between two settings take a restart.
+func onlyByRestart(before, after config.Config) error {
+	var changed []string
+	for _, setting := range []struct {
+		key           string
+		before, after any
+	}{
+		{"socket", before.Socket, after.Socket},
+		{"socket_group", before.SocketGroup, after.SocketGroup},
+		{"state_dir", before.StateDir, after.StateDir},
+		{"docker", before.Docker, after.Docker},
+		{"podman", before.Podman, after.Podman},
+		{"containers", before.Containers, after.Containers},
+	} {
+		if !reflect.DeepEqual(setting.before, setting.after) {
+			changed = append(changed, setting.key)
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("it changes %s: restart the agent for that, which loses nothing", strings.Join(changed, ", "))
+}

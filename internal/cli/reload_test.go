@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/config"
+)
+
+func TestReloadAsksTheAgent(t *testing.T) {
+	a := busyHost()
+	if code, stdout, stderr := run("reload", "--socket", a.serve(t)); code != 0 || stdout+stderr != "" || !reflect.DeepEqual(a.called, []string{"reload"}) {
+		t.Errorf("exit code %d, %q, %q, %v", code, stdout, stderr, a.called)
+	}
+	a.err = fmt.Errorf("%w: weir.yaml:3: rate: wrong", agent.ErrRefused)
+	if code, _, stderr := run("reload", "--socket", a.serve(t)); code != 1 || stderr != "weir: refused: weir.yaml:3: rate: wrong\n" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
+func TestOnlyByRestart(t *testing.T) {
+	before := config.Default()
+	after := before
+	after.Uplinks, after.ReserveBasisPoints, after.Host.Weight, after.Rules.TrustImageLabels = []config.Uplink{{Interface: "a"}}, 1, 7, true
+	if err := onlyByRestart(before, after); err != nil {
+		t.Error(err)
+	}
+	after.Socket, after.Containers = "/x", []config.Container{{Name: "a"}}
+	if err := onlyByRestart(before, after); err == nil || !strings.Contains(err.Error(), "changes socket, containers: restart the agent") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Every signal is one reading, and what goes wrong with it is said.
+func TestReloadOn(t *testing.T) {
+	signals, ctx := make(chan os.Signal), t.Context()
+	read := make(chan error)
+	reader, writer := io.Pipe()
+	go reloadOn(ctx, signals, func(context.Context) error { return <-read }, slog.New(slog.NewTextHandler(writer, nil)))
+	signals <- syscall.SIGHUP
+	read <- fmt.Errorf("%w: which the agent has said", agent.ErrRefused)
+	signals <- syscall.SIGHUP
+	read <- errors.New("agent is busy")
+	line := make([]byte, 4096)
+	if n, err := reader.Read(line); err != nil || !strings.Contains(string(line[:n]), "agent is busy") {
+		t.Errorf("said %q, %v", line[:n], err)
+	}
+}

@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ProxiedPort is a published port of a container that a process of the host's passes
+// on (Docker's docker-proxy): what it answers comes from that process, not from the
+// container.
+type ProxiedPort struct {
+	Host      netip.AddrPort
+	Container netip.AddrPort
+}
+
+// ProxiedPorts lists the published ports, by the processes below proc, that are
+// reached over IPv6 and lead to an IPv4 address. To those no rule of the kernel's can
+// translate, so a process passes all of it on; in other cases such a process is there
+// too, but is used by the host itself at most.
+func ProxiedPorts(proc string) []ProxiedPort {
+	var ports []ProxiedPort
+	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
+	for _, name := range names {
+		if comm, err := os.ReadFile(name); err != nil || strings.TrimSpace(string(comm)) != "docker-proxy" {
+			continue
+		}
+		cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		port, ok := proxiedPort(strings.Split(string(cmdline), "\x00"))
+		if ok && port.Host.Addr().Is6() && port.Container.Addr().Is4() {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
+// proxiedPort reads the arguments of docker-proxy.
+func proxiedPort(args []string) (ProxiedPort, bool) {
+	value := map[string]string{}
+	for i := 0; i+1 < len(args); i++ {
+		if name, is := strings.CutPrefix(args[i], "-"); is {
+			value[name] = args[i+1]
+		}
+	}
+	host, hostOK := addrPort(value["host-ip"], value["host-port"])
+	container, containerOK := addrPort(value["container-ip"], value["container-port"])
+	return ProxiedPort{Host: host, Container: container}, hostOK && containerOK
+}
+
+func addrPort(ip, port string) (netip.AddrPort, bool) {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), true
+}

@@ -1,0 +1,37 @@
+package kernel
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestProxiedPorts(t *testing.T) {
+	proc := t.TempDir()
+	for pid, process := range map[string]struct{ comm, args string }{
+		"10": {"docker-proxy", "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 80 -container-ip 172.17.0.2 -container-port 8080"},
+		"11": {"docker-proxy", "/usr/bin/docker-proxy -proto tcp -host-ip :: -host-port 80 -container-ip 172.17.0.2 -container-port 8080"},
+		"12": {"docker-proxy", "/usr/bin/docker-proxy -proto udp -host-ip :: -host-port 53 -container-ip fd00::2 -container-port 53"},
+		"13": {"docker-proxy", "/usr/bin/docker-proxy -proto tcp -host-ip :: -host-port many -container-ip 172.17.0.2 -container-port 80"},
+		"14": {"sleep", "sleep -host-ip :: -host-port 81 -container-ip 172.17.0.2 -container-port 80"},
+		"15": {"docker-proxy", "/usr/bin/docker-proxy -host-ip"},
+	} {
+		dir := filepath.Join(proc, pid)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmdline := strings.ReplaceAll(process.args, " ", "\x00") + "\x00"
+		for name, content := range map[string]string{"comm": process.comm + "\n", "cmdline": cmdline} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := []ProxiedPort{{Host: netip.MustParseAddrPort("[::]:80"), Container: netip.MustParseAddrPort("172.17.0.2:8080")}}
+	if got := ProxiedPorts(proc); !slices.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
+}

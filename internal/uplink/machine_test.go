@@ -1,0 +1,205 @@
+package uplink
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// fakeMachine is a kernel with devices, by index.
+type fakeMachine struct {
+	devices map[int]*fakeDevice
+	// fail is what calls of that name end with.
+	fail map[string]error
+}
+
+type fakeDevice struct {
+	kernel.Link
+	speedBPS   uint64
+	root       kernel.Handle // 0: the kernel's default
+	kind       string
+	classifier *fakeClassifier // attached
+	appliedBPS uint64          // the rate of the tree in the kernel
+}
+
+func newMachine() *fakeMachine {
+	return &fakeMachine{devices: map[int]*fakeDevice{}, fail: map[string]error{}}
+}
+
+// add makes a device.
+func (m *fakeMachine) add(ifindex int, name string, speedBPS uint64) *fakeDevice {
+	d := &fakeDevice{Link: kernel.Link{Index: ifindex, Name: name, GSOMaxBytes: 65536}, speedBPS: speedBPS}
+	m.devices[ifindex] = d
+	return d
+}
+
+func (m *fakeMachine) LinkByIndex(ifindex int) (kernel.Link, error) {
+	d, err := m.device(ifindex)
+	if err != nil {
+		return kernel.Link{}, err
+	}
+	return d.Link, m.fail["LinkByIndex"]
+}
+
+func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
+	for _, d := range m.devices {
+		if d.Name == name {
+			return d.Link, m.fail["LinkByName"]
+		}
+	}
+	return kernel.Link{}, kernel.ErrNoLink
+}
+
+func (m *fakeMachine) Links() ([]kernel.Link, error) {
+	var links []kernel.Link
+	for _, d := range m.devices {
+		links = append(links, d.Link)
+	}
+	return links, m.fail["Links"]
+}
+
+func (m *fakeMachine) device(ifindex int) (*fakeDevice, error) {
+	if d := m.devices[ifindex]; d != nil {
+		return d, nil
+	}
+	return nil, kernel.ErrNoLink
+}
+
+func (m *fakeMachine) SpeedBPS(name string) (uint64, error) {
+	for _, d := range m.devices {
+		if d.Name == name {
+			return d.speedBPS, m.fail["SpeedBPS"]
+		}
+	}
+	return 0, kernel.ErrNoLink
+}
+
+func (m *fakeMachine) SetGSOMaxBytes(ifindex int, bytes uint32) error {
+	d, err := m.device(ifindex)
+	if err == nil && m.fail["SetGSOMaxBytes"] == nil {
+		d.GSOMaxBytes = bytes
+	}
+	return errors.Join(err, m.fail["SetGSOMaxBytes"])
+}
+
+func (m *fakeMachine) Qdiscs(ifindex int) ([]kernel.Qdisc, error) {
+	d, err := m.device(ifindex)
+	if err != nil || d.root == 0 {
+		return nil, errors.Join(err, m.fail["Qdiscs"])
+	}
+	return []kernel.Qdisc{{Handle: d.root, Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: d.kind}}}, m.fail["Qdiscs"]
+}
+
+func (m *fakeMachine) Save(ifindex int) ([]kernel.SavedObject, error) {
+	d, err := m.device(ifindex)
+	if err != nil {
+		return nil, err
+	}
+	return []kernel.SavedObject{{Handle: d.root, Parent: kernel.HandleRoot, Kind: d.kind}}, m.fail["Save"]
+}
+
+func (m *fakeMachine) Restore(ifindex int, objects []kernel.SavedObject) error {
+	d, err := m.device(ifindex)
+	if err == nil && m.fail["Restore"] == nil {
+		d.root, d.kind = objects[0].Handle, objects[0].Kind
+	}
+	return errors.Join(err, m.fail["Restore"])
+}
+
+func (m *fakeMachine) DeleteRoot(ifindex int) error {
+	d, err := m.device(ifindex)
+	if err == nil {
+		d.root, d.kind = 0, ""
+	}
+	return errors.Join(err, m.fail["DeleteRoot"])
+}
+
+func (m *fakeMachine) Classified(ifindex int) (bool, error) {
+	d, err := m.device(ifindex)
+	return err == nil && d.classifier != nil, errors.Join(err, m.fail["Classified"])
+}
+
+func (m *fakeMachine) Declassify(ifindex int) error {
+	d, err := m.device(ifindex)
+	if err == nil {
+		d.classifier = nil
+	}
+	return errors.Join(err, m.fail["Declassify"])
+}
+
+func (m *fakeMachine) OpenClassifier(ifindex int) (Classifier, Delays, error) {
+	d, err := m.device(ifindex)
+	if err := errors.Join(err, m.fail["OpenClassifier"]); err != nil {
+		return nil, nil, err
+	}
+	d.classifier = &fakeClassifier{ifindex: ifindex}
+	return d.classifier, fakeDelays{}, nil
+}
+
+func (m *fakeMachine) Scheduler(ifindex int) sched.Backend { return &fakeScheduler{m, ifindex} }
+
+// fakeScheduler makes itself the root where the kernel has its default.
+type fakeScheduler struct {
+	machine *fakeMachine
+	ifindex int
+}
+
+func (*fakeScheduler) Name() string                      { return "fake" }
+func (*fakeScheduler) Forget()                           {}
+func (*fakeScheduler) Drops() (map[uint16]uint32, error) { return nil, nil }
+
+func (*fakeScheduler) Stats([]uint16, []sched.Stats) ([]sched.Stats, error) { return nil, nil }
+
+const ourRoot = kernel.Handle(0x7e0f << 16)
+
+func (s *fakeScheduler) Apply(want sched.Tree) error {
+	d, err := s.machine.device(s.ifindex)
+	if err := errors.Join(err, s.machine.fail["Apply"]); err != nil {
+		return err
+	}
+	if d.root != 0 && d.root != ourRoot {
+		return errors.New("file exists")
+	}
+	d.root, d.kind, d.appliedBPS = ourRoot, "htb", want.RateBPS
+	return nil
+}
+
+func (s *fakeScheduler) Remove() error {
+	d, err := s.machine.device(s.ifindex)
+	if err == nil && d.root == ourRoot {
+		d.root, d.kind = 0, ""
+	}
+	return errors.Join(err, s.machine.fail["Remove"])
+}
+
+type fakeClassifier struct {
+	ifindex int
+	link    identity.Link
+	direct  []identity.Direct
+	closed  bool
+}
+
+func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct) error {
+	if c.closed {
+		return errors.New("closed")
+	}
+	c.link, c.direct = link, slices.Clone(direct)
+	return nil
+}
+
+func (*fakeClassifier) OfferedBytes([]uint64) error               { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error) { return 0, 0, nil }
+func (*fakeClassifier) TieCgroup(string, uint16) error            { return nil }
+func (*fakeClassifier) UntieCgroup(uint16) error                  { return nil }
+func (*fakeClassifier) LimitStrangers(uint64) error               { return nil }
+func (c *fakeClassifier) Close() error                            { c.closed = true; return nil }
+
+type fakeDelays struct{}
+
+func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
+func (fakeDelays) Pause() error                           { return nil }
+func (fakeDelays) Resume() error                          { return nil }
+func (fakeDelays) Close() error                           { return nil }

@@ -1,0 +1,89 @@
+//go:build netns
+
+package netns
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestReload: rates, rules and the host's policy change while traffic flows, without
+// a packet lost of a container within its share, and classes and queues stay. A file
+// with a mistake, or with what takes a restart, changes nothing. TERM is the last
+// thing that is said.
+func TestReload(t *testing.T) {
+	b := newBed(t)
+	careful, flooding := b.Add("careful", labels("min", "20mbit")), b.Add("flooding", nil)
+	settings := func(rate string, more map[string]any) map[string]any {
+		all := map[string]any{"uplink": b.Host.UplinkName, "rate": rate}
+		for key, value := range more {
+			all[key] = value
+		}
+		return all
+	}
+	capped := map[string]any{
+		"host":     map[string]any{"weight": 50},
+		"policies": []any{map[string]any{"name": "flood*", "policy": map[string]any{"max": "10mbit"}}},
+	}
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings("100mbit", nil)})
+	b.Send(flooding, harness.Flood)
+	sequence := startSequence(t, b, careful)
+	time.Sleep(200 * time.Millisecond)
+	handles := tcClasses(b)
+	check := func(when string) {
+		t.Helper()
+		got, host := agent.Container("flooding"), agent.Container("host")
+		if rate := agent.Status().RateBPS; rate != 60*mbit || got.Policy.MaxBPS != 10*mbit || got.PolicyFrom.Max != v1.LayerPolicies || host.Policy.Weight != 50 {
+			t.Errorf("%s: rate %d, %+v, host %+v", when, rate, got, host)
+		}
+	}
+
+	b.WriteConfig(settings("60mbit", capped))
+	b.MustWeir("reload")
+	check("read again")
+
+	b.WriteConfig(settings("60", capped))
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, b.ConfigPath()+":") || !strings.Contains(refused.Stderr, "did you mean 60mbit?") {
+		t.Errorf("a wrong rate: %+v", refused)
+	}
+	check("a wrong rate")
+	b.WriteConfig(map[string]any{"uplink": "lo", "rate": "10mbit"})
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "restart the agent") {
+		t.Errorf("another uplink: %+v", refused)
+	}
+	check("another uplink")
+	b.WriteConfig(settings("60mbit", map[string]any{"socket_group": "root"}))
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "socket_group: restart the agent") {
+		t.Errorf("another group: %+v", refused)
+	}
+	check("another group")
+	// The maximum holds in the kernel.
+	m := b.MeasureFor(time.Second)
+	if m.BPS[1] > 10.2*mbit {
+		t.Errorf("a maximum of 10 Mbit/s from the file: %.2f Mbit/s", m.BPS[1]/mbit)
+	}
+
+	b.WriteConfig(settings("100mbit", nil))
+	if err := syscall.Kill(agent.Pid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	b.Await("the rate before", 2*time.Second, func() (bool, string) {
+		status, got := agent.Status(), agent.Container("flooding")
+		return status.RateBPS == 100*mbit && got.Policy.MaxBPS == 0, agent.Said()
+	})
+	time.Sleep(200 * time.Millisecond)
+	sequence.stop(t)
+	if now := tcClasses(b); !slices.Equal(now, handles) {
+		t.Errorf("classes and queues were %v, are %v", handles, now)
+	}
+	agent.Stop()
+	if said := strings.TrimSpace(agent.Said()); !strings.Contains(said[strings.LastIndex(said, "\n")+1:], "told to stop") {
+		t.Errorf("it ended without a word: %s", said)
+	}
+}
