@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/explain"
@@ -64,6 +65,10 @@ func (a *api) routes() []route {
 			response: v1.Container{}, handle: func(r *http.Request) (any, error) { return a.agent.Reset(r.Context(), r.PathValue("name")) },
 		},
 		{
+			method: "GET", path: "/v1/node", summary: "The host, what its containers use, and what its uplinks have to give",
+			response: v1.Node{}, handle: a.node,
+		},
+		{
 			method: "GET", path: "/v1/events", summary: "What happened lately and what happens, one JSON object a line",
 			query: []parameter{
 				{"since", "only what came after the event with this number", uint64(0)},
@@ -110,6 +115,14 @@ func (a *api) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return explain.Container(seen, index), nil
+}
+
+func (a *api) node(r *http.Request) (any, error) {
+	latest, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return a.meter.Measure(time.Now(), latest)
 }
 
 func (a *api) set(r *http.Request) (any, error) {

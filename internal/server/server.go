@@ -27,12 +27,15 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/node"
 	"github.com/weir-project/weir/internal/stats"
 )
 
 // Agent is what the API shows to the outside; *agent.Agent is it.
 type Agent interface {
 	Snapshot(context.Context) (v1.Snapshot, error)
+	// Latest is the same with where the containers are on the host.
+	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 	Reset(ctx context.Context, name string) (v1.Container, error)
@@ -54,7 +57,7 @@ const (
 
 // New returns a server of an agent's API.
 func New(a Agent, log *slog.Logger) *http.Server {
-	return (&api{agent: a, log: log, timeout: requestTimeout}).server()
+	return (&api{agent: a, log: log, timeout: requestTimeout, meter: node.NewMeter()}).server()
 }
 
 // api answers requests with what an agent knows.
@@ -62,6 +65,7 @@ type api struct {
 	agent   Agent
 	log     *slog.Logger
 	timeout time.Duration // of a request
+	meter   *node.Meter
 }
 
 func (a *api) server() *http.Server {

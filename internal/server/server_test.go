@@ -51,6 +51,11 @@ func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	}, a.err
 }
 
+func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
+	seen, err := a.Snapshot(ctx)
+	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+}
+
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
@@ -531,7 +536,13 @@ func TestMetricsAndExplain(t *testing.T) {
 			t.Errorf("%.30q: %v", name, err)
 		}
 	}
+	if status, _, body = get("/v1/node"); status != 200 || !strings.Contains(body, `"PiID":`) || !strings.Contains(body, `"name":"/web"`) {
+		t.Errorf("%d, %s", status, body)
+	}
 	a.err = errors.New("no")
+	if status, _, body = get("/v1/node"); status != 500 || !strings.Contains(body, `"no"`) {
+		t.Errorf("%d, %s", status, body)
+	}
 	if status, _, body = get("/metrics"); status != 500 || !strings.Contains(body, `"no"`) {
 		t.Errorf("%d, %s", status, body)
 	}
