@@ -85,6 +85,8 @@ need test util-linux 'to start programs in namespaces (nsenter, unshare)' has ns
 need test busybox-static 'for container images built without a registry' has /bin/busybox
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
+need test prometheus 'to check alert rules and metrics (promtool)' has promtool
+
 need lint shellcheck 'to check shell scripts' has shellcheck
 
 need demo busybox-static 'for container images built without a registry' has /bin/busybox
@@ -217,6 +219,17 @@ install_docker() {
 	fi
 }
 
+# install_promtool: it comes with Prometheus itself, which nobody asked for.
+install_promtool() {
+	say "installing prometheus without starting it: to check alert rules and metrics (promtool)"
+	hold_services
+	apt_install prometheus
+	release_services
+	if has systemctl; then
+		as_root systemctl disable --quiet prometheus.service >/dev/null 2>&1 || true
+	fi
+}
+
 # install_qemu PACKAGE...: does what it can; tests say what they lack.
 install_qemu() {
 	local release version
@@ -278,6 +291,7 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
+	prometheus) ;;
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -289,6 +303,7 @@ done <<<"$lacking"
 [ ${#plain[@]} -eq 0 ] || apt_install "${plain[@]}"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
+if grep -q '^prometheus' <<<"$lacking"; then install_promtool; fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r

@@ -278,7 +278,11 @@ type Event struct {
 	Missed uint64 `json:"missed,omitempty"`
 }
 
-// Error is the body of every response that is not a success.
+// Error is the body of every response that is not a success: problem details
+// (RFC 9457). Message and Detail are the same.
 type Error struct {
+	Title   string `json:"title"`
+	Status  int    `json:"status"`
+	Detail  string `json:"detail"`
 	Message string `json:"error"`
 }

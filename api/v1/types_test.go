@@ -66,8 +66,25 @@ var contract = map[string]struct {
 		"seq": "number", "at": "string", "kind": "string", "container": "string", "id": "string", "runtime": "string",
 		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
 	}},
+	"node": {v1.Node{Containers: []v1.NodeContainer{}}, map[string]string{
+		"softResources": "object", "hardResources": "object", "resourceUsage": "object", "PiID": "string", "PiIP": "string",
+		"containers": "array", "measured": "object",
+	}},
+	"measured": {v1.Measured{Containers: []v1.MeasuredContainer{}, Uplinks: []v1.MeasuredUplink{}}, map[string]string{
+		"at": "string", "os": "string", "hostname": "string", "cpu_model": "string", "cpus": "number", "cpu_used_percent": "number",
+		"load_1": "number", "memory_bytes": "number", "memory_used_bytes": "number", "disk_bytes": "number", "disk_free_bytes": "number",
+		"containers": "array", "uplinks": "array",
+	}},
+	"measured container": {v1.MeasuredContainer{Ports: []v1.Port{}, StartedAt: someTime, MemoryBytes: new(uint64), CPUSeconds: new(float64)}, map[string]string{
+		"id": "string", "name": "string", "runtime": "string", "image": "string", "ports": "array", "started_at": "string",
+		"memory_bytes": "number", "cpu_seconds": "number",
+	}},
+	"port": {v1.Port{}, map[string]string{"container": "number", "host": "number", "protocol": "string"}},
+	"measured uplink": {v1.MeasuredUplink{}, map[string]string{
+		"name": "string", "rate_bps": "number", "sent_bps": "number", "admitted_bps": "number", "free_bps": "number",
+	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
-	"error":  {v1.Error{}, map[string]string{"error": "string"}},
+	"error":  {v1.Error{}, map[string]string{"error": "string", "title": "string", "status": "number", "detail": "string"}},
 }
 
 func jsonType(v any) string {

@@ -25,6 +25,15 @@ func (a *Agent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	return v1.Snapshot{Status: seen.Status, Containers: seen.Containers}, nil
 }
 
+// Latest is the same with where the containers are on the host.
+func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) {
+	latest, err := a.board.Latest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return latest.AsOf(time.Now()), nil
+}
+
 // Events are what happened lately, and what happens next.
 func (a *Agent) Events() *stats.Events { return a.events }
 
@@ -42,10 +51,11 @@ func (a *Agent) publish(now time.Time) {
 	a.publishedAt = now
 	s := &stats.Snapshot{At: time.Now(), Status: a.status()}
 	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
-	for _, c := range a.registry.all() {
+	s.Places = make([]stats.Place, 0, cap(s.Containers))
+	for _, c := range append(a.registry.all(), a.host) {
 		s.Containers = append(s.Containers, c.view())
+		s.Places = append(s.Places, stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath})
 	}
-	s.Containers = append(s.Containers, a.host.view())
 	if before := a.board.Publish(s); before != nil {
 		a.events.Add(stats.Changes(before, s)...)
 		return

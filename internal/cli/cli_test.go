@@ -45,6 +45,11 @@ func (a *fakeAgent) Snapshot(context.Context) (v1.Snapshot, error) {
 	return v1.Snapshot{Status: a.status, Containers: a.containers}, a.err
 }
 
+func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
+	seen, err := a.Snapshot(ctx)
+	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+}
+
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {

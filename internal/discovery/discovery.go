@@ -50,9 +50,17 @@ type Container struct {
 	// NetworkDrivers are the drivers of the networks it is attached to, as
 	// the source names them; empty where the source does not know.
 	NetworkDrivers []string
+	// Ports are those of its ports that the host publishes.
+	Ports []Port
 	// StartedAt tells one run of a container from the next. It is zero for one
 	// that is about to start, until an Updated gives it.
 	StartedAt time.Time
+}
+
+// Port is a published port of a container.
+type Port struct {
+	Container, Host uint16
+	Protocol        string // "tcp", "udp", "sctp"
 }
 
 // Event is one change at a source. Exactly one of Snapshot, Updated,

@@ -54,7 +54,8 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 	d.capacityBPS = u.RateBPS
 	switch {
 	case d.host == nil:
-	case d.host.DemandBPS > d.link.HostReserveBPS(d.host.FloorBPS):
+	case d.host.entitledBPS != min(d.link.HostReserveBPS(d.host.FloorBPS), u.RateBPS):
+		// It has a share of its own, and not its reserve.
 		d.hostCompetes = true
 		if d.isHost {
 			d.me = len(d.members)

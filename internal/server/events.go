@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -23,41 +22,43 @@ import (
 // streamTimeout bounds how long one event may take to be read.
 const streamTimeout = 30 * time.Second
 
-func serveEvents(a Agent, log *slog.Logger) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		since, follow, err := eventsQuery(r)
-		if err != nil {
-			answer(log, func(*http.Request) (any, error) { return nil, &badRequestError{err} })(w, r)
+func (a *api) events(w http.ResponseWriter, r *http.Request) {
+	since, follow, err := eventsQuery(r)
+	if err != nil {
+		a.bound(w)
+		a.refuse(w, r, &badRequestError{err})
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	encoder := json.NewEncoder(w)
+	for {
+		// Also for the end of the stream, which may come long after the last event.
+		_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+		batch := a.agent.Events().Since(since)
+		if batch.Missed > 0 {
+			batch.Events = append([]v1.Event{missed(batch.Events[0], batch.Missed)}, batch.Events...)
+		}
+		for _, event := range batch.Events {
+			_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+			if err := encoder.Encode(event); err != nil {
+				a.log.Debug("send events", "error", err)
+				return
+			}
+			since = event.Seq
+		}
+		if control.Flush() != nil || len(batch.Events) == 0 && (batch.Closed || !follow) {
 			return
 		}
-		w.Header().Set("Content-Type", "application/x-ndjson")
-		w.WriteHeader(http.StatusOK)
-		control := http.NewResponseController(w)
-		encoder := json.NewEncoder(w)
-		for {
-			batch := a.Events().Since(since)
-			if batch.Missed > 0 {
-				batch.Events = append([]v1.Event{missed(batch.Events[0], batch.Missed)}, batch.Events...)
-			}
-			for _, event := range batch.Events {
-				_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
-				if err := encoder.Encode(event); err != nil {
-					log.Debug("send events", "error", err)
-					return
-				}
-				since = event.Seq
-			}
-			if control.Flush() != nil || len(batch.Events) == 0 && (batch.Closed || !follow) {
-				return
-			}
-			if len(batch.Events) > 0 {
-				continue
-			}
-			select {
-			case <-batch.More:
-			case <-r.Context().Done():
-				return
-			}
+		if len(batch.Events) > 0 {
+			continue
+		}
+		select {
+		case <-batch.More:
+		case <-r.Context().Done():
+			return
 		}
 	}
 }

@@ -1,20 +1,13 @@
-// Package server is the agent's API: HTTP with JSON on a Unix socket.
-//
-//	GET    /v1/snapshot                  v1.Snapshot, both of the next two
-//	GET    /v1/status                    v1.Status
-//	GET    /v1/containers                []v1.Container
-//	GET    /v1/containers/{name}/explain v1.Explanation
-//	GET    /v1/events                    v1.Event, one a line (events.go)
-//	PATCH  /v1/containers/{name}/policy  v1.PolicyChange -> v1.Container
-//	DELETE /v1/containers/{name}/policy  v1.Container
-//	POST   /v1/reload
-//	POST   /v1/down
+// Package server is the agent's API: HTTP with JSON on a Unix socket. What there
+// is stands in routes.go, and for others in openapi.json, which is made from it
+// and served at /v1/openapi.json.
 //
 // A container is named by name, ID, the start of its ID, or the service or pod
 // that it is of. Everything that is not a success has a v1.Error as its body.
 //
 // Who may open the socket may look and change policies; only root may take Weir
-// down (peer.go).
+// down (peer.go). Who looks gets the agent's latest snapshot and never enters its
+// control loop.
 package server
 
 import (
@@ -22,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -35,16 +27,19 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/explain"
+	"github.com/weir-project/weir/internal/node"
 	"github.com/weir-project/weir/internal/stats"
 )
 
 // Agent is what the API shows to the outside; *agent.Agent is it.
 type Agent interface {
 	Snapshot(context.Context) (v1.Snapshot, error)
+	// Latest is the same with where the containers are on the host.
+	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 	Reset(ctx context.Context, name string) (v1.Container, error)
+	// Reload reads the configuration again.
 	Reload(context.Context) error
 	Down(context.Context) error
 }
@@ -52,70 +47,40 @@ type Agent interface {
 const (
 	// requestTimeout bounds how long a request waits for the agent.
 	requestTimeout = 10 * time.Second
-	// headerTimeout bounds how long a request may take to arrive.
+	// headerTimeout bounds how long a request may take to arrive, and idleTimeout
+	// how long a connection may wait for the next one.
 	headerTimeout = 5 * time.Second
+	idleTimeout   = 2 * time.Minute
 	// maxBodyBytes bounds what a request may send.
 	maxBodyBytes = 64 << 10
 )
 
 // New returns a server of an agent's API.
 func New(a Agent, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: handler(a, log), ConnContext: withPeer, ReadHeaderTimeout: headerTimeout}
+	return (&api{agent: a, log: log, timeout: requestTimeout, meter: node.NewMeter()}).server()
 }
 
-func handler(a Agent, log *slog.Logger) http.Handler {
+// api answers requests with what an agent knows.
+type api struct {
+	agent   Agent
+	log     *slog.Logger
+	timeout time.Duration // of a request
+	meter   *node.Meter
+}
+
+func (a *api) server() *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/snapshot", answer(log, func(r *http.Request) (any, error) {
-		return a.Snapshot(r.Context())
-	}))
-	mux.HandleFunc("GET /v1/status", answer(log, func(r *http.Request) (any, error) {
-		seen, err := a.Snapshot(r.Context())
-		return seen.Status, err
-	}))
-	mux.HandleFunc("GET /v1/containers", answer(log, func(r *http.Request) (any, error) {
-		seen, err := a.Snapshot(r.Context())
-		return seen.Containers, err
-	}))
-	mux.HandleFunc("GET /v1/containers/{name}/explain", answer(log, func(r *http.Request) (any, error) {
-		seen, err := a.Snapshot(r.Context())
-		if err != nil {
-			return nil, err
+	for _, r := range a.routes() {
+		handle := r.stream
+		if handle == nil {
+			handle = a.answer(r.handle)
 		}
-		index, err := find(seen.Containers, r.PathValue("name"))
-		if err != nil {
-			return nil, err
-		}
-		return explain.Container(seen, index), nil
-	}))
-	mux.HandleFunc("GET /v1/events", serveEvents(a, log))
-	mux.HandleFunc("PATCH /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {
-		var change v1.PolicyChange
-		decoder := json.NewDecoder(r.Body)
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&change); err != nil {
-			return nil, &badRequestError{fmt.Errorf("read the policy: %w", err)}
-		}
-		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-			return nil, &badRequestError{errors.New("read the policy: something follows it")}
-		}
-		return a.Set(r.Context(), r.PathValue("name"), change)
-	}))
-	mux.HandleFunc("DELETE /v1/containers/{name}/policy", answer(log, func(r *http.Request) (any, error) {
-		return a.Reset(r.Context(), r.PathValue("name"))
-	}))
-	mux.HandleFunc("POST /v1/reload", answer(log, func(r *http.Request) (any, error) {
-		return struct{}{}, a.Reload(r.Context())
-	}))
-	mux.HandleFunc("POST /v1/down", answer(log, func(r *http.Request) (any, error) {
-		if err := mayTakeDown(r.Context()); err != nil {
-			return nil, err
-		}
-		return struct{}{}, a.Down(r.Context())
-	}))
-	mux.HandleFunc("/", answer(log, func(r *http.Request) (any, error) {
+		mux.HandleFunc(r.method+" "+r.path, handle)
+	}
+	mux.HandleFunc("/", a.answer(func(r *http.Request) (any, error) {
 		return nil, &notFoundError{fmt.Errorf("there is no %s %s", r.Method, r.URL.Path)}
 	}))
-	return mux
+	return &http.Server{Handler: mux, ConnContext: withPeer, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
 }
 
 type badRequestError struct{ error }
@@ -123,25 +88,45 @@ type badRequestError struct{ error }
 type notFoundError struct{ error }
 
 // answer turns a function into a handler that speaks JSON.
-func answer(log *slog.Logger, fn func(*http.Request) (any, error)) http.HandlerFunc {
+func (a *api) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), a.timeout)
 		defer cancel()
 		r = r.WithContext(ctx)
+		a.bound(w)
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		body, err := fn(r)
-		status := http.StatusOK
 		if err != nil {
-			status = statusOf(err)
-			body = v1.Error{Message: err.Error()}
-			log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+			a.refuse(w, r, err)
+			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(body); err != nil {
-			log.Debug("answer a request", "path", r.URL.Path, "error", err)
-		}
+		a.write(w, r, http.StatusOK, "application/json", body)
 	}
+}
+
+// refuse says what is wrong with a request, as problem details (RFC 9457).
+func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	status := statusOf(err)
+	a.write(w, r, status, "application/problem+json", v1.Error{
+		Title: http.StatusText(status), Status: status, Detail: err.Error(), Message: err.Error(),
+	})
+}
+
+func (a *api) write(w http.ResponseWriter, r *http.Request, status int, kind string, body any) {
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		a.log.Debug("answer a request", "path", r.URL.Path, "error", err)
+	}
+}
+
+// bound ends requests and answers that are not read or written to their end in
+// time.
+func (a *api) bound(w http.ResponseWriter) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(a.timeout))
+	_ = control.SetWriteDeadline(time.Now().Add(2 * a.timeout)) // the agent may have used up one
 }
 
 func statusOf(err error) int {

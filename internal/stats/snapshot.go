@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/discovery"
 )
 
 // StaleAfter is how old what is known of a container may be for it to be in
@@ -21,12 +22,22 @@ type Snapshot struct {
 	At         time.Time
 	Status     v1.Status
 	Containers []v1.Container
+	// Places say, in the order of Containers, where each is on the host.
+	Places []Place
+}
+
+// Place is what a source knows of where a container is.
+type Place struct {
+	Image string
+	Ports []discovery.Port
+	// NetNSPath and CgroupPath are as in discovery.Container.
+	NetNSPath, CgroupPath string
 }
 
 // AsOf is the snapshot as a reader sees it at now: with its age, and with what
 // has not been looked at for StaleAfter shown as degraded.
 func (s *Snapshot) AsOf(now time.Time) *Snapshot {
-	seen := &Snapshot{At: s.At, Status: s.Status, Containers: s.Containers}
+	seen := &Snapshot{At: s.At, Status: s.Status, Containers: s.Containers, Places: s.Places}
 	age := max(now.Sub(s.At), 0)
 	seen.Status.AgeMS = float64(age.Round(time.Microsecond)) / float64(time.Millisecond)
 	if age > StaleAfter {

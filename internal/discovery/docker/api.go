@@ -265,6 +265,8 @@ type inspection struct {
 	NetworkSettings struct {
 		// Networks by name.
 		Networks map[string]struct{ NetworkID string }
+		// Ports by "80/tcp": where the host publishes them.
+		Ports map[string][]struct{ HostPort string }
 	}
 }
 

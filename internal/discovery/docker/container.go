@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,6 +98,7 @@ func convert(info *inspection) *discovery.Container {
 		Image:     info.Config.Image,
 		NetNSPath: fmt.Sprintf("/proc/%d/ns/net", info.State.Pid),
 	}
+	c.Ports = portsOf(info)
 	c.Pod = podOf(c.Name, info)
 	// An engine that does not say when leaves the zero time.
 	c.StartedAt, _ = time.Parse(time.RFC3339Nano, info.State.StartedAt)
@@ -131,6 +133,29 @@ func podOf(name string, info *inspection) string {
 		return info.Config.Hostname
 	}
 	return info.Config.Labels[labelPodName]
+}
+
+// portsOf lists the published ports of a container, in the order of their numbers.
+// One that is published at several addresses is listed once.
+func portsOf(info *inspection) (ports []discovery.Port) {
+	for inside, published := range info.NetworkSettings.Ports {
+		number, protocol, _ := strings.Cut(inside, "/")
+		container, err := strconv.ParseUint(number, 10, 16)
+		if err != nil {
+			continue
+		}
+		for _, at := range published {
+			host, err := strconv.ParseUint(at.HostPort, 10, 16)
+			port := discovery.Port{Container: uint16(container), Host: uint16(host), Protocol: protocol}
+			if err == nil && !slices.Contains(ports, port) {
+				ports = append(ports, port)
+			}
+		}
+	}
+	slices.SortFunc(ports, func(a, b discovery.Port) int {
+		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Host, b.Host))
+	})
+	return ports
 }
 
 // tellImage adds which of a container's labels are its image's: an inspection has

@@ -235,7 +235,8 @@ type listedContainer struct {
 }
 
 func (l *listedContainer) inspection() *inspection {
-	info := &inspection{ID: l.ID, Image: l.ImageID, HostConfig: l.HostConfig, NetworkSettings: l.NetworkSettings}
+	info := &inspection{ID: l.ID, Image: l.ImageID, HostConfig: l.HostConfig}
+	info.NetworkSettings.Networks = l.NetworkSettings.Networks
 	info.Config.Image, info.Config.Labels = l.Image, l.Labels
 	for _, name := range l.Names {
 		// Others are what linked containers call it: /OTHER/NAME.

@@ -1,0 +1,103 @@
+package v1
+
+import "time"
+
+// Node is the monitoring object of PiCasso (Lertsinsrubtavee et al., "PiCasso: A
+// Lightweight Edge Computing Platform", section III.A), with its keys and, as
+// there, all values as strings; and beside it Measured, the same and more as
+// numbers.
+type Node struct {
+	SoftResources SoftResources   `json:"softResources"`
+	HardResources HardResources   `json:"hardResources"`
+	ResourceUsage ResourceUsage   `json:"resourceUsage"`
+	PiID          string          `json:"PiID"`
+	PiIP          string          `json:"PiIP"`
+	Containers    []NodeContainer `json:"containers"`
+	Measured      Measured        `json:"measured"`
+}
+
+// SoftResources is the software of a node.
+type SoftResources struct {
+	OS string `json:"OS"`
+}
+
+// HardResources is the hardware of a node, in words: "1 GB".
+type HardResources struct {
+	Mem  string `json:"mem"`
+	Disk string `json:"disk"`
+	CPU  string `json:"cpu"`
+}
+
+// ResourceUsage is how busy a node is: the load of the last minute, and the parts
+// of the memory and of all processors in use, in percent.
+type ResourceUsage struct {
+	CPULoad  string `json:"cpuLoad"`
+	MemUsage string `json:"memUsage"`
+	CPUUsage string `json:"cpuUsage"`
+}
+
+// NodeContainer is a container of a node. MemUsage is in bytes, CPUUsage in
+// nanoseconds of processor time since it started; both are empty where the host
+// does not tell. PortHost and PortContainer are its first published port.
+type NodeContainer struct {
+	Status        string `json:"status"`
+	PortHost      string `json:"port_host"`
+	PortContainer string `json:"port_container"`
+	MemUsage      string `json:"memUsage"`
+	Name          string `json:"name"`
+	CPUUsage      string `json:"cpuUsage"`
+	Image         string `json:"image"`
+	ID            string `json:"id"`
+}
+
+// Measured is what is known of a node, in numbers.
+type Measured struct {
+	At       time.Time `json:"at"`
+	OS       string    `json:"os"`
+	Hostname string    `json:"hostname"`
+	CPUModel string    `json:"cpu_model"`
+	CPUs     int       `json:"cpus"`
+	// CPUUsedPercent is of all processors together, since the last request, or
+	// since the node started.
+	CPUUsedPercent  float64 `json:"cpu_used_percent"`
+	Load1           float64 `json:"load_1"`
+	MemoryBytes     uint64  `json:"memory_bytes"`
+	MemoryUsedBytes uint64  `json:"memory_used_bytes"`
+	// DiskBytes and DiskFreeBytes are those of the file system at /.
+	DiskBytes     uint64              `json:"disk_bytes"`
+	DiskFreeBytes uint64              `json:"disk_free_bytes"`
+	Containers    []MeasuredContainer `json:"containers"`
+	Uplinks       []MeasuredUplink    `json:"uplinks"`
+}
+
+// MeasuredContainer is a container of a node, in numbers. Those that the host does
+// not tell are absent.
+type MeasuredContainer struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Runtime     string    `json:"runtime"`
+	Image       string    `json:"image"`
+	Ports       []Port    `json:"ports"`
+	StartedAt   time.Time `json:"started_at,omitzero"`
+	MemoryBytes *uint64   `json:"memory_bytes,omitempty"`
+	// CPUSeconds is the processor time since it started.
+	CPUSeconds *float64 `json:"cpu_seconds,omitempty"`
+}
+
+// Port is a published port of a container.
+type Port struct {
+	Container uint16 `json:"container"`
+	Host      uint16 `json:"host"`
+	Protocol  string `json:"protocol"`
+}
+
+// MeasuredUplink is what an uplink has to give.
+type MeasuredUplink struct {
+	Name    string `json:"name"`
+	RateBPS uint64 `json:"rate_bps"`
+	SentBPS uint64 `json:"sent_bps"`
+	// AdmittedBPS are the minimums in force together, FreeBPS what further ones
+	// may claim.
+	AdmittedBPS uint64 `json:"admitted_bps"`
+	FreeBPS     uint64 `json:"free_bps"`
+}

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/explain"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// What an agent publishes is enough to explain it: the numbers are the same.
+func TestExplainable(t *testing.T) {
+	for _, hostDemandBPS := range []uint64{0, 900e3, 1e6, 1e6 + 1, 1_040_000, 30e6, alloc.Unlimited} {
+		b := newBench(t, 100e6)
+		b.start("db", "min=30mbit", "weight=10")
+		b.start("cut", "max=5mbit")
+		web, rest := b.start("web", "weight=200"), b.start("rest", "weight=100")
+		for _, s := range []*share{web, rest} {
+			s.demand.DemandBPS = alloc.Unlimited
+		}
+		b.host.demand.DemandBPS = hostDemandBPS
+		b.plan()
+		b.publish(time.Now())
+		seen, err := b.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range seen.Containers {
+			said := explain.Container(seen, i).Shares[0]
+			rate := policy.FormatRateShort(c.EntitledBPS)
+			if last := said.Entitled[len(said.Entitled)-1]; c.Runtime != "host" && !strings.Contains(last, rate) {
+				t.Errorf("host %d: %s is entitled to %s: %s", hostDemandBPS, c.Name, rate, last)
+			}
+		}
+		host := explain.Container(seen, len(seen.Containers)-1).Shares[0]
+		if competes := b.uplink.hostCompetes(); competes != strings.Contains(strings.Join(host.Entitled, ""), "share by weight") {
+			t.Errorf("host %d: it competes: %t, but: %s", hostDemandBPS, competes, host.Entitled)
+		}
+		if c := seen.Containers[0]; c.Shares[0].AdmittedBPS != 30e6 || !c.Shares[0].Controlled || c.State != v1.StateOK {
+			t.Errorf("%+v", c)
+		}
+	}
+}

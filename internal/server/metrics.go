@@ -1,0 +1,29 @@
+package server
+
+import (
+	"bufio"
+	"net/http"
+
+	"github.com/weir-project/weir/internal/metrics"
+)
+
+// metricsBuffer gathers what is written line by line.
+const metricsBuffer = 32 << 10
+
+func (a *api) metrics(w http.ResponseWriter, r *http.Request) {
+	a.bound(w)
+	seen, err := a.agent.Snapshot(r.Context())
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", metrics.ContentType)
+	buffer := bufio.NewWriterSize(w, metricsBuffer)
+	if err := metrics.Write(buffer, seen); err != nil {
+		a.log.Debug("answer a scrape", "error", err)
+		return
+	}
+	if err := buffer.Flush(); err != nil {
+		a.log.Debug("answer a scrape", "error", err)
+	}
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	_ "embed" // openapi.json
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/explain"
+)
+
+// route is one thing that the API does. What it says of itself is what
+// openapi.json says.
+type route struct {
+	method, path string
+	summary      string
+	query        []parameter
+	// request and response are of the types of the bodies; nil where there is none.
+	request, response any
+	// kind is the content type of the response; "" for JSON.
+	kind string
+	// handle answers with JSON; stream does all by itself.
+	handle func(*http.Request) (any, error)
+	stream http.HandlerFunc
+}
+
+// parameter is one of a route's query. Its value is of the type of its default.
+type parameter struct {
+	name, summary string
+	value         any
+}
+
+//go:embed openapi.json
+var openAPI json.RawMessage
+
+// routes are all that there is.
+func (a *api) routes() []route {
+	return []route{
+		{
+			method: "GET", path: "/v1/snapshot", summary: "All that the agent knows, of one moment",
+			response: v1.Snapshot{}, handle: func(r *http.Request) (any, error) { return a.agent.Snapshot(r.Context()) },
+		},
+		{
+			method: "GET", path: "/v1/status", summary: "The agent and its uplinks",
+			response: v1.Status{}, handle: a.status,
+		},
+		{
+			method: "GET", path: "/v1/containers", summary: "The containers, and the host class as the last one",
+			response: []v1.Container{}, handle: a.containers,
+		},
+		{
+			method: "GET", path: "/v1/containers/{name}/explain", summary: "Why a container gets what it gets, and what it would need to get more",
+			response: v1.Explanation{}, handle: a.explain,
+		},
+		{
+			method: "PATCH", path: "/v1/containers/{name}/policy", summary: "Change the policy of a container until it stops",
+			request: v1.PolicyChange{}, response: v1.Container{}, handle: a.set,
+		},
+		{
+			method: "DELETE", path: "/v1/containers/{name}/policy", summary: "Go back to the policy of a container's labels and the configuration",
+			response: v1.Container{}, handle: func(r *http.Request) (any, error) { return a.agent.Reset(r.Context(), r.PathValue("name")) },
+		},
+		{
+			method: "GET", path: "/v1/node", summary: "The host, what its containers use, and what its uplinks have to give",
+			response: v1.Node{}, handle: a.node,
+		},
+		{
+			method: "GET", path: "/v1/events", summary: "What happened lately and what happens, one JSON object a line",
+			query: []parameter{
+				{"since", "only what came after the event with this number", uint64(0)},
+				{"follow", "go on with what happens from now on", true},
+			},
+			response: v1.Event{}, kind: "application/x-ndjson", stream: a.events,
+		},
+		{
+			method: "POST", path: "/v1/reload", summary: "Read the configuration file again",
+			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Reload(r.Context()) },
+		},
+		{
+			method: "POST", path: "/v1/down", summary: "Take everything out of the kernel and stop; for root only",
+			response: struct{}{}, handle: a.down,
+		},
+		{
+			method: "GET", path: "/v1/openapi.json", summary: "This document",
+			response: json.RawMessage{}, handle: func(*http.Request) (any, error) { return openAPI, nil },
+		},
+		{
+			method: "GET", path: "/metrics", summary: "What the agent knows, for Prometheus",
+			response: "", kind: "text/plain", stream: a.metrics,
+		},
+	}
+}
+
+func (a *api) status(r *http.Request) (any, error) {
+	seen, err := a.agent.Snapshot(r.Context())
+	return seen.Status, err
+}
+
+func (a *api) containers(r *http.Request) (any, error) {
+	seen, err := a.agent.Snapshot(r.Context())
+	return seen.Containers, err
+}
+
+func (a *api) explain(r *http.Request) (any, error) {
+	seen, err := a.agent.Snapshot(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	index, err := find(seen.Containers, r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	return explain.Container(seen, index), nil
+}
+
+func (a *api) node(r *http.Request) (any, error) {
+	latest, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return a.meter.Measure(time.Now(), latest)
+}
+
+func (a *api) set(r *http.Request) (any, error) {
+	var change v1.PolicyChange
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&change); err != nil {
+		return nil, &badRequestError{fmt.Errorf("read the policy: %w", err)}
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, &badRequestError{errors.New("read the policy: something follows it")}
+	}
+	return a.agent.Set(r.Context(), r.PathValue("name"), change)
+}
+
+func (a *api) down(r *http.Request) (any, error) {
+	if err := mayTakeDown(r.Context()); err != nil {
+		return nil, err
+	}
+	return struct{}{}, a.agent.Down(r.Context())
+}
