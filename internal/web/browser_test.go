@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	v1 "github.com/weir-project/weir/api/v1"
 )
@@ -204,7 +205,7 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(t, ctx, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
 
 			// With the keyboard: one container's samples, and back.
-			act(t, ctx, chromedp.Focus("tbody tr button"), chromedp.KeyEvent("\r"))
+			act(t, ctx, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
 			holds(t, ctx, `document.querySelectorAll(".detail canvas").length === 4`)
 			holds(t, ctx, `document.activeElement?.textContent === "web" && document.activeElement.tagName === "H3"`)
 			holds(t, ctx, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
@@ -212,9 +213,9 @@ func TestPageShowsContainers(t *testing.T) {
 			picture(t, ctx, strings.ReplaceAll(tc.name, " ", "-"))
 
 			// The pointer is at one moment in all plots.
-			act(t, ctx, chromedp.Focus(".detail .canvas"), chromedp.KeyEvent("\ue012")) // arrow left
+			act(t, ctx, chromedp.Focus(".detail .canvas"), chromedp.KeyEvent(kb.ArrowLeft))
 			holds(t, ctx, `[...document.querySelectorAll("figcaption")].every((f) => f.textContent.includes("s ago"))`)
-			act(t, ctx, chromedp.KeyEvent("\x1b"))
+			act(t, ctx, chromedp.KeyEvent(kb.Escape))
 			holds(t, ctx, `!document.querySelector(".detail")`)
 
 			act(t, ctx, chromedp.Click(".top button"))

@@ -95,7 +95,7 @@ function UplinkView(props: { uplink: Uplink; model: Model; theme: string }) {
       <h2><Name text={uplink.name} /></h2>
       <p class="facts">
         <span>sends <b>{rate(uplink.sent_bps)}</b> of <b>{exactRate(uplink.rate_bps)}</b>{used}</span>
-        <span>asked for as minimums <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
+        <span>minimums ask for <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
         <span class="quiet">{uplink.scheduler}</span>
         {uplink.state !== "ok" && <span><span class={"state " + uplink.state}>{uplink.state}</span> <Name text={uplink.reason} /></span>}
       </p>

@@ -17,7 +17,7 @@ export function exactRate(bps: number): string {
 
 export function bytes(count: number): string {
   if (count < 1000) return count.toFixed(0) + " B";
-  return count < 1e6 ? (count / 1e3).toPrecision(3) + " kB" : (count / 1e6).toFixed(1) + " MB";
+  return count < 1e6 ? Number((count / 1e3).toPrecision(3)) + " kB" : (count / 1e6).toFixed(1) + " MB";
 }
 
 export function milliseconds(ms: number): string {

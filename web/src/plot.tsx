@@ -38,21 +38,32 @@ interface Props {
 
 const colourOf = (name: string) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
+// leastSeconds is how long the plots go back when the page has just been opened.
+const leastSeconds = 60;
+
+function spanOf(first: number, last: number): number {
+  return Math.min(keptSeconds, Math.max(leastSeconds, last - first));
+}
+
 function options(props: Props, width: number, moved: (index: number | null) => void): UPlot.Options {
   const font = "12px system-ui, sans-serif";
   const axis = { stroke: colourOf("quiet"), font, grid: { stroke: colourOf("grid"), width: 1 }, ticks: { stroke: colourOf("grid"), width: 1 } };
   return {
-    width, height: props.height, padding: [8, 8, 0, 0],
+    width, height: props.height, padding: [8, 20, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, sync: { key: "weir", scales: ["x", null] } },
     scales: {
-      x: { time: false, range: (_u, _min, max) => [max - keptSeconds, max] },
+      x: { time: false, range: (_u, min, max) => [max - spanOf(min, max), max] },
       y: { range: (_u, _min, max) => [0, Math.max(props.atLeast, (max || 0) * 1.05)] },
     },
     axes: [
       {
         ...axis, size: 28,
-        splits: (u) => [150, 120, 90, 60, 30, 0].map((ago) => (u.scales.x?.max ?? 0) - ago),
+        splits: (u) => {
+          const { min = 0, max = 0 } = u.scales.x ?? {};
+          const step = max - min > 90 ? 30 : 15;
+          return Array.from({ length: Math.floor((max - min) / step) + 1 }, (_, i) => max - i * step).reverse();
+        },
         values: (u, ticks) => ticks.map((at) => {
           const ago = Math.round((u.scales.x?.max ?? 0) - at);
           return ago === 0 ? "now" : "−" + ago + " s";
@@ -97,7 +108,9 @@ export function Plot(props: Props) {
     event.preventDefault();
     const last = props.times.length - 1;
     const to = Math.min(last, Math.max(0, (pointed ?? last) + step));
-    plot.current.setCursor({ left: plot.current.valToPos(props.times[to] ?? 0, "x"), top: 0 });
+    // The third argument, which its types lack, tells the plots that share the pointer.
+    const setCursor = plot.current.setCursor as (at: { left: number; top: number }, fire: boolean, tell: boolean) => void;
+    setCursor({ left: plot.current.valToPos(props.times[to] ?? 0, "x"), top: 0 }, true, true);
   };
   const at = pointed ?? props.times.length - 1;
   const valueOf = (line: Line) => (line.shown ?? line.values)[at];

@@ -27,7 +27,7 @@ function Bar(props: { share: Share; min: number; max: number; fullBPS: number })
   );
 }
 
-const columns = ["container", "mode", "weight", "min", "max", "priority", "latency", "wants", "entitled", "sends", "", "delay p50 / p99", "queued", "drops", "why"];
+const columns = ["container and mode", "weight", "min", "max", "priority", "latency", "wants", "entitled", "sends", "", "delay p50 / p99", "queued", "drops", "why"];
 
 function Cell(props: { column: number; class?: string; children: ComponentChildren }) {
   return <td role="cell" data-label={columns[props.column]} class={props.class}>{props.children}</td>;
@@ -45,23 +45,23 @@ function Row(props: { c: Container; uplink: Uplink; history: History; fullBPS: n
         <button type="button" aria-expanded={props.selected} onClick={() => props.choose(props.selected ? "" : key)}>
           <Name text={c.name} />
         </button>
+        <small class="quiet">{c.mode}</small>
       </th>
-      <Cell column={1}>{c.mode || "–"}</Cell>
-      <Cell column={2} class="number">{policy.weight}</Cell>
-      <Cell column={3} class="number">{policy.min_bps ? exactRate(policy.min_bps) : "–"}</Cell>
-      <Cell column={4} class="number">{policy.max_bps ? exactRate(policy.max_bps) : "–"}</Cell>
-      <Cell column={5} class="number">{policy.priority || "–"}</Cell>
-      <Cell column={6} class="number">{policy.latency_ms ? milliseconds(policy.latency_ms) : "–"}</Cell>
-      <Cell column={7} class="number">{share ? wants(share) : "–"}</Cell>
-      <Cell column={8} class="number">{share ? rate(share.entitled_bps) : "–"}</Cell>
-      <Cell column={9} class="number strong">{share ? rate(share.rate_bps) : "–"}</Cell>
-      <Cell column={10} class="bars">{share && <Bar share={share} min={policy.min_bps} max={policy.max_bps} fullBPS={props.fullBPS} />}</Cell>
-      <Cell column={11} class="number">
-        {share && share.delay_p99_ms > 0 ? milliseconds(share.delay_p50_ms) + " / " + milliseconds(share.delay_p99_ms) : "–"}
+      <Cell column={1} class="number">{policy.weight}</Cell>
+      <Cell column={2} class="number">{policy.min_bps ? exactRate(policy.min_bps) : "–"}</Cell>
+      <Cell column={3} class="number">{policy.max_bps ? exactRate(policy.max_bps) : "–"}</Cell>
+      <Cell column={4} class="number">{policy.priority || "–"}</Cell>
+      <Cell column={5} class="number">{policy.latency_ms ? milliseconds(policy.latency_ms) : "–"}</Cell>
+      <Cell column={6} class="number">{share ? wants(share) : "–"}</Cell>
+      <Cell column={7} class="number">{share ? rate(share.entitled_bps) : "–"}</Cell>
+      <Cell column={8} class="number strong">{share ? rate(share.rate_bps) : "–"}</Cell>
+      <Cell column={9} class="bars">{share && <Bar share={share} min={policy.min_bps} max={policy.max_bps} fullBPS={props.fullBPS} />}</Cell>
+      <Cell column={10} class="number">
+        {share && share.delay_p99_ms > 0 ? `${Number(share.delay_p50_ms.toPrecision(2))} / ${milliseconds(share.delay_p99_ms)}` : "–"}
       </Cell>
-      <Cell column={12} class="number">{share ? bytes(share.backlog_bytes) : "–"}</Cell>
-      <Cell column={13} class="number">{share ? share.dropped_packets + (drops ? ` (${Math.round(drops)}/s)` : "") : "–"}</Cell>
-      <Cell column={14} class="why"><span class={"state " + c.state}>{c.state}</span> <Reason c={c} share={share} /></Cell>
+      <Cell column={11} class="number">{share ? bytes(share.backlog_bytes) : "–"}</Cell>
+      <Cell column={12} class="number">{share ? share.dropped_packets + (drops ? ` (${Math.round(drops)}/s)` : "") : "–"}</Cell>
+      <Cell column={13} class="why"><span class={"state " + c.state}>{c.state}</span> <Reason c={c} share={share} /></Cell>
     </tr>
   );
 }
@@ -93,7 +93,7 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
           <thead role="rowgroup">
             <tr role="row">
               {columns.map((name, i) => (
-                <th role="columnheader" scope="col" key={i} class={i >= 2 && i <= 13 && i !== 10 ? "number" : ""}>
+                <th role="columnheader" scope="col" key={i} class={i >= 1 && i <= 12 && i !== 9 ? "number" : ""}>
                   {name || <span class="hidden">bar</span>}
                 </th>
               ))}

@@ -21,7 +21,7 @@ export function why(c: Container, share: Share | undefined): string {
 // wants says what a container would send if it could: what waits in its queue is
 // beyond what it gets, by how much nobody knows.
 export function wants(share: Share): string {
-  return share.backlog_bytes > 0 ? "more than " + rate(share.rate_bps) : rate(share.rate_bps);
+  return (share.backlog_bytes > 0 ? "> " : "") + rate(share.rate_bps);
 }
 
 export function noContainers(seen: Snapshot): string {
