@@ -312,8 +312,7 @@ func TestTrainRefuses(t *testing.T) {
 		"unknown type": {func(_ *Options, f []*flow.Flow) { f[3].Type = "RADIO" }, `flow of line 5: "RADIO" is none of VOIP`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, f := DefaultOptions(), flows
-			f = generated(1, 20)
+			o, f := DefaultOptions(), generated(1, 20)
 			c.change(&o, f)
 			if _, err := Train(f, o); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)

@@ -15,6 +15,7 @@ package metrics
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -143,7 +144,7 @@ func (t *tables) write(w io.Writer, families []family, rows []row) error {
 			t.values[i] = f.value(r)
 			m.Label, m.Gauge, m.Counter = r.labels, nil, nil
 			if f.extra != nil {
-				m.Label = append(r.labels[:len(r.labels):len(r.labels)], f.extra(r)...)
+				m.Label = slices.Concat(r.labels, f.extra(r))
 			}
 			if f.counter {
 				t.counters[i].Value = &t.values[i]

@@ -64,7 +64,8 @@ func TestVersion1(t *testing.T) {
 	}
 	// Its mistakes have lines, too.
 	_, err = parse(bytes.Replace(old, []byte(`"override"`), []byte(`"overide"`), 1))
-	if want := 1 + bytes.Count(old[:bytes.Index(old, []byte(`"override"`))], []byte("\n")); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", want)) {
+	before, _, _ := bytes.Cut(old, []byte(`"override"`))
+	if want := 1 + bytes.Count(before, []byte("\n")); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", want)) {
 		t.Errorf("error %v, want line %d", err, want)
 	}
 }

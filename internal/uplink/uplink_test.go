@@ -335,7 +335,7 @@ func TestRefusals(t *testing.T) {
 	for _, what := range []string{"LinkByIndex", "SpeedBPS", "Qdiscs", "Classified", "Apply", "OpenClassifier"} {
 		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
 		d := b.machine.add(3, "up0", 0)
-		b.Claim()
+		_ = b.Claim() // what is wrong is seen below
 		b.machine.fail[what] = errors.New("no " + what)
 		b.advance()
 		if text := b.Problems().String(); !strings.Contains(text, "no "+what) || !has(b.Problems(), Refused) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestOldBlocks(t *testing.T) {
 		}
 	}
 	for kind, short := range map[uint32]int{blockInterface: 4, blockSimple: 0} {
-		data := append(pcapngOf(le, nil)[:28:28], block(le, kind, make([]byte, max(short, 4)))...)
+		data := slices.Concat(pcapngOf(le, nil)[:28], block(le, kind, make([]byte, max(short, 4))))
 		if _, err := ReadCapture(bytes.NewReader(data)); err == nil || !strings.Contains(err.Error(), "shorter than its kind") {
 			t.Errorf("block %d: %v", kind, err)
 		}

@@ -50,7 +50,7 @@ func ReadEnvironment(weirVersion string) Environment {
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		e.MemoryBytes = uint64(info.Totalram) * uint64(info.Unit)
+		e.MemoryBytes = uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // 32 bits on arm
 	}
 	return e
 }

@@ -1,6 +1,7 @@
 package htb
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestNoWeight(t *testing.T) {
 // One without a weight does not change the turns of others.
 func TestNoWeightLeavesTurnsAlone(t *testing.T) {
 	classes := []sched.Class{container(16, 100, 1e6), container(17, 300, 1e6)}
-	with := append(classes[:2:2], container(18, 0, 1e6))
+	with := slices.Concat(classes, []sched.Class{container(18, 0, 1e6)})
 	if a, b := weightUnit(classes), weightUnit(with); a != b || a != 64 {
 		t.Errorf("the unit is %d, and %d with one that has no weight, want 64", a, b)
 	}
