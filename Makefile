@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 
 FUZZTIME ?= 5s
 COVER_MIN ?= 95
-# BENCH_ARGS and DEMO_ARGS are passed on, e.g. make bench BENCH_ARGS='shares'
+# BENCH_ARGS and DEMO_ARGS are passed on, e.g. make bench BENCH_ARGS='qcon'
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 
@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-selfcheck fmt check test test-unit \
-	test-netns test-docker test-vm test-weka cover fuzz demo bench clean install
+	test-netns test-docker test-vm test-weka cover fuzz demo bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,9 +114,12 @@ bench: build ## measure against the ideal allocation and against peers (root)
 install: ## install bin/weir and its systemd unit under DESTDIR and PREFIX
 	@[ -x bin/weir ] || { echo "run 'make build' first" >&2; exit 1; }
 	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
-	install -d '$(DESTDIR)$(UNITDIR)'
+	install -d '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
 	sed 's|@BINDIR@|$(BINDIR)|' packaging/weir.service >'$(DESTDIR)$(UNITDIR)/weir.service'
 	chmod 644 '$(DESTDIR)$(UNITDIR)/weir.service'
+
+uninstall: ## remove what install installed; the configuration stays
+	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(UNITDIR)/weir.service'
 
 clean: ## remove what was built
 	rm -rf bin coverage dist

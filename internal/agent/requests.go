@@ -52,7 +52,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 
 func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	if c == a.host {
-		return fmt.Errorf("%w: the host class has its policy in the config file", ErrRefused)
+		return fmt.Errorf("%w: the host class has its policy in the config file: change it there, then `weir reload`", ErrRefused)
 	}
 	if owner := a.owner(c); owner != nil {
 		return fmt.Errorf("%w: %s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[3]s`",

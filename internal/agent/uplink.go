@@ -167,7 +167,7 @@ func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
 		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", change.Unlimited)
 	}
 	if change.To == lifecycle.Installed && change.From != lifecycle.Installed {
-		a.log.Info("sharing out the uplink", "uplink", u.name, "rate_bps", u.rateBPS, "scheduler", u.backend.Name())
+		a.log.Info("sharing out the uplink", "uplink", u.name, "rate_bps", u.rateBPS)
 	}
 	if u.reason != nil && (before == nil || before.Error() != u.reason.Error()) {
 		a.log.Error("the uplink is not shared out as it should be", "uplink", u.name, "state", change.To, "error", u.reason)

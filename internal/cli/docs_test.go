@@ -49,11 +49,6 @@ running containers completed by your shell.
 	writeFlags(&b, root.PersistentFlags())
 	for _, c := range commands {
 		writeCommand(&b, c)
-		for _, sub := range c.Commands() {
-			if !sub.Hidden && sub.Name() != "help" {
-				writeCommand(&b, sub)
-			}
-		}
 	}
 	return b.String()
 }
@@ -78,7 +73,7 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 		writeFlags(b, c.LocalFlags())
 	}
 	for _, sub := range c.Commands() {
-		if !sub.Hidden {
+		if !sub.Hidden && sub.Name() != "help" {
 			writeCommand(b, sub)
 		}
 	}

@@ -57,7 +57,10 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.Is(err, errSilent):
 		return exitFailed
-	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
+	case strings.HasPrefix(err.Error(), "unknown command"):
+		fmt.Fprintf(stderr, "weir: %s; weir --help lists the commands\n", printableLines(strings.TrimSpace(err.Error())))
+		return exitUsage
+	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "weir: %s\n", printableLines(err.Error()))
 		return exitUsage
 	default:

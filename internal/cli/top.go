@@ -36,7 +36,7 @@ keys, page up and page down, home and end move through the list.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
-	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop")
+	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.Flags().Var(&order, "sort", "who is on top: rate, or start for those that started first")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(
@@ -53,7 +53,7 @@ keys, page up and page down, home and end move through the list.`,
 		switch {
 		case *format == outputJSON:
 			return printJSON(cmd.OutOrStdout(), sample)
-		case once:
+		case once || !isTerminal(cmd.OutOrStdout()):
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(computeTop(sample, order), topWindow{width: onceWidth(cmd.OutOrStdout())}))
 			return err
 		}

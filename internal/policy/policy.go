@@ -102,8 +102,8 @@ func checkLatencyMin(p v1.Policy) error {
 }
 
 // ApplyChange returns base with the fields of change that are not nil set, and
-// what these say. For min, max, latency and class, the empty string and "none"
-// remove the value. It is strict: with any problem it returns base as it was and
+// what these say. For min, max, latency and class, "none" takes the value away.
+// It is strict: with any problem it returns base as it was and
 // all problems joined.
 func ApplyChange(base v1.Policy, change v1.PolicyChange) (v1.Policy, Values, error) {
 	values, err := parseChange(change)
@@ -135,6 +135,9 @@ func parseChange(change v1.PolicyChange) (Values, error) {
 func parseField[T any](name string, text *string, field **T, parse func(string) (T, error)) error {
 	if text == nil {
 		return nil
+	}
+	if *text == "" { // more likely a variable that is not set than a wish
+		return fmt.Errorf("%s is empty; write a value, or none to take it away", name)
 	}
 	value, err := parse(*text)
 	if err != nil {

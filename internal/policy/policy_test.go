@@ -226,11 +226,6 @@ func TestApplyChange(t *testing.T) {
 			v1.Policy{Weight: 200, MinBPS: 1e6, MaxBPS: 2e6, Priority: 0, LatencyMS: 1000, Class: v1.ClassBE},
 		},
 		{
-			"remove with the empty string",
-			v1.PolicyChange{Min: new(""), Max: new(""), Latency: new(""), Class: new("")},
-			v1.Policy{Weight: 50, Priority: 1},
-		},
-		{
 			"remove with none",
 			v1.PolicyChange{Min: new("none"), Max: new("None"), Latency: new("NONE"), Class: new("none")},
 			v1.Policy{Weight: 50, Priority: 1},
@@ -260,7 +255,11 @@ func TestApplyChange(t *testing.T) {
 	}{
 		{"minimum above maximum", v1.PolicyChange{Min: new("21M")}, []string{"the minimum 21mbit is above the maximum 20mbit"}},
 		{"latency left without minimum", v1.PolicyChange{Min: new("none")}, []string{"needs a minimum rate; set one or remove the bound"}},
-		{"weight cannot be removed", v1.PolicyChange{Weight: new("")}, []string{`weight "": is empty`}},
+		{
+			"an empty value is no wish", // as of a variable that is not set
+			v1.PolicyChange{Weight: new(""), Min: new(""), Max: new(""), Latency: new(""), Class: new("")},
+			[]string{"weight is empty", "min is empty", "max is empty", "latency is empty", "class is empty"},
+		},
 		{"priority cannot be removed", v1.PolicyChange{Priority: new("none")}, []string{`priority "none": write a whole number`}},
 		{
 			"all problems at once, and no consequence of them",
