@@ -344,22 +344,20 @@ func (a *Agent) tieCgroups(u *uplink) {
 			continue
 		}
 		err := u.classifier.TieCgroup(s.CgroupPath, s.number)
-		if err != nil && s.mode == v1.ModeHost {
-			s.obstacle = "its sockets cannot be told apart: " + err.Error()
+		s.cgroupTied, s.cgroupRefused = err == nil, err
+		if err != nil { // tried again: another that stops may make room
 			a.log.Debug("tie a cgroup", "name", s.Name, "error", err)
 		}
-		// Tried once: a cgroup does not come later than its container.
-		s.cgroupTied = true
 	}
 }
 
 // untieCgroups is the reverse of tieCgroups for one container.
 func (a *Agent) untieCgroups(c *container) {
 	for _, s := range c.shares {
-		if !s.cgroupTied {
+		if !s.cgroupTied && s.cgroupRefused == nil {
 			continue
 		}
-		s.cgroupTied = false
+		s.cgroupTied, s.cgroupRefused = false, nil
 		if !s.uplink.installed() {
 			continue
 		}

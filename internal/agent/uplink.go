@@ -144,7 +144,7 @@ func (u *uplink) forgetMeasurements(change lifecycle.Change) {
 	if change.Classified || !u.installed() {
 		u.strangersLimited = false
 		for _, s := range u.participants {
-			s.cgroupTied = false
+			s.cgroupTied, s.cgroupRefused = false, nil
 			s.delay = delayWindow{}
 		}
 	}
