@@ -31,6 +31,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -56,11 +57,34 @@ const (
 	headerTimeout = 5 * time.Second
 	// maxBodyBytes bounds what a request may send.
 	maxBodyBytes = 64 << 10
+	// idleTimeout bounds how long a connection stays open that nobody uses.
+	idleTimeout = time.Minute
+	// maxConnections bounds how many are open at once, so that those who may look
+	// cannot take the files that the agent needs for containers.
+	maxConnections = 256
 )
 
 // New returns a server of an agent's API.
 func New(a Agent, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: handler(a, log), ConnContext: withPeer, ReadHeaderTimeout: headerTimeout}
+	return &http.Server{
+		Handler: handler(a, log), ConnContext: withPeer, ConnState: limitConnections(),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	}
+}
+
+// limitConnections closes what is one connection too many at once.
+func limitConnections() func(net.Conn, http.ConnState) {
+	var open atomic.Int64
+	return func(conn net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			if open.Add(1) > maxConnections {
+				conn.Close()
+			}
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
 }
 
 func handler(a Agent, log *slog.Logger) http.Handler {
