@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
@@ -149,7 +152,12 @@ func (a *Agent) inspect(c *container) {
 		a.lostDevices(c, err)
 		return
 	}
-	if here, err := kernel.NetNSIdentity(kernel.CurrentNetNS); err == nil && here == netns {
+	here, err := kernel.NetNSIdentity(kernel.CurrentNetNS)
+	if err != nil {
+		a.lostDevices(c, err)
+		return
+	}
+	if here == netns {
 		a.inspectHostMode(c)
 		return
 	}
@@ -251,13 +259,27 @@ func (a *Agent) number(c *container, preferred uint16) {
 	c.attachments, c.unattached = nil, true
 }
 
-// lostDevices notes that a container's devices cannot be looked at. It is on
-// its way out (its source will say so), or not there yet.
+// lostDevices notes that a container's devices cannot be looked at. If they are
+// gone it is on its way out (its source will say so), or not there yet. Otherwise,
+// as when the agent is short of files or memory, what is known of it may still hold.
 func (a *Agent) lostDevices(c *container, err error) {
-	c.mode, c.unattached = v1.ModeNone, true
+	c.unattached = true
 	c.obstacle = "its network cannot be looked at: " + err.Error()
 	a.log.Debug("look at a container's network", "name", c.Name, "error", err)
-	a.release(c)
+	if c.number == 0 || isGone(err) {
+		c.mode = v1.ModeNone
+		a.release(c)
+	}
+}
+
+// isGone says whether err is what one gets of a network or device that is not there.
+func isGone(err error) bool {
+	for _, gone := range []error{kernel.ErrNoNetNS, kernel.ErrNoLink, fs.ErrNotExist, unix.ENODEV, unix.ENXIO, unix.ENOTDIR, unix.ESRCH} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // inspectMissing looks again at containers without devices, and returns how
@@ -344,22 +366,20 @@ func (a *Agent) tieCgroups(u *uplink) {
 			continue
 		}
 		err := u.classifier.TieCgroup(s.CgroupPath, s.number)
-		if err != nil && s.mode == v1.ModeHost {
-			s.obstacle = "its sockets cannot be told apart: " + err.Error()
+		s.cgroupTied, s.cgroupRefused = err == nil, err
+		if err != nil { // tried again: another that stops may make room
 			a.log.Debug("tie a cgroup", "name", s.Name, "error", err)
 		}
-		// Tried once: a cgroup does not come later than its container.
-		s.cgroupTied = true
 	}
 }
 
 // untieCgroups is the reverse of tieCgroups for one container.
 func (a *Agent) untieCgroups(c *container) {
 	for _, s := range c.shares {
-		if !s.cgroupTied {
+		if !s.cgroupTied && s.cgroupRefused == nil {
 			continue
 		}
-		s.cgroupTied = false
+		s.cgroupTied, s.cgroupRefused = false, nil
 		if !s.uplink.installed() {
 			continue
 		}

@@ -135,4 +135,31 @@ func TestCgroups(t *testing.T) {
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its sockets cannot be told apart: no such cgroup") {
 		t.Errorf("%s, %q", state, reason)
 	}
+
+	// It stays so for as long as it cannot be had, however often the container is
+	// looked at, and ends when it can.
+	clear(b.classifier.cgroups)
+	b.inspect(c)
+	b.reconcile()
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its sockets cannot be told apart: no such cgroup") {
+		t.Errorf("looked at again: %s, %q", state, reason)
+	}
+	b.classifier.err = nil
+	b.reconcile()
+	if state, reason := c.state(); state != v1.StateOK || b.classifier.cgroups[c.number] == "" {
+		t.Errorf("when it can be had: %s, %q, tied %v", state, reason, b.classifier.cgroups)
+	}
+}
+
+// Of a container with a device on an uplink it is told as well: what counts its
+// packets then is what it may change.
+func TestCgroupOfMacvlan(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.direct("c", 101)
+	c.CgroupPath = "/sys/fs/cgroup/c"
+	b.classifier.err = errors.New("no such cgroup")
+	b.tieCgroups(b.uplink)
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its sockets cannot be told apart: no such cgroup") {
+		t.Errorf("%s, %q", state, reason)
+	}
 }

@@ -120,17 +120,15 @@ func (a *Agent) watchOrigins() {
 		o.watching = true
 	}
 	for _, u := range a.uplinks {
-		if u.installed() && !u.strangersLimited {
-			u.strangersLimited = a.limitStrangers(u, u.link().StrangersBPS())
+		if u.installed() {
+			a.limitStrangers(u, u.link().StrangersBPS())
 		}
 	}
 }
 
 func (a *Agent) unwatchOrigins() {
 	for _, u := range a.uplinks {
-		if u.strangersLimited {
-			u.strangersLimited = !a.limitStrangers(u, 0)
-		}
+		a.limitStrangers(u, 0)
 	}
 	if err := a.origins.watcher.Unwatch(); err != nil {
 		a.log.Warn("watch origins", "error", err)
@@ -141,12 +139,17 @@ func (a *Agent) unwatchOrigins() {
 	}
 }
 
-func (a *Agent) limitStrangers(u *uplink, bps uint64) bool {
-	err := u.classifier.LimitStrangers(bps)
-	if err != nil {
-		a.log.Warn("limit strangers", "uplink", u.name, "error", err)
+// limitStrangers tells an uplink's classifier what strangers may send; 0 says that
+// nothing is watched. Where it was told so, nothing is done.
+func (a *Agent) limitStrangers(u *uplink, bps uint64) {
+	if u.strangersBPS == bps {
+		return
 	}
-	return err == nil
+	if err := u.classifier.LimitStrangers(bps); err != nil {
+		a.log.Warn("limit strangers", "uplink", u.name, "error", err)
+		return
+	}
+	u.strangersBPS = bps
 }
 
 func (a *Agent) setOrigin(netns uint32, known origin) {

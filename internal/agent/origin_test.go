@@ -78,9 +78,16 @@ func TestWatchOrigins(t *testing.T) {
 	expect("two", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
 
 	// A classifier that was made anew has to be told again.
-	b.classifier.strangersBPS, b.uplink.strangersLimited = 0, false
+	b.classifier.strangersBPS, b.uplink.strangersBPS = 0, 0
 	b.watchOrigins()
 	expect("a new classifier", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
+
+	// The limit is a part of the uplink's rate, also of another one.
+	for _, rateBPS := range []uint64{4e9, 1e9} {
+		b.uplink.rateBPS = rateBPS
+		b.watchOrigins()
+		expect("another rate", true, rateBPS/100, map[uint32]uint16{101: one.number, 102: two.number})
+	}
 
 	// What was found to be a container's goes with it, what is the host's stays.
 	b.Agent.setOrigin(201, origin{one.number, "/proc/1/ns/net"})

@@ -37,8 +37,10 @@ type share struct {
 	guaranteedBPS uint64
 	allocatedBPS  uint64
 
-	// cgroupTied: the uplink's classifier was told the container's cgroup.
-	cgroupTied bool
+	// cgroupTied: the uplink's classifier was told the container's cgroup;
+	// cgroupRefused says why it does not know it.
+	cgroupTied    bool
+	cgroupRefused error
 
 	// backlogBytes is what is queued, as last asked; the rest was measured
 	// together, for people to look at.
@@ -165,6 +167,9 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	if s.number != 0 && s.guaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.guaranteedBPS)))
+	}
+	if s.cgroupRefused != nil && s.bringsSockets() {
+		reasons = append(reasons, "its sockets cannot be told apart: "+s.cgroupRefused.Error())
 	}
 	if s.isRouted() && s.uplink.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())

@@ -40,10 +40,10 @@ type uplink struct {
 	// if there are none.
 	tunnels error
 
-	// strangersLimited: the classifier was told so; strangersBytes is what they
-	// offered so far.
-	strangersLimited bool
-	strangersBytes   uint64
+	// strangersBPS is what the classifier was told that strangers may send, 0 while
+	// nothing is watched; strangersBytes is what they offered so far.
+	strangersBPS   uint64
+	strangersBytes uint64
 	// statsTurns is how often counters were read for people to look at.
 	statsTurns int
 
@@ -142,9 +142,9 @@ func (u *uplink) forgetMeasurements(change lifecycle.Change) {
 		u.ledger.ClassesMade()
 	}
 	if change.Classified || !u.installed() {
-		u.strangersLimited = false
+		u.strangersBPS = 0
 		for _, s := range u.participants {
-			s.cgroupTied = false
+			s.cgroupTied, s.cgroupRefused = false, nil
 			s.delay = delayWindow{}
 		}
 	}

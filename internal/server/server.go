@@ -23,6 +23,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -53,11 +54,29 @@ const (
 	idleTimeout   = 2 * time.Minute
 	// maxBodyBytes bounds what a request may send.
 	maxBodyBytes = 64 << 10
+	// maxConnections bounds how many are open at once, so that those who may look
+	// cannot take the files that the agent needs for containers.
+	maxConnections = 256
 )
 
 // New returns a server of an agent's API.
 func New(a Agent, log *slog.Logger) *http.Server {
 	return (&api{agent: a, log: log, timeout: requestTimeout, meter: node.NewMeter()}).server()
+}
+
+// limitConnections closes what is one connection too many at once.
+func limitConnections() func(net.Conn, http.ConnState) {
+	var open atomic.Int64
+	return func(conn net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			if open.Add(1) > maxConnections {
+				conn.Close()
+			}
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
 }
 
 // api answers requests with what an agent knows.
@@ -80,7 +99,10 @@ func (a *api) server() *http.Server {
 	mux.HandleFunc("/", a.answer(func(r *http.Request) (any, error) {
 		return nil, &notFoundError{fmt.Errorf("there is no %s %s", r.Method, r.URL.Path)}
 	}))
-	return &http.Server{Handler: mux, ConnContext: withPeer, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
+	return &http.Server{
+		Handler: mux, ConnContext: withPeer, ConnState: limitConnections(),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	}
 }
 
 type badRequestError struct{ error }
