@@ -131,7 +131,7 @@ type Container struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// MeasuredAt is when the rate, the backlog, the counters and the delays were
 	// read, all of them; that of the share that was measured first, if there are
-	// several. Absent before the first time.
+	// several. Before the first time it is when the agent began.
 	MeasuredAt time.Time `json:"measured_at,omitzero"`
 	// Shares are what the container gets at each uplink. The rates and
 	// counters above are their sums, the delays their largest.

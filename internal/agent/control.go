@@ -191,7 +191,9 @@ func (u *uplink) readCounters(now time.Time, sample bool) error {
 		}
 	}
 	if len(u.asked) == 0 {
-		u.measuredAt = now
+		if sample { // nobody has sent anything since: what was counted stands
+			u.measuredAt = now
+		}
 		return nil
 	}
 	read, err := u.backend.Stats(u.asked, u.classStats[:0])

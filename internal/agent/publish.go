@@ -37,10 +37,12 @@ func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 // Events are what happened lately, and what happens next.
 func (a *Agent) Events() *stats.Events { return a.events }
 
-// publishSoon publishes a snapshot if the last one is a period old.
+// publishSoon publishes a snapshot if counters were read since the last one, or if
+// that is a period old.
 func (a *Agent) publishSoon(now time.Time) {
+	counted := func(u *uplink) bool { return u.measuredAt.After(a.publishedAt) }
 	containers := time.Duration(len(a.registry.byKey))
-	if now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
+	if slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
 		a.publish(now)
 	}
 }

@@ -216,10 +216,12 @@ func (r *resolver) drop(name string) {
 func (r *resolver) reconcile() {
 	p, from := &r.result.Policy, &r.result.From
 	if err := checkMinMax(*p); err != nil {
-		if rank(from.Max) < rank(from.Min) {
+		switch {
+		case rank(from.Max) < rank(from.Min) && r.limitRaise():
+		case rank(from.Max) < rank(from.Min):
 			r.complain("max", from.Max, r.maxLabel(), FormatRate(p.MaxBPS), err.Error())
 			p.MaxBPS, from.Max = p.MinBPS, from.Min
-		} else {
+		default:
 			r.complain("min", from.Min, LabelMin, FormatRate(p.MinBPS), err.Error())
 			p.MinBPS, from.Min = 0, v1.LayerBuiltIn
 		}
@@ -235,6 +237,25 @@ func (r *resolver) reconcile() {
 		}
 		p.LatencyMS, from.Latency = 0, v1.LayerBuiltIn
 	}
+}
+
+// limitRaise holds a minimum that labels ask for to what they may ask for as a
+// maximum, as it would raise the one of a layer below. A maximum of that layer that
+// is above the limit stays. It says whether the minimum was cut to the maximum.
+func (r *resolver) limitRaise() bool {
+	p, from := &r.result.Policy, &r.result.From
+	if rank(from.Min) != rank(v1.LayerLabels) {
+		return false
+	}
+	for _, limits := range r.Limits {
+		if limits.MaxBPS == nil || max(*limits.MaxBPS, p.MaxBPS) >= p.MinBPS {
+			continue
+		}
+		p.MinBPS, from.Min = max(*limits.MaxBPS, p.MaxBPS), v1.LayerLimits
+		r.drop(LabelMin)
+		r.report("min", v1.LayerLimits, LabelMin, "is more than the maximum that the config file's limits let this container's labels ask for")
+	}
+	return p.MinBPS == p.MaxBPS
 }
 
 // complain reports that a value of a layer does not go with the others.

@@ -141,6 +141,34 @@ func TestResolve(t *testing.T) {
 			},
 		},
 		{
+			"a label's minimum does not raise the default maximum above the limit", policy.Inputs{
+				Defaults: most(10e6), Labels: map[string]string{"weir.min": "50M"},
+				Limits: []policy.Limits{{MaxBPS: new(uint64(90e6))}, {MaxBPS: new(uint64(10e6))}},
+			},
+			v1.Policy{Weight: 100, MinBPS: 10e6, MaxBPS: 10e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerLimits, v1.LayerDefaults }),
+			[]string{`weir.min="50M": is more than the maximum that the config file's limits let this container's labels ask for (minimum 10mbit applies)`},
+		},
+		{
+			"a label's minimum raises the default maximum to the limit", policy.Inputs{
+				Defaults: most(5e6), Labels: map[string]string{"weir.min": "50M"}, Limits: limits(policy.Limits{MaxBPS: new(uint64(10e6)), MinBPS: new(uint64(40e6))}),
+			},
+			v1.Policy{Weight: 100, MinBPS: 10e6, MaxBPS: 10e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerLimits, v1.LayerLimits }),
+			[]string{`weir.min="50M": is more than the maximum that the config file's limits let this container's labels ask for (minimum 10mbit applies)`},
+		},
+		{
+			"a default maximum above the limit stays", policy.Inputs{
+				Defaults: most(20e6), Labels: map[string]string{"weir.min": "50M"}, Limits: limits(policy.Limits{MaxBPS: new(uint64(10e6))}),
+			},
+			v1.Policy{Weight: 100, MinBPS: 20e6, MaxBPS: 20e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerLimits, v1.LayerDefaults }),
+			[]string{`weir.min="50M": is more than the maximum that`},
+		},
+		{
+			"the operator's minimum above a default maximum and the limit", policy.Inputs{
+				Defaults: most(5e6), Policies: []policy.Values{least(50e6)}, Limits: limits(policy.Limits{MaxBPS: new(uint64(10e6))}),
+			},
+			v1.Policy{Weight: 100, MinBPS: 50e6, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerPolicies, v1.LayerPolicies }), nil,
+		},
+		{
 			"the operator's minimum above the label's maximum", policy.Inputs{Labels: map[string]string{"weir.max": "5M"}, Policies: []policy.Values{least(10e6)}},
 			v1.Policy{Weight: 100, MinBPS: 10e6, MaxBPS: 10e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerPolicies, v1.LayerPolicies }),
 			nil,
@@ -208,7 +236,10 @@ func TestResolveProperties(t *testing.T) {
 		in := policy.Inputs{Defaults: drawn.Draw(t, "defaults"), Labels: labels, Set: drawn.Draw(t, "set")}
 		in.Policies = rapid.SliceOfN(drawn, 0, 2).Draw(t, "policies")
 		if rapid.Bool().Draw(t, "limited") {
-			in.Limits = []policy.Limits{{Weight: new(uint32(50)), MinBPS: new(uint64(1e6)), MaxBPS: new(uint64(9e6)), Priority: new(uint32(1))}}
+			in.Limits = []policy.Limits{{Weight: new(uint32(50)), MaxBPS: new(uint64(9e6)), Priority: new(uint32(1))}}
+			if rapid.Bool().Draw(t, "minimum limited") {
+				in.Limits[0].MinBPS = new(uint64(1e6))
+			}
 		}
 		got := policy.Resolve(in)
 		if !valid(got.Policy) {
@@ -221,6 +252,9 @@ func TestResolveProperties(t *testing.T) {
 			if p.Name == "" || p.Message == "" || p.Effect == "" {
 				t.Fatalf("problem %+v", p)
 			}
+		}
+		if in.Limits != nil && got.Policy.MaxBPS > 9e6 && (got.From.Max == v1.LayerLabels || got.From.Max == v1.LayerLimits) {
+			t.Fatalf("labels raise the maximum above its limit: %+v from %+v", got.Policy, got.From)
 		}
 		in.ImageLabels = labels
 		image := policy.Resolve(in)
