@@ -93,8 +93,9 @@ type Agent struct {
 
 	requests chan func()
 	// board and events are what readers see, who never enter the loop.
-	board  *stats.Board
-	events *stats.Events
+	board   *stats.Board
+	history *stats.History
+	events  *stats.Events
 	// publishedAt is when a snapshot was published last.
 	publishedAt time.Time
 	// rescan asks for containers without an engine, or without devices, to
@@ -167,6 +168,7 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 		sources:   map[string]v1.Source{},
 		requests:  make(chan func()),
 		board:     stats.NewBoard(),
+		history:   stats.NewHistory(),
 		events:    stats.NewEvents(time.Now()),
 		rescan:    make(chan struct{}, 1),
 	}
@@ -235,6 +237,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
+	go a.record(ctx)
 
 	// What the kernel's types and the programs took while they were loaded is
 	// not needed any more, and small devices have better use for it.

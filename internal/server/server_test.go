@@ -58,6 +58,8 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
+func (a *fakeAgent) History() *stats.History { return stats.NewHistory() }
+
 func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
 	a.call(ctx, "set %s", name)
 	a.change = change
@@ -530,6 +532,13 @@ func TestMetricsAndExplain(t *testing.T) {
 	explanation, err := client.Explain(t.Context(), "web")
 	if err != nil || explanation.Container.Name != "web" || len(explanation.Policy) != 6 {
 		t.Errorf("%+v, %v", explanation, err)
+	}
+	var history v1.History
+	if err := client.call(t.Context(), "GET", "/v1/containers/web/history", nil, &history); err != nil || history.Name != "web" {
+		t.Errorf("%+v, %v", history, err)
+	}
+	if status, _ := request(t, client, "GET", "/v1/containers/nobody/history", ""); status != 404 {
+		t.Errorf("the history of nobody: %d", status)
 	}
 	for _, name := range []string{"nobody", "<script>alert(1)</script>", "\x1b[31m", "../status", strings.Repeat("x", 10_000)} {
 		if _, err := client.Explain(t.Context(), name); err == nil || !strings.Contains(err.Error(), "no such container") {
