@@ -94,7 +94,7 @@ type Agent struct {
 	requests chan func()
 	// board and events are what readers see, who never enter the loop.
 	board   *stats.Board
-	history *stats.History
+	history stats.History
 	events  *stats.Events
 	// publishedAt is when a snapshot was published last.
 	publishedAt time.Time
@@ -168,7 +168,6 @@ func prepare(config Config, lock *netnsLock) (*Agent, error) {
 		sources:   map[string]v1.Source{},
 		requests:  make(chan func()),
 		board:     stats.NewBoard(),
-		history:   stats.NewHistory(),
 		events:    stats.NewEvents(time.Now()),
 		rescan:    make(chan struct{}, 1),
 	}

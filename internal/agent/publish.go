@@ -38,7 +38,7 @@ func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 func (a *Agent) Events() *stats.Events { return a.events }
 
 // History is what containers did in the last minutes.
-func (a *Agent) History() *stats.History { return a.history }
+func (a *Agent) History() *stats.History { return &a.history }
 
 // record keeps samples of what is published, beside the loop, until ctx ends.
 func (a *Agent) record(ctx context.Context) {

@@ -58,7 +58,7 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
-func (a *fakeAgent) History() *stats.History { return stats.NewHistory() }
+func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
 func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
 	a.call(ctx, "set %s", name)

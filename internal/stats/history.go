@@ -19,7 +19,7 @@ const (
 )
 
 // History keeps samples of what containers did lately. Whoever records does not
-// wait for the control loop, nor that for anybody.
+// wait for the control loop, nor that for anybody. The zero value is empty.
 type History struct {
 	mu    sync.Mutex
 	rings map[historyKey]*ring
@@ -51,9 +51,6 @@ type kept struct {
 // wantsMore stands for a demand without an end.
 var wantsMore = float32(math.Inf(1))
 
-// NewHistory returns one that is empty.
-func NewHistory() *History { return &History{rings: map[historyKey]*ring{}} }
-
 func historyOf(c *v1.Container, s *v1.Share) historyKey {
 	return historyKey{keyOf(c), c.StartedAt.UnixNano(), s.Uplink}
 }
@@ -62,6 +59,9 @@ func historyOf(c *v1.Container, s *v1.Share) historyKey {
 func (h *History) Record(now time.Time, s *Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.rings == nil {
+		h.rings = map[historyKey]*ring{}
+	}
 	h.turn++
 	for i := range s.Containers {
 		c := &s.Containers[i]

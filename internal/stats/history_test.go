@@ -12,7 +12,7 @@ import (
 func TestHistory(t *testing.T) {
 	began := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 	web := v1.Container{ID: "1", Name: "web", Runtime: "docker", StartedAt: began, Shares: []v1.Share{{Uplink: "eth0", DroppedPackets: 1000}, {Uplink: "wwan0"}}}
-	h := NewHistory()
+	h := new(History)
 	if got := h.Of(&web); len(got.Shares) != 2 || len(got.Shares[0].Samples) != 0 {
 		t.Errorf("before anything is recorded: %+v", got)
 	}
@@ -74,7 +74,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	h := NewHistory()
+	h := new(History)
 	for i := range 2 * historySamples {
 		h.Record(time.Unix(int64(i), 0), &s)
 	}
@@ -92,7 +92,7 @@ func BenchmarkRecord(b *testing.B) {
 	for i := range 1000 {
 		s.Containers = append(s.Containers, v1.Container{ID: fmt.Sprint(i), Runtime: "docker", Shares: []v1.Share{{Uplink: "eth0"}}})
 	}
-	h := NewHistory()
+	h := new(History)
 	for b.Loop() {
 		h.Record(time.Unix(1, 0), &s)
 	}
