@@ -107,6 +107,9 @@ type Agent struct {
 	// checked is the number of the container that was checked last.
 	checked uint16
 
+	// tunnelsFrom is when tunnels through the uplinks are looked for again.
+	tunnelsFrom time.Time
+
 	// unsaved says that the state file is behind, saveFrom from when on it may
 	// be written.
 	unsaved  bool
@@ -232,6 +235,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.install(); err != nil {
 		return err
 	}
+
+	a.checkTunnels(time.Now())
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
@@ -441,6 +446,7 @@ func (a *Agent) check() {
 		u.device.Forget()
 		a.advance(u)
 	}
+	a.checkTunnels(time.Now())
 	a.inspectMissing()
 	a.inspectSome()
 	a.checkOrigins()

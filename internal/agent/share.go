@@ -166,6 +166,9 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.guaranteedBPS)))
 	}
+	if s.isRouted() && s.uplink.tunnels != nil {
+		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())
+	}
 	for _, err := range []error{s.refused, s.refusedLatency} {
 		if err != nil {
 			rejected = true

@@ -36,6 +36,10 @@ type uplink struct {
 	// suspect: it did not do what was asked of it, and is to be looked at.
 	suspect bool
 
+	// tunnels says which devices take packets through this one as the host's; nil
+	// if there are none.
+	tunnels error
+
 	// strangersLimited: the classifier was told so; strangersBytes is what they
 	// offered so far.
 	strangersLimited bool

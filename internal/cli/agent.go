@@ -28,18 +28,20 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/web"
 )
 
 type agentFlags struct {
-	config   string
-	uplink   string
-	rate     string
-	stateDir string
-	docker   string
-	podman   string
-	replace  bool
-	anySpeed bool
-	verbose  bool
+	config    string
+	uplink    string
+	rate      string
+	stateDir  string
+	dashboard string
+	docker    string
+	podman    string
+	replace   bool
+	anySpeed  bool
+	verbose   bool
 }
 
 func newAgentCommand(g *global) *cobra.Command {
@@ -73,6 +75,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.uplink, "uplink", "", "network device that is shared out")
 	flags.StringVar(&f.rate, "rate", "", "what the uplink may send, e.g. 100mbit (default: the speed it reports)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "folder of what must outlive the agent")
+	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of a page that shows what every container gets, e.g. 127.0.0.1:7480, or none")
 	flags.StringVar(&f.docker, "docker", config.DefaultDockerSocket, "Docker's socket, or none")
 	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
 	flags.BoolVar(&f.replace, "replace", false, "put a qdisc aside that somebody configured on the uplink")
@@ -98,6 +101,11 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 	}
 	if changed("state-dir") {
 		settings.StateDir = f.stateDir
+	}
+	if changed("dashboard") {
+		if settings.Dashboard, err = config.ParseDashboard(f.dashboard); err != nil {
+			return settings, usagef("--dashboard: %q %w", f.dashboard, err)
+		}
 	}
 	engineFlag(changed("docker"), f.docker, &settings.Docker)
 	engineFlag(changed("podman"), f.podman, &settings.Podman)
@@ -226,6 +234,24 @@ func prioritize() error {
 	return nil
 }
 
+// openDashboard shows what feed has at a loopback address. A port that somebody
+// else has is no reason for containers to be without their guarantees.
+func openDashboard(address string, feed http.Handler, log *slog.Logger) *http.Server {
+	page := web.New(feed, log)
+	listener, err := web.Listen(address)
+	if err != nil {
+		log.Error("go on without the dashboard", "error", err)
+		return page
+	}
+	log.Info("dashboard", "address", "http://"+listener.Addr().String())
+	go func() {
+		if err := page.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serve the dashboard", "error", err)
+		}
+	}()
+	return page
+}
+
 func (f *agentFlags) run(ctx context.Context, settings config.Config, reload func() (config.Config, error), log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // also while it starts: it must not end it
@@ -268,6 +294,10 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 			log.Error("serve the agent's socket", "error", err)
 		}
 	}()
+	if settings.Dashboard != "" {
+		page := openDashboard(settings.Dashboard, api.Handler, log)
+		defer page.Close()
+	}
 	running, stopped := context.WithCancel(ctx)
 	go reloadOn(running, hangups, a.Reload, log)
 	err = a.Run(ctx)

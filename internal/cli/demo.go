@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -21,6 +23,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/web"
 )
 
 // The bounds of --rate. A slower link has no room for the demo's minimums in
@@ -92,6 +95,10 @@ type demo struct {
 	agent  *testbed.Agent
 	client *server.Client
 	places map[string]place
+	// page is the dashboard, in this program: the agent's own loopback addresses
+	// are those of the demo's network. nil if it could not be opened.
+	page    *http.Server
+	pageURL string
 }
 
 func (d *demo) run(ctx context.Context) (err error) {
@@ -189,6 +196,8 @@ const (
 	// demoPort is where the first container sends to, the others to the ports
 	// after it.
 	demoPort = 5201
+	// demoDashboard is where the documentation has the dashboard, too.
+	demoDashboard = "127.0.0.1:7480"
 	// demoPatience bounds each wait for something that takes a moment.
 	demoPatience = 15 * time.Second
 	demoPoll     = 20 * time.Millisecond
@@ -218,10 +227,30 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 		return err
 	}
 	d.client = server.NewClient(d.dir.Socket())
-	return d.until(ctx, "the agent answers", func(ctx context.Context) error {
+	err = d.until(ctx, "the agent answers", func(ctx context.Context) error {
 		_, err := d.client.Status(ctx)
 		return err
 	})
+	if err == nil {
+		d.openPage()
+	}
+	return err
+}
+
+// openPage shows the dashboard at its usual address, or at any port if that is
+// taken.
+func (d *demo) openPage() {
+	listener, err := web.Listen(demoDashboard)
+	if err != nil {
+		listener, err = web.Listen("127.0.0.1:0")
+	}
+	if err != nil {
+		d.say("Going on without the dashboard: %v.", err)
+		return
+	}
+	d.page = web.New(web.Feed(d.dir.Socket()), slog.New(slog.DiscardHandler))
+	d.pageURL = "http://" + listener.Addr().String()
+	go func() { _ = d.page.Serve(listener) }() // until close ends it
 }
 
 // until waits until ready has no error.
@@ -294,6 +323,9 @@ func (d *demo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*demoPatience)
 	defer cancel()
 	var problems []error
+	if d.page != nil {
+		problems = append(problems, d.page.Close())
+	}
 	for _, p := range d.places {
 		p.close()
 	}

@@ -70,6 +70,9 @@ func (d *demo) hints() []string {
 	if d.docker {
 		hints = append(hints, fmt.Sprintf("sudo docker -H unix://%s ps", d.engine.Socket()))
 	}
+	if d.pageURL != "" {
+		hints = append(hints, d.pageURL+"   (the dashboard, in a browser on this machine)")
+	}
 	return hints
 }
 

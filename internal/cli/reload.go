@@ -77,6 +77,7 @@ func onlyByRestart(before, after config.Config) error {
 	}{
 		{"socket", before.Socket, after.Socket},
 		{"socket_group", before.SocketGroup, after.SocketGroup},
+		{"dashboard", before.Dashboard, after.Dashboard},
 		{"state_dir", before.StateDir, after.StateDir},
 		{"docker", before.Docker, after.Docker},
 		{"podman", before.Podman, after.Podman},

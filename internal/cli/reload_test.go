@@ -34,8 +34,9 @@ func TestOnlyByRestart(t *testing.T) {
 	if err := onlyByRestart(before, after); err != nil {
 		t.Error(err)
 	}
+	after.Dashboard = "127.0.0.1:1"
 	after.Socket, after.Containers = "/x", []config.Container{{Name: "a"}}
-	if err := onlyByRestart(before, after); err == nil || !strings.Contains(err.Error(), "changes socket, containers: restart the agent") {
+	if err := onlyByRestart(before, after); err == nil || !strings.Contains(err.Error(), "changes socket, dashboard, containers: restart the agent") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -107,6 +107,7 @@ and watch (weir top).`,
 		newModelCommand(),
 		newTrafficCommand(),
 		newClassifyCommand(),
+		newSDNCommand(),
 	)
 	return root
 }

@@ -85,6 +85,8 @@ host: {weight: 300}
 				c.Uplinks[0].Replace = false
 			}),
 		},
+		{"a dashboard", "", []string{"--uplink", "wan0", "--dashboard", "localhost:7480"}, edit(fromFlags, func(c *config.Config) { c.Dashboard = "127.0.0.1:7480" })},
+		{"no dashboard", "uplink: wan0\ndashboard: 127.0.0.1:7480\n", []string{"--dashboard", "none"}, fromFlags},
 		{"replace", "", []string{"--uplink", "wan0", "--replace"}, edit(fromFlags, func(c *config.Config) { c.Uplinks[0].Replace = true })},
 		{
 			"engines", file, []string{"--docker", "none", "--podman", "/run/p.sock"},
@@ -114,6 +116,7 @@ host: {weight: 300}
 		{"no uplink, but a rate", "", []string{"--rate", "1gbit"}, "which uplink?"},
 		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate: 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
 		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate: unit \"MB\": bytes are not accepted"},
+		{"a dashboard for others", file, []string{"--dashboard", "0.0.0.0:7480"}, `--dashboard: "0.0.0.0:7480" is not an address of this machine alone`},
 		{"a wrong file", "uplnk: eth0\n", []string{"--uplink", "wan0"}, ":1: uplnk: unknown key"},
 	} {
 		_, err := settingsOf(t, tc.file, tc.args...)

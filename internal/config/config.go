@@ -25,6 +25,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
+	"net/netip"
 	"os"
 	"path"
 	"slices"
@@ -69,6 +71,9 @@ type Config struct {
 	// SocketGroup may use the API besides root: a group's name or number,
 	// empty for none.
 	SocketGroup string
+	// Dashboard is the loopback address and port where a page in the browser
+	// shows what the agent does; empty for nowhere.
+	Dashboard string
 	// StateDir keeps what must outlive the agent.
 	StateDir string
 	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
@@ -175,7 +180,7 @@ func Parse(name string, data []byte) (Config, error) {
 
 func readRoot(c *Config, root value) {
 	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group",
-		"state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
+		"dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
 		"docker", "podman", "containers")
 
 	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"]}, func(v value) bool { return !v.given() })
@@ -191,6 +196,7 @@ func readRoot(c *Config, root value) {
 
 	read(f["socket"], &c.Socket, parsePath)
 	read(f["socket_group"], &c.SocketGroup, parseName)
+	read(f["dashboard"], &c.Dashboard, ParseDashboard)
 	read(f["state_dir"], &c.StateDir, parsePath)
 	read(f["reserve"], &c.ReserveBasisPoints, parsePercent)
 	readPolicy(f["host"], policy.Prefix, &c.Host)
@@ -309,6 +315,29 @@ func parsePath(text string) (string, error) {
 		return "", errors.New("is not an absolute path; write one that begins with /")
 	}
 	return path.Clean(text), nil
+}
+
+// ParseDashboard reads where the dashboard listens, "127.0.0.1:7480" or "none",
+// which is nowhere. Only loopback addresses are accepted: what it shows is for this
+// machine alone, and it asks nobody who they are.
+func ParseDashboard(text string) (string, error) {
+	if text == "none" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return "", errors.New("is not an address and a port; write for example 127.0.0.1:7480, or none")
+	}
+	if number, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("has no port from 0 to 65535; write for example %s", net.JoinHostPort(host, "7480"))
+	} else if port = strconv.FormatUint(number, 10); strings.EqualFold(host, "localhost") {
+		return net.JoinHostPort("127.0.0.1", port), nil
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil || !address.IsLoopback() || address.Zone() != "" {
+		return "", errors.New("is not an address of this machine alone; write for example 127.0.0.1:7480 (from elsewhere: ssh -L 7480:127.0.0.1:7480 HOST)")
+	}
+	return net.JoinHostPort(address.String(), port), nil
 }
 
 // parseNetNS reads a path, or a name in NetNSDir.

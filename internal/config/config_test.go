@@ -66,6 +66,10 @@ func TestParse(t *testing.T) {
 			}),
 		},
 		{"reserve", "reserve: 2.5%", edit(func(c *config.Config) { c.ReserveBasisPoints = 250 })},
+		{"a dashboard", "dashboard: 127.0.0.1:7480", edit(func(c *config.Config) { c.Dashboard = "127.0.0.1:7480" })},
+		{"a dashboard by name", "dashboard: localhost:080", edit(func(c *config.Config) { c.Dashboard = "127.0.0.1:80" })},
+		{"a dashboard at IPv6", "dashboard: '[0::1]:7480'", edit(func(c *config.Config) { c.Dashboard = "[::1]:7480" })},
+		{"no dashboard", "dashboard: none", config.Default()},
 		{"no reserve", "reserve: 0%", edit(func(c *config.Config) { c.ReserveBasisPoints = 0 })},
 		{"largest reserve", "reserve: '50.00%'", edit(func(c *config.Config) { c.ReserveBasisPoints = 5000 })},
 		{
@@ -166,6 +170,11 @@ func TestParseErrors(t *testing.T) {
 			`weir.yaml:2: state_dir: "": is not an absolute path`,
 			`weir.yaml:4: podman.socket: "unix:///p": is not an absolute path`,
 		}},
+		{"a dashboard for others", "dashboard: 0.0.0.0:7480", []string{`weir.yaml:1: dashboard: "0.0.0.0:7480": is not an address of this machine alone; write for example 127.0.0.1:7480`}},
+		{"a dashboard at a name", "dashboard: example.com:7480", []string{`weir.yaml:1: dashboard: "example.com:7480": is not an address of this machine alone`}},
+		{"a dashboard everywhere", "dashboard: ':7480'", []string{`weir.yaml:1: dashboard: ":7480": is not an address of this machine alone`}},
+		{"a dashboard without a port", "dashboard: 127.0.0.1", []string{`weir.yaml:1: dashboard: "127.0.0.1": is not an address and a port; write for example 127.0.0.1:7480, or none`}},
+		{"a dashboard at no port", "dashboard: 127.0.0.1:http", []string{`weir.yaml:1: dashboard: "127.0.0.1:http": has no port from 0 to 65535; write for example 127.0.0.1:7480`}},
 		{"bad group", "socket_group: my group\n", []string{`weir.yaml:1: socket_group: "my group": write a name without spaces`}},
 		{"bad host policy", "host:\n  weight: -1\n  min: 30M\n  max: 20M\n  latency: .inf\n", []string{
 			`weir.yaml:2: host.weight: "-1": write a whole number from 0 to 10000`,
@@ -294,6 +303,7 @@ func TestExample(t *testing.T) {
 	want := config.Default()
 	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000}}
 	want.SocketGroup = "docker"
+	want.Dashboard = "127.0.0.1:7480"
 	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto}
 	want.Rules = policy.Rules{
 		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},

@@ -4,8 +4,10 @@ package netns
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -61,5 +63,21 @@ func checkBothCarry(t *testing.T, b *harness.Bed) {
 		if l.Stats.Sent.Bytes < mbit/8 {
 			t.Errorf("%s carried %d bytes only", l.Name, l.Stats.Sent.Bytes)
 		}
+	}
+}
+
+// TestTunnelIsTold: where a route leads through a device on top of the uplink,
+// those whose packets may go there are told which device to name.
+func TestTunnelIsTold(t *testing.T) {
+	b := newBed(t)
+	b.Add("one", labels("max", "10mbit"))
+	b.Run("ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "remote", b.Host.PeerAddr.String(),
+		"dev", b.Host.UplinkName, "dstport", "4790")
+	b.Run("ip", "link", "set", "tunnel", "up")
+	b.Run("ip", "route", "add", "198.19.250.0/24", "dev", "tunnel")
+	agent := b.StartAgent(harness.AgentOptions{})
+	one := agent.Container("one")
+	if one.State != v1.StateDegraded || !strings.Contains(one.Reason, "tunnel (vxlan on "+b.Host.UplinkName+")") {
+		t.Errorf("got %s, %q", one.State, one.Reason)
 	}
 }

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/sdn/openflow"
+)
+
+// conversation is what a controller and a switch say when they meet, with one
+// flow.
+func conversation(t *testing.T) []byte {
+	t.Helper()
+	var all []byte
+	for i, m := range []openflow.Message{
+		openflow.NewHello(),
+		&openflow.FeaturesReply{DatapathID: 1, NTables: 254, Capabilities: openflow.OFPC_FLOW_STATS | openflow.OFPC_QUEUE_STATS},
+		&openflow.FlowMod{Priority: 100, BufferID: openflow.OFP_NO_BUFFER, OutPort: openflow.OFPP_ANY, OutGroup: openflow.OFPG_ANY,
+			Match: openflow.Match{Fields: []openflow.OXM{
+				openflow.NewOXMNumber(openflow.OFPXMT_OFB_ETH_TYPE, 0x0800),
+				openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_DST, []byte{198, 18, 0, 1}, nil),
+			}},
+			Instructions: []openflow.Instruction{&openflow.InstructionActions{Type: openflow.OFPIT_APPLY_ACTIONS, Actions: []openflow.Action{
+				&openflow.ActionSetQueue{QueueID: 1}, &openflow.ActionOutput{Port: 2},
+			}}}},
+		&openflow.ErrorMessage{ErrorType: openflow.OFPET_BAD_ACTION, Code: uint16(openflow.OFPBAC_BAD_QUEUE), Data: []byte{4}},
+	} {
+		b, err := m.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[7] = byte(i + 1) // the XID
+		all = append(all, b...)
+	}
+	return all
+}
+
+func messageFile(t *testing.T, b []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "messages.bin")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSDNDecode(t *testing.T) {
+	path := messageFile(t, conversation(t))
+	code, stdout, stderr := run("sdn", "decode", path)
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	compareGolden(t, "sdn-decode", stdout)
+
+	code, stdout, stderr = run("sdn", "decode", "--numbers", path)
+	if code != 0 || stderr != "" || strings.Contains(stdout, "OFP") || !strings.Contains(stdout, `"out_port":4294967295`) {
+		t.Errorf("with numbers: exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// TestSDNDecodeBad prints what comes before a message that is wrong, and says
+// where it is wrong.
+func TestSDNDecodeBad(t *testing.T) {
+	good := conversation(t)
+	for name, test := range map[string]struct {
+		add   []byte
+		lines int
+		want  string
+	}{
+		"truncated header":   {[]byte{4, 2}, 4, "byte 167 (message 5 begins at byte 165): ofp_header: unexpected EOF"},
+		"truncated message":  {[]byte{4, 2, 0, 9, 0, 0, 0, 0}, 4, "byte 173 (message 5 begins at byte 165): ofp_header: OFPT_ECHO_REQUEST of length 9: unexpected EOF"},
+		"oversized message":  {[]byte{4, 5, 0, 9, 0, 0, 0, 0, 0}, 4, "byte 173 (message 5 begins at byte 165): OFPT_FEATURES_REQUEST: 1 bytes after the last field"},
+		"version of another": {[]byte{1, 5, 0, 8, 0, 0, 0, 0}, 4, "byte 165 (message 5 begins at byte 165): ofp_header: OFPT_FEATURES_REQUEST of version 1: not OpenFlow 1.3 (version 4)"},
+		"another type":       {[]byte{4, 30, 0, 8, 0, 0, 0, 0}, 4, "byte 166 (message 5 begins at byte 165): ofp_header: message type 30: not OpenFlow 1.3"},
+		"no length":          {make([]byte, 100), 4, "byte 167 (message 5 begins at byte 165): ofp_header: length 0 is less than a header's"},
+	} {
+		path := messageFile(t, append(bytes.Clone(good), test.add...))
+		code, stdout, stderr := run("sdn", "decode", path)
+		if code != exitFailed || strings.Count(stdout, "\n") != test.lines {
+			t.Errorf("%s: exit code %d, %s", name, code, stdout)
+		}
+		if want := "weir: " + path + ": " + test.want + "\n"; stderr != want {
+			t.Errorf("%s: %s, want %s", name, stderr, want)
+		}
+	}
+	for _, args := range [][]string{{"sdn", "decode"}, {"sdn"}, {"sdn", "encode"}, {"sdn", "decode", "a", "b"}} {
+		if code, _, _ := run(args...); code != exitUsage {
+			t.Errorf("%v: exit code %d", args, code)
+		}
+	}
+	if code, _, stderr := run("sdn", "decode", "/nowhere"); code != exitFailed || !strings.Contains(stderr, "read messages: open /nowhere") {
+		t.Errorf("no file: exit code %d, %s", code, stderr)
+	}
+	if code, stdout, stderr := run("sdn", "decode", messageFile(t, nil)); code != 0 || stdout != "" || stderr != "" {
+		t.Errorf("an empty file: exit code %d, %s%s", code, stdout, stderr)
+	}
+}
+
+// TestSDNDecodeStdin prints messages as they come.
+func TestSDNDecodeStdin(t *testing.T) {
+	in, say := io.Pipe()
+	hear, out := io.Pipe()
+	root := newRoot()
+	root.SetArgs([]string{"sdn", "decode", "-"})
+	root.SetIn(in)
+	root.SetOut(out)
+	done := make(chan error, 1)
+	go func() { done <- root.Execute() }()
+	line := make([]byte, 1000)
+	for range 2 {
+		if _, err := say.Write([]byte{4, 20, 0, 8, 0, 0, 0, 9}); err != nil {
+			t.Fatal(err)
+		}
+		n, err := hear.Read(line)
+		if want := `{"version":4,"type":"OFPT_BARRIER_REQUEST","xid":9}` + "\n"; err != nil || string(line[:n]) != want {
+			t.Fatalf("%s, %v, want %s", line[:n], err, want)
+		}
+	}
+	say.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

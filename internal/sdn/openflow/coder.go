@@ -1,0 +1,345 @@
+package openflow
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// mode is what a coder does with the fields that it is led through.
+type mode uint8
+
+const (
+	reading mode = iota
+	writing
+	formatting
+)
+
+// coder goes through the fields of a message. The first error stays, and what
+// comes after it does nothing.
+type coder struct {
+	mode mode
+	b    []byte // the message, or the JSON
+	off  int    // when reading: of the next byte
+	end  int    // when reading: of the structure that is being read
+	what string // that structure's name
+	err  error
+
+	numbers bool // when formatting: values as numbers, not as names
+}
+
+func (c *coder) fail(err error) {
+	if c.err == nil {
+		at := c.off
+		if c.mode == writing {
+			at = len(c.b)
+		}
+		c.err = &Error{c.what, at, err}
+	}
+}
+
+// take returns the next n bytes.
+func (c *coder) take(n int) []byte {
+	if c.err != nil {
+		return nil
+	}
+	if n > c.end-c.off {
+		c.fail(fmt.Errorf("%d bytes where %d are needed: %w", c.end-c.off, n, io.ErrUnexpectedEOF))
+		return nil
+	}
+	b := c.b[c.off : c.off+n]
+	c.off += n
+	return b
+}
+
+// more tells whether a structure that is being read has bytes left.
+func (c *coder) more() bool { return c.err == nil && c.off < c.end }
+
+func (c *coder) write(b ...byte) {
+	if c.err == nil {
+		c.b = append(c.b, b...)
+	}
+}
+
+// number is a field of 1, 2, 4 or 8 bytes.
+func number[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *coder, name string, size int, v *T) {
+	switch c.mode {
+	case reading:
+		*v = T(bigEndian(c.take(size)))
+	case writing:
+		var b [8]byte
+		binary.BigEndian.PutUint64(b[:], uint64(*v))
+		c.write(b[8-size:]...)
+	case formatting:
+		c.key(name)
+		c.formatNumber(any(*v), uint64(*v))
+	}
+}
+
+func bigEndian(b []byte) uint64 {
+	var v uint64
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}
+
+func u8[T ~uint8](c *coder, name string, v *T)   { number(c, name, 1, v) }
+func u16[T ~uint16](c *coder, name string, v *T) { number(c, name, 2, v) }
+func u32[T ~uint32](c *coder, name string, v *T) { number(c, name, 4, v) }
+func u64[T ~uint64](c *coder, name string, v *T) { number(c, name, 8, v) }
+
+// constant16 is a field that follows from the type of its structure.
+func constant16[T ~uint16](c *coder, name string, want T) {
+	v := want
+	u16(c, name, &v)
+	if c.err == nil && v != want {
+		c.off -= 2
+		c.fail(fmt.Errorf("%s %v, want %v", name, v, want))
+	}
+}
+
+// u32s are numbers to the end of the structure.
+func u32s(c *coder, name string, v *[]uint32) {
+	switch c.mode {
+	case reading:
+		for c.more() {
+			*v = append(*v, uint32(bigEndian(c.take(4))))
+		}
+	case writing:
+		for _, x := range *v {
+			c.write(byte(x>>24), byte(x>>16), byte(x>>8), byte(x))
+		}
+	case formatting:
+		c.list(name, len(*v), func(i int) { c.formatNumber(nil, uint64((*v)[i])) })
+	}
+}
+
+// numbers32 is a field of several numbers.
+func numbers32(c *coder, name string, v []uint32) {
+	if c.mode == formatting {
+		u32s(c, name, &v)
+		return
+	}
+	for i := range v {
+		u32(c, name, &v[i])
+	}
+}
+
+// pad skips bytes that mean nothing.
+func (c *coder) pad(n int) {
+	switch c.mode {
+	case reading:
+		c.take(n)
+	case writing:
+		c.write(make([]byte, n)...)
+	}
+}
+
+// padTo8 fills up what began at start to a multiple of eight bytes.
+func (c *coder) padTo8(start int) { c.pad(-(c.at() - start) & 7) }
+
+// at is where the next field goes to or comes from.
+func (c *coder) at() int {
+	if c.mode == writing {
+		return len(c.b)
+	}
+	return c.off
+}
+
+// data are the bytes up to the end of the structure.
+func (c *coder) data(name string, v *[]byte) {
+	switch c.mode {
+	case reading:
+		*v = nil
+		if c.more() {
+			*v = bytes.Clone(c.take(c.end - c.off))
+		}
+	case writing:
+		c.write(*v...)
+	case formatting:
+		c.key(name)
+		c.formatBytes(*v)
+	}
+}
+
+// text is a string in a field of size bytes. It ends with a zero byte; one that
+// fills its field without, as some switches send, is taken as it is.
+func (c *coder) text(name string, size int, v *string) {
+	switch c.mode {
+	case reading:
+		b, _, _ := bytes.Cut(c.take(size), []byte{0})
+		*v = string(b)
+	case writing:
+		if len(*v) > size || strings.IndexByte(*v, 0) >= 0 {
+			c.fail(fmt.Errorf("%s %q: at most %d bytes without a zero byte", name, *v, size))
+			return
+		}
+		c.write([]byte(*v)...)
+		c.pad(size - len(*v))
+	case formatting:
+		c.key(name)
+		c.formatString(*v)
+	}
+}
+
+func (c *coder) mac(name string, v *MAC) {
+	switch c.mode {
+	case reading:
+		copy(v[:], c.take(len(v)))
+	case writing:
+		c.write(v[:]...)
+	case formatting:
+		c.key(name)
+		c.formatString(v.String())
+	}
+}
+
+// span is a structure that knows its own length.
+type span struct {
+	start, lengthAt, end int
+	what                 string
+}
+
+func (c *coder) open(what string) span {
+	s := span{start: c.at(), end: c.end, what: c.what}
+	c.what = what
+	return s
+}
+
+// length is the field of 16 bits with the length of a structure.
+func (c *coder) length(s *span) {
+	switch c.mode {
+	case reading:
+		at := c.off
+		n := int(bigEndian(c.take(2)))
+		switch {
+		case c.err != nil:
+		case s.start+n < c.off:
+			c.off = at
+			c.fail(fmt.Errorf("length %d ends before its own field", n))
+		case s.start+n > c.end:
+			c.off = at
+			c.fail(fmt.Errorf("length %d where %d bytes are left: %w", n, c.end-s.start, io.ErrUnexpectedEOF))
+		default:
+			c.end = s.start + n
+		}
+	case writing:
+		s.lengthAt = len(c.b)
+		c.pad(2)
+	}
+}
+
+// close ends a structure, which must end where its length says.
+func (c *coder) close(s span) {
+	switch c.mode {
+	case reading:
+		if c.more() {
+			c.fail(fmt.Errorf("length %d, but the fields end after %d bytes", c.end-s.start, c.off-s.start))
+		}
+		c.end = s.end
+	case writing:
+		n := len(c.b) - s.start
+		if n > MaxLen {
+			c.fail(fmt.Errorf("%d bytes are too many: at most %d", n, MaxLen))
+		}
+		if c.err == nil {
+			binary.BigEndian.PutUint16(c.b[s.lengthAt:], uint16(n))
+		}
+	}
+	c.what = s.what
+}
+
+// closeAligned is close for structures whose length is a multiple of eight.
+func (c *coder) closeAligned(s span) {
+	if c.mode != formatting && (c.at()-s.start)%8 != 0 {
+		c.fail(fmt.Errorf("length %d is no multiple of 8", c.at()-s.start))
+	}
+	c.close(s)
+}
+
+// coded is a pointer to a structure.
+type coded[T any] interface {
+	*T
+	code(c *coder)
+}
+
+// structs are structures up to the end of the one that they are in.
+func structs[T any, P coded[T]](c *coder, name string, v *[]T) {
+	switch c.mode {
+	case reading:
+		*v = nil
+		for c.more() {
+			var one T
+			P(&one).code(c)
+			*v = append(*v, one)
+		}
+	case writing:
+		for i := range *v {
+			P(&(*v)[i]).code(c)
+		}
+	case formatting:
+		c.list(name, len(*v), func(i int) { c.object(P(&(*v)[i]).code) })
+	}
+}
+
+// object is a structure with fields of its own.
+func object[T any, P coded[T]](c *coder, name string, v *T) {
+	if c.mode != formatting {
+		P(v).code(c)
+		return
+	}
+	c.key(name)
+	c.object(P(v).code)
+}
+
+var errNil = errors.New("is nil")
+
+// variants are structures of several types up to the end of the one that they
+// are in. make returns an empty one of a type, or nil.
+func variants[V interface {
+	comparable
+	code(c *coder)
+}, K ~uint16](c *coder, name string, v *[]V, what string, make func(K) V) {
+	var none V
+	switch c.mode {
+	case reading:
+		*v = nil
+		for c.more() {
+			kind := K(bigEndian(c.peek(2)))
+			if c.err != nil {
+				return
+			}
+			one := make(kind)
+			if one == none {
+				c.what = what
+				c.fail(fmt.Errorf("type %d: %w", uint16(kind), ErrUnsupported))
+				return
+			}
+			one.code(c)
+			*v = append(*v, one)
+		}
+	case writing:
+		for _, one := range *v {
+			if one == none {
+				c.fail(fmt.Errorf("%s %w", what, errNil))
+				return
+			}
+			one.code(c)
+		}
+	case formatting:
+		c.list(name, len(*v), func(i int) { c.object((*v)[i].code) })
+	}
+}
+
+// peek returns the next n bytes, which stay.
+func (c *coder) peek(n int) []byte {
+	b := c.take(n)
+	if c.err == nil {
+		c.off -= n
+	}
+	return b
+}

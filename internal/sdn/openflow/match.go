@@ -1,0 +1,226 @@
+package openflow
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Match chooses packets by their fields. Section 7.2.3.
+type Match struct {
+	Fields []OXM
+}
+
+// Field returns a field of OFPXMC_OPENFLOW_BASIC, or nil.
+func (m *Match) Field(f OXMField) *OXM {
+	for i := range m.Fields {
+		if x := &m.Fields[i]; x.Class == OFPXMC_OPENFLOW_BASIC && x.Field == f {
+			return x
+		}
+	}
+	return nil
+}
+
+func (m *Match) code(c *coder) {
+	s := c.open("ofp_match")
+	constant16(c, "type", OFPMT_OXM)
+	c.length(&s)
+	structs(c, "oxm_fields", &m.Fields)
+	c.close(s)
+	c.padTo8(s.start)
+}
+
+// OXM is one field of a match, of a packet or to be set: an OXM TLV. Section
+// 7.2.3.2.
+type OXM struct {
+	Class        OXMClass
+	Field        OXMField
+	Experimenter uint32 // of OFPXMC_EXPERIMENTER
+	Value        []byte // in network byte order
+	Mask         []byte // as long as Value, or none
+}
+
+// NewOXM is a field of OFPXMC_OPENFLOW_BASIC, with a mask or nil.
+func NewOXM(f OXMField, value, mask []byte) OXM {
+	return OXM{Class: OFPXMC_OPENFLOW_BASIC, Field: f, Value: value, Mask: mask}
+}
+
+// NewOXMNumber is a field of OFPXMC_OPENFLOW_BASIC whose value is a number. Bits
+// that the field does not have are left out.
+func NewOXMNumber(f OXMField, value uint64) OXM {
+	b := make([]byte, f.Len())
+	for i := range b {
+		if shift := 8 * (len(b) - 1 - i); shift < 64 {
+			b[i] = byte(value >> shift)
+		}
+	}
+	return NewOXM(f, b, nil)
+}
+
+// Number is the value of a field of up to eight bytes.
+func (x *OXM) Number() uint64 { return bigEndian(x.Value) }
+
+func (x *OXM) known() *oxmInfo {
+	if x.Class != OFPXMC_OPENFLOW_BASIC || int(x.Field) >= len(oxmFields) {
+		return nil
+	}
+	return &oxmFields[x.Field]
+}
+
+func (x *OXM) code(c *coder) {
+	if c.mode == formatting {
+		x.format(c)
+		return
+	}
+	what := c.what
+	c.what = "OXM" // of which class and field, is read first
+	start := c.at()
+	id := OXMID{Class: x.Class, Field: x.Field, HasMask: x.Mask != nil, Experimenter: x.Experimenter}
+	if c.mode == writing {
+		c.what = "OXM " + x.name()
+		x.check(c, len(x.Value), x.Mask != nil, len(x.Mask) == len(x.Value))
+		id.Length = uint8(x.length())
+	}
+	id.code(c)
+	if c.mode == writing {
+		c.write(x.Value...)
+		c.write(x.Mask...)
+	} else {
+		x.read(c, start, id)
+	}
+	c.what = what
+}
+
+// length is that of what comes after the TLV's header.
+func (x *OXM) length() int {
+	n := len(x.Value) + len(x.Mask)
+	if x.Class == OFPXMC_EXPERIMENTER {
+		n += 4
+	}
+	return n
+}
+
+func (x *OXM) read(c *coder, start int, id OXMID) {
+	*x = OXM{Class: id.Class, Field: id.Field, Experimenter: id.Experimenter}
+	c.what = "OXM " + x.name()
+	n := int(id.Length)
+	if id.Class == OFPXMC_EXPERIMENTER {
+		n -= 4
+	}
+	if c.err == nil && n > c.end-c.off {
+		c.fail(fmt.Errorf("length %d where %d bytes are left: %w", n, c.end-c.off, io.ErrUnexpectedEOF))
+		return
+	}
+	whole := c.off
+	c.off = start // of errors
+	half := n
+	if id.HasMask {
+		half = n / 2
+	}
+	x.check(c, half, id.HasMask, !id.HasMask || n%2 == 0)
+	c.off = whole
+	payload := slices.Clone(c.take(n))
+	if c.err != nil {
+		return
+	}
+	x.Value = payload[:half:half]
+	if id.HasMask {
+		x.Mask = payload[half:]
+	}
+}
+
+// check holds a field to its length. Of fields of others nothing is known but
+// that a mask is as long as the value.
+func (x *OXM) check(c *coder, length int, masked, halves bool) {
+	info := x.known()
+	switch {
+	case masked && !halves:
+		c.fail(fmt.Errorf("value and mask are not of the same length"))
+	case info != nil && length != info.len():
+		c.fail(fmt.Errorf("value of %d bytes, want %d", length, info.len()))
+	case x.Class == OFPXMC_OPENFLOW_BASIC && info == nil:
+		c.fail(fmt.Errorf("field %d of %v: %w", x.Field, x.Class, ErrUnsupported))
+	case x.length() > 255:
+		c.fail(fmt.Errorf("%d bytes are too many: at most 255", x.length()))
+	}
+}
+
+func (x *OXM) name() string {
+	if info := x.known(); info != nil {
+		return info.name
+	}
+	return fmt.Sprintf("field %d of class %#x", uint8(x.Field), uint16(x.Class))
+}
+
+func (x *OXM) format(c *coder) {
+	info := x.known()
+	if info == nil {
+		u16(c, "class", &x.Class)
+		u8(c, "field", &x.Field)
+		if x.Class == OFPXMC_EXPERIMENTER {
+			u32(c, "experimenter", &x.Experimenter)
+		}
+	} else {
+		c.key("field")
+		c.formatString(info.name)
+	}
+	c.key("value")
+	info.format(c, x.Value)
+	if x.Mask != nil {
+		c.key("mask")
+		info.format(c, x.Mask)
+	}
+}
+
+// OXMID is the header of an OXM TLV, as table features have it. Section 7.2.3.2.
+type OXMID struct {
+	Class        OXMClass
+	Field        OXMField
+	HasMask      bool
+	Length       uint8  // of what follows in a match
+	Experimenter uint32 // of OFPXMC_EXPERIMENTER
+}
+
+func (o *OXMID) code(c *coder) {
+	if c.mode == formatting {
+		o.format(c)
+		return
+	}
+	u16(c, "class", &o.Class)
+	field := uint8(o.Field) << 1
+	if o.HasMask {
+		field |= 1
+	}
+	if c.mode == writing && o.Field > 127 {
+		c.fail(fmt.Errorf("field %d: at most 127", uint8(o.Field)))
+	}
+	u8(c, "field", &field)
+	o.Field, o.HasMask = OXMField(field>>1), field&1 != 0
+	u8(c, "length", &o.Length)
+	if o.Class == OFPXMC_EXPERIMENTER {
+		if c.err == nil && o.Length < 4 {
+			c.fail(fmt.Errorf("length %d of a field of %v, want 4 or more", o.Length, o.Class))
+		}
+		u32(c, "experimenter", &o.Experimenter)
+	}
+}
+
+func (o *OXMID) format(c *coder) {
+	x := OXM{Class: o.Class, Field: o.Field}
+	if info := x.known(); info != nil {
+		c.key("field")
+		c.formatString(info.name)
+	} else {
+		u16(c, "class", &o.Class)
+		u8(c, "field", &o.Field)
+		if o.Class == OFPXMC_EXPERIMENTER {
+			u32(c, "experimenter", &o.Experimenter)
+		}
+	}
+	hasMask := uint8(0)
+	if o.HasMask {
+		hasMask = 1
+	}
+	u8(c, "hasmask", &hasMask)
+	u8(c, "length", &o.Length)
+}

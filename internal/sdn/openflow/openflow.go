@@ -1,0 +1,144 @@
+// Package openflow reads and writes the messages of OpenFlow 1.3, between a
+// switch and its controller.
+//
+// Every message of the OpenFlow Switch Specification 1.3.5 has a type here with
+// MarshalBinary and UnmarshalBinary, and Parse returns the one that bytes
+// hold. The names of types and constants are the specification's, and so are
+// those in the JSON that Format writes.
+//
+// How a message, an action or a match is laid out is written down once, in the
+// method code of its type. A coder walks through it to read, to write or to
+// format, so that the three cannot disagree. Lengths are never stored: they are
+// checked when read, and computed when written.
+//
+// What experimenters and vendors define (Nicira's actions and match fields
+// among them) is kept as the bytes it is. Everything else that OpenFlow 1.3
+// does not define is refused, with its name and where it is. What is read
+// never takes more than some multiple of its own size of memory.
+package openflow
+
+//go:generate go run ./gen spec.txt spec_gen.go
+
+import (
+	"encoding"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Version is OpenFlow 1.3 as it stands in headers.
+const Version = 4
+
+// HeaderLen is the length of the header that all messages begin with.
+const HeaderLen = 8
+
+// MaxLen is the length of the longest message: its header has 16 bits for it.
+const MaxLen = 1<<16 - 1
+
+// Header is ofp_header without what follows from the message itself. Section
+// 7.1.
+type Header struct {
+	// Version is the sender's, where a message may have another one than 1.3:
+	// Hello and Error. 0 is 1.3.
+	Version uint8
+	// XID of a reply is that of its request.
+	XID uint32
+}
+
+func (h *Header) header() *Header { return h }
+
+// Message is one OpenFlow message.
+type Message interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+	// MessageType is the type in the header.
+	MessageType() Type
+
+	header() *Header
+	code(c *coder)
+}
+
+// Error is a message that cannot be read or written.
+type Error struct {
+	What   string // the structure, by its name in the specification
+	Offset int    // of the field, in bytes from the beginning of the message
+	Err    error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("byte %d: %s: %v", e.Offset, e.What, e.Err) }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// ErrUnsupported is the error of what OpenFlow 1.3 does not define.
+var ErrUnsupported = errors.New("not OpenFlow 1.3")
+
+// Parse reads b, which is one whole message. What it returns shares no memory
+// with b.
+func Parse(b []byte) (Message, error) {
+	if len(b) < HeaderLen {
+		return nil, &Error{"ofp_header", len(b), io.ErrUnexpectedEOF}
+	}
+	m := newMessage(Type(b[1]))
+	if m == nil {
+		return nil, &Error{"ofp_header", 1, fmt.Errorf("message type %d: %w", b[1], ErrUnsupported)}
+	}
+	if err := m.UnmarshalBinary(b); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// speaksAnyVersion are the types that are the same in all versions as far as it
+// takes to agree on one.
+func speaksAnyVersion(t Type) bool { return t == OFPT_HELLO || t == OFPT_ERROR }
+
+func unmarshal(m Message, b []byte) error {
+	if len(b) < HeaderLen {
+		return &Error{"ofp_header", len(b), io.ErrUnexpectedEOF}
+	}
+	t, length := m.MessageType(), int(binary.BigEndian.Uint16(b[2:]))
+	bad := func(offset int, err error) error { return &Error{"ofp_header", offset, err} }
+	switch {
+	case Type(b[1]) != t:
+		return bad(1, fmt.Errorf("message type %v, want %v", Type(b[1]), t))
+	case b[0] != Version && (b[0] == 0 || !speaksAnyVersion(t)):
+		return bad(0, fmt.Errorf("%v of version %d: %w (version %d)", t, b[0], ErrUnsupported, Version))
+	case length < HeaderLen:
+		return bad(2, fmt.Errorf("length %d is less than a header's", length))
+	case length > len(b):
+		return bad(len(b), fmt.Errorf("%v of length %d: %w", t, length, io.ErrUnexpectedEOF))
+	case length < len(b):
+		return bad(length, fmt.Errorf("%d bytes after the end of %v", len(b)-length, t))
+	}
+	*m.header() = Header{Version: b[0], XID: binary.BigEndian.Uint32(b[4:])}
+	c := &coder{mode: reading, b: b, off: HeaderLen, end: length, what: t.String()}
+	m.code(c)
+	if c.err == nil && c.off < c.end {
+		c.fail(fmt.Errorf("%d bytes after the last field", c.end-c.off))
+	}
+	return c.err
+}
+
+func marshal(m Message) ([]byte, error) {
+	t, h := m.MessageType(), m.header()
+	version := h.Version
+	if version == 0 {
+		version = Version
+	}
+	if version != Version && !speaksAnyVersion(t) {
+		return nil, &Error{"ofp_header", 0, fmt.Errorf("%v of version %d: %w (version %d)", t, version, ErrUnsupported, Version)}
+	}
+	c := &coder{mode: writing, what: t.String(), b: make([]byte, HeaderLen, 128)}
+	c.b[0], c.b[1] = version, byte(t)
+	binary.BigEndian.PutUint32(c.b[4:], h.XID)
+	m.code(c)
+	if c.err == nil && len(c.b) > MaxLen {
+		c.fail(fmt.Errorf("%d bytes are too many for one message: at most %d", len(c.b), MaxLen))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	binary.BigEndian.PutUint16(c.b[2:], uint16(len(c.b)))
+	return c.b, nil
+}

@@ -1,0 +1,275 @@
+//go:build web
+
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// The page in a real browser. WEIR_WEB_SCREENSHOTS is a folder for pictures of what
+// it saw.
+
+// hostile is a name that does something where it is taken for HTML.
+const hostile = `<img src=x onerror="document.title='owned'">`
+
+// fakeAgent answers with what a test puts there.
+type fakeAgent struct {
+	mu     sync.Mutex
+	seen   v1.Snapshot
+	events []v1.Event
+	silent bool
+}
+
+func (a *fakeAgent) change(fn func(*fakeAgent)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	fn(a)
+}
+
+func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	encoder := json.NewEncoder(w)
+	switch {
+	case a.silent:
+		refuse(w, http.StatusBadGateway, "the agent does not answer: "+hostile)
+	case r.URL.Path == "/v1/events":
+		for _, event := range a.events {
+			if fmt.Sprint(event.Seq) > r.URL.Query().Get("since") {
+				_ = encoder.Encode(event)
+			}
+		}
+	default:
+		// Something moves.
+		for i := range a.seen.Containers {
+			for j := range a.seen.Containers[i].Shares {
+				share := &a.seen.Containers[i].Shares[j]
+				share.RateBPS = share.RateBPS*9/10 + share.RateBPS/5*uint64(time.Now().UnixMilli()%1000)/1000
+				share.DroppedPackets += uint64(i)
+			}
+		}
+		_ = encoder.Encode(a.seen)
+	}
+}
+
+func container(name string, entitledBPS, rateBPS uint64, policy v1.Policy) v1.Container {
+	share := v1.Share{Uplink: "eth0", EntitledBPS: entitledBPS, AllocatedBPS: entitledBPS, RateBPS: rateBPS}
+	if rateBPS > 0 {
+		share.DelayP50MS, share.DelayP99MS = 1.5, 12
+	}
+	return v1.Container{
+		ID: name, Name: name, Runtime: "docker", Mode: v1.ModeBridge, Policy: policy, State: v1.StateOK,
+		PolicyFrom: v1.PolicyFrom{Weight: v1.LayerLabels, Min: v1.LayerSet, Max: v1.LayerBuiltIn, Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn},
+		Shares:     []v1.Share{share},
+	}
+}
+
+func busyAgent() *fakeAgent {
+	host := container("host", 1e6, 0, v1.Policy{Weight: 100})
+	host.Runtime, host.Mode = "host", v1.ModeHost
+	rejected := container(hostile, 14e6, 0, v1.Policy{Weight: 100})
+	rejected.State, rejected.Reason = v1.StateRejected, "minimum 98mbit cannot be guaranteed "+hostile
+	web := container("web", 42e6, 43e6, v1.Policy{Weight: 300, MinBPS: 10e6, MaxBPS: 80e6, Priority: 5, LatencyMS: 20})
+	web.Shares[0].BacklogBytes = 30_000
+	return &fakeAgent{
+		seen: v1.Snapshot{
+			Status: v1.Status{
+				Version: "v-test", State: v1.StateOK, Sources: []v1.Source{{Name: "docker", Connected: true}},
+				Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 85e6, Scheduler: "htb+fq_codel", Present: true, State: v1.StateOK}},
+			},
+			Containers: []v1.Container{web, container("camera", 30e6, 28e6, v1.Policy{Weight: 100, MinBPS: 30e6}), rejected, host},
+		},
+		events: []v1.Event{
+			{Seq: 1, At: time.Now(), Kind: v1.EventStarted, Container: "web", Policy: &web.Policy},
+			{Seq: 2, At: time.Now(), Kind: v1.EventRefused, Container: hostile, Message: "minimum " + hostile},
+		},
+	}
+}
+
+// open opens the page of a feed in a browser of its own, at a width, light or dark.
+// Whatever the page says to the console is a failure.
+func open(t *testing.T, feed http.Handler, width int64, scheme string) context.Context {
+	t.Helper()
+	browser := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+			break
+		}
+	}
+	if browser == "" {
+		t.Skip("chromium is not installed (scripts/install-deps.sh test)")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(browser), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits until the browser has ended
+		cancel()
+	})
+	chromedp.ListenTarget(ctx, func(event any) {
+		switch event := event.(type) {
+		case *runtime.EventExceptionThrown:
+			t.Errorf("the page: %s", event.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			t.Errorf("the page says %v", event.Args)
+		}
+	})
+	act(t, ctx,
+		emulation.SetDeviceMetricsOverride(width, 1100, 1, width < 600),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		chromedp.Navigate("http://"+serve(t, feed)+"/"))
+	return ctx
+}
+
+func act(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
+	t.Helper()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holds waits until an expression is true on the page.
+func holds(t *testing.T, ctx context.Context, expression string) {
+	t.Helper()
+	if err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
+		var text string
+		_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body.innerText`, &text))
+		t.Errorf("does not hold: %s: %v; the page is\n%s", expression, err, text)
+	}
+}
+
+func picture(t *testing.T, ctx context.Context, name string) {
+	t.Helper()
+	dir := os.Getenv("WEIR_WEB_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	var png []byte
+	act(t, ctx, chromedp.FullScreenshot(&png, 100))
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contains is an expression: the text of the first of selector has a part.
+func contains(selector, part string) string {
+	return fmt.Sprintf("document.querySelector(%q)?.textContent.includes(%q)", selector, part)
+}
+
+func TestPageShowsContainers(t *testing.T) {
+	for _, tc := range []struct {
+		name, scheme, background string
+		width                    int64
+	}{
+		{"wide and light", "light", "rgb(255, 255, 255)", 1280},
+		{"phone and dark", "dark", "rgb(20, 24, 29)", 390},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := open(t, busyAgent(), tc.width, tc.scheme)
+			holds(t, ctx, `document.querySelectorAll("tbody tr").length === 4`)
+			holds(t, ctx, contains("tbody tr", "300"))
+			holds(t, ctx, contains("tbody tr", "wants more"))
+			holds(t, ctx, contains("tbody tr", "42mbit"))
+			holds(t, ctx, `document.querySelector(".events li")?.textContent.includes("refused")`)
+			holds(t, ctx, `document.querySelectorAll("canvas").length === 1`)
+			// Names are text, wherever they stand.
+			holds(t, ctx, fmt.Sprintf(`[...document.querySelectorAll("tbody tr button")].some((b) => b.textContent === %q)`, hostile))
+			holds(t, ctx, `document.images.length === 0 && document.title === "Weir"`)
+			// It is of the scheme and fits the width.
+			holds(t, ctx, fmt.Sprintf(`getComputedStyle(document.body).backgroundColor === %q`, tc.background))
+			holds(t, ctx, `document.documentElement.scrollWidth <= innerWidth`)
+			// Nothing came from elsewhere, and nothing is missing.
+			holds(t, ctx, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
+
+			// With the keyboard: one container's samples, and back.
+			act(t, ctx, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+			holds(t, ctx, `document.querySelectorAll(".detail canvas").length === 4`)
+			holds(t, ctx, `document.activeElement?.textContent === "web" && document.activeElement.tagName === "H3"`)
+			holds(t, ctx, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
+			time.Sleep(3 * time.Second) // some samples
+			picture(t, ctx, strings.ReplaceAll(tc.name, " ", "-"))
+
+			// The pointer is at one moment in all plots.
+			act(t, ctx, chromedp.Focus(".detail .canvas"), chromedp.KeyEvent(kb.ArrowLeft))
+			holds(t, ctx, `[...document.querySelectorAll("figcaption")].every((f) => f.textContent.includes("s ago"))`)
+			act(t, ctx, chromedp.KeyEvent(kb.Escape))
+			holds(t, ctx, `!document.querySelector(".detail")`)
+
+			act(t, ctx, chromedp.Click(".top button"))
+			holds(t, ctx, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
+		})
+	}
+}
+
+// What is empty says why.
+func TestEmptyStates(t *testing.T) {
+	agent := busyAgent()
+	agent.change(func(a *fakeAgent) { a.silent = true })
+	ctx := open(t, agent, 900, "light")
+	holds(t, ctx, contains(".trouble", "No answer from the agent yet: the agent does not answer: "+hostile))
+	agent.change(func(a *fakeAgent) {
+		a.silent, a.events = false, nil
+		a.seen.Containers = a.seen.Containers[3:] // the host
+		a.seen.Status.Sources = append(a.seen.Status.Sources, v1.Source{Name: "podman", Reason: "connection refused"})
+	})
+	holds(t, ctx, contains(".over", "Nothing was sent through eth0 (100mbit)"))
+	holds(t, ctx, contains(".uplink .nothing", "No container runs, says docker."))
+	holds(t, ctx, contains(".uplink .nothing", "podman cannot be asked for its containers: connection refused"))
+	holds(t, ctx, contains("section:last-of-type .nothing, [aria-label=Events] .nothing", "Nothing has happened"))
+	picture(t, ctx, "empty")
+	agent.change(func(a *fakeAgent) { a.seen.Status.Sources = nil })
+	holds(t, ctx, contains(".uplink .nothing", "watches no container engine"))
+	agent.change(func(a *fakeAgent) { a.seen.Status.Uplinks[0].Present = false })
+	holds(t, ctx, contains(".uplink .nothing", "The device is not there"))
+	agent.change(func(a *fakeAgent) { a.silent = true })
+	holds(t, ctx, contains(".trouble", "No answer from the agent for "))
+	holds(t, ctx, `document.images.length === 0 && document.title === "Weir"`)
+	agent.change(func(a *fakeAgent) { a.silent, a.seen.Status.Uplinks = false, nil })
+	holds(t, ctx, contains("main .nothing", "shares out no uplink"))
+}
+
+// Two hundred containers are drawn in much less than the second between two updates.
+func TestManyContainers(t *testing.T) {
+	agent := busyAgent()
+	agent.change(func(a *fakeAgent) {
+		for i := range 200 {
+			a.seen.Containers = append(a.seen.Containers, container(fmt.Sprintf("c%03d", i), 5e5, uint64(1+i)*4e3, v1.Policy{Weight: 100}))
+		}
+	})
+	ctx := open(t, agent, 1280, "light")
+	holds(t, ctx, `document.querySelectorAll("tbody tr").length === 204`)
+	act(t, ctx, chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
+	time.Sleep(6 * time.Second)
+	picture(t, ctx, "many")
+	var long []float64
+	act(t, ctx, chromedp.Evaluate(`long`, &long))
+	t.Logf("tasks above 50 ms: %v", long)
+	for _, ms := range long {
+		if ms > 400 {
+			t.Errorf("the page stood still for %.0f ms", ms)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+// Package web is the dashboard: a page in the browser that shows what every
+// container gets and why, and the data it reads, on a loopback address.
+//
+// # Problem
+//
+// A page needs a TCP port, and whatever can reach one can try it: other users of
+// this machine, and every web site that somebody here has open, whose scripts can
+// send requests to 127.0.0.1 and, with a name that leads there, read the answers
+// (DNS rebinding).
+//
+// # Method
+//
+// It cannot change anything: GET and HEAD only, and of the agent's API only the
+// snapshot and the events, which the same handlers serve as on its socket. A
+// request must be for a loopback host, and no answer allows another origin to read
+// it. The page itself may load nothing from elsewhere and is shown in no frame.
+//
+// Readers take the latest snapshot and never enter the control loop. It is written
+// as JSON at most five times a second, for however many pages, and the number of
+// requests at once, and of connections, is bounded.
+//
+// # Limits
+//
+// Every user of this machine may look, not only the socket's group.
+package web
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/third_party/uplot"
+)
+
+// The page, as scripts/web.sh makes it from web/.
+//
+//go:embed static
+var static embed.FS
+
+const (
+	// maxRequests is how many requests are answered at once; one for events goes
+	// on for as long as its reader follows them.
+	maxRequests = 128
+	// headerTimeout bounds how long a request may take to arrive, and
+	// answerTimeout how long an answer may take to be read.
+	headerTimeout = 5 * time.Second
+	answerTimeout = 15 * time.Second
+	// idleTimeout ends connections that ask for nothing.
+	idleTimeout = 30 * time.Second
+	// maxHeaderBytes bounds what a request may send.
+	maxHeaderBytes = 16 << 10
+	// snapshotAge is how old a snapshot may be that is sent once more.
+	snapshotAge = 200 * time.Millisecond
+)
+
+// contentPolicy lets the page load what comes from here, and nothing else.
+const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// New returns a server of the page and of feed's GET /v1/snapshot and GET
+// /v1/events.
+func New(feed http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler(feed, maxRequests),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+func handler(feed http.Handler, atOnce int) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /v1/snapshot", &recent{feed: feed})
+	mux.Handle("GET /v1/events", feed)
+	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))
+	mux.HandleFunc("GET /uplot.css", text("text/css; charset=utf-8", uplot.Style))
+	page, err := fs.Sub(static, "static")
+	if err != nil {
+		panic(err) // the name is a valid path
+	}
+	files := http.FileServerFS(page)
+	for _, name := range []string{"/{$}", "/app.js", "/app.css", "/icon.svg"} {
+		mux.Handle("GET "+name, files)
+	}
+	return guard(mux, atOnce)
+}
+
+// guard refuses what only a web site of somebody else, or nobody, asks for.
+func guard(next http.Handler, atOnce int) http.Handler {
+	places := make(chan struct{}, atOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", contentPolicy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Cache-Control", "no-cache") // a newer agent has a newer page
+		switch {
+		case !isLoopbackHost(r.Host):
+			refuse(w, http.StatusMisdirectedRequest, "this is the dashboard of the machine that it runs on: open it at http://127.0.0.1 or http://localhost and its port")
+			return
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			header.Set("Allow", "GET, HEAD")
+			header.Set("Connection", "close") // and nobody reads what it goes on to send
+			refuse(w, http.StatusMethodNotAllowed, "the dashboard changes nothing: use the agent's socket, for instance with `weir set`")
+			return
+		}
+		if r.ContentLength != 0 {
+			header.Set("Connection", "close") // and nobody reads what it goes on to send
+			refuse(w, http.StatusBadRequest, "a request for the dashboard has no body")
+			return
+		}
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		default:
+			header.Set("Retry-After", "1")
+			refuse(w, http.StatusServiceUnavailable, "too many pages and readers at once: close some")
+			return
+		}
+		// Events set later ones as they go on.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
+		next.ServeHTTP(w, r)
+	})
+}
+
+func refuse(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// Whoever is gone before the answer does not need it.
+	_ = json.NewEncoder(w).Encode(v1.Error{Message: message})
+}
+
+func text(kind, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader([]byte(body)))
+	}
+}
+
+// recent keeps feed's last answer for a moment, so that many pages cost no more
+// than a few.
+type recent struct {
+	feed http.Handler
+	mu   sync.Mutex
+	at   time.Time
+	last answer
+}
+
+// answer is a whole answer, kept.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+func (a *answer) Write(data []byte) (int, error) { return a.body.Write(data) }
+
+func (s *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, status, kind := s.ask(r)
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // whoever is gone before the answer does not need it
+}
+
+// ask returns an answer that is never changed.
+func (s *recent) ask(r *http.Request) (body []byte, status int, kind string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.status != http.StatusOK || time.Since(s.at) > snapshotAge {
+		fresh := answer{header: http.Header{}, status: http.StatusOK}
+		s.feed.ServeHTTP(&fresh, r)
+		s.last, s.at = fresh, time.Now()
+	}
+	return s.last.body.Bytes(), s.last.status, s.last.header.Get("Content-Type")
+}

@@ -1,0 +1,301 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// fakeFeed answers as the agent does, and counts.
+type fakeFeed struct{ snapshots, others atomic.Int64 }
+
+func (f *fakeFeed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/v1/snapshot":
+		f.snapshots.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"status":{"version":"1"}}`)
+	case "/v1/events":
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		_, _ = io.WriteString(w, `{"seq":1}`+"\n")
+		if r.URL.Query().Get("follow") != "false" {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	default:
+		f.others.Add(1)
+	}
+}
+
+func ask(h http.Handler, method, host, path string, body io.Reader) *http.Response {
+	r := httptest.NewRequest(method, path, body)
+	r.Host = host
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func bodyOf(t *testing.T, r *http.Response) string {
+	t.Helper()
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func TestPageAndFeed(t *testing.T) {
+	h := handler(&fakeFeed{}, 4)
+	for path, want := range map[string]string{
+		"/": `<div id="app">`, "/app.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
+		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
+	} {
+		r := ask(h, "GET", "127.0.0.1:7480", path, nil)
+		if body := bodyOf(t, r); r.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %s, lacks %q", path, r.Status, want)
+		}
+		if kind := r.Header.Get("Content-Type"); kind == "" || strings.HasPrefix(kind, "text/plain") {
+			t.Errorf("%s: content type %q", path, kind)
+		}
+		for name, want := range map[string]string{
+			"Content-Security-Policy": contentPolicy, "X-Content-Type-Options": "nosniff",
+			"Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": "",
+		} {
+			if got := r.Header.Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		if r := ask(h, "HEAD", "127.0.0.1:7480", path, nil); r.StatusCode != http.StatusOK {
+			t.Errorf("HEAD %s: %s", path, r.Status)
+		}
+	}
+	if !strings.HasPrefix(contentPolicy, "default-src 'self';") {
+		t.Errorf("the page may load from elsewhere: %s", contentPolicy)
+	}
+}
+
+// Of the agent's API nothing else is to be had, and nothing that changes anything.
+func TestReadOnly(t *testing.T) {
+	feed := &fakeFeed{}
+	h := handler(feed, 4)
+	for _, path := range []string{"/v1/status", "/v1/containers", "/v1/down", "/v1/reload", "/v1/containers/web/policy", "/v1/snapshot/", "/static/app.js", "/../web.go", "/index.html"} {
+		if r := ask(h, "GET", "localhost", path, nil); r.StatusCode < 300 {
+			t.Errorf("GET %s: %s", path, r.Status)
+		}
+	}
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"} {
+		for _, path := range []string{"/", "/v1/snapshot", "/v1/events", "/v1/down", "/v1/containers/web/policy"} {
+			r := ask(h, method, "localhost", path, strings.NewReader("{}"))
+			if r.StatusCode != http.StatusMethodNotAllowed || !r.Close && r.Header.Get("Connection") != "close" || !strings.Contains(bodyOf(t, r), "weir set") {
+				t.Errorf("%s %s: %s", method, path, r.Status)
+			}
+		}
+	}
+	if r := ask(h, "GET", "localhost", "/v1/snapshot", strings.NewReader("{}")); r.StatusCode != http.StatusBadRequest {
+		t.Errorf("GET with a body: %s", r.Status)
+	}
+	if n := feed.others.Load() + feed.snapshots.Load(); n != 0 {
+		t.Errorf("the agent was asked %d times", n)
+	}
+}
+
+// A name that leads here is no reason to answer: any web site can have one.
+func TestHost(t *testing.T) {
+	h := handler(&fakeFeed{}, 4)
+	for host, want := range map[string]int{
+		"127.0.0.1": 200, "127.0.0.1:7480": 200, "127.9.9.9:1": 200, "localhost": 200, "LOCALHOST:80": 200, "[::1]:7480": 200, "[::1]": 200,
+		"": 421, "evil.example": 421, "evil.example:7480": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:80": 421,
+		"10.0.0.1:7480": 421, "0.0.0.0:7480": 421, "[::]:7480": 421, "[fe80::1]": 421, "127.0.0.1:80:80": 421, "2130706433": 421, "127.1": 421,
+	} {
+		for _, path := range []string{"/", "/v1/snapshot"} {
+			if r := ask(h, "GET", host, path, nil); r.StatusCode != want {
+				t.Errorf("host %q, %s: %s, want %d", host, path, r.Status, want)
+			}
+		}
+	}
+}
+
+// Many pages cost the agent no more than a few.
+func TestSnapshotsAreShared(t *testing.T) {
+	feed := &fakeFeed{}
+	h := handler(feed, 4)
+	began := time.Now()
+	for range 1000 {
+		if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != 200 {
+			t.Fatal(r.Status)
+		}
+	}
+	if n, most := feed.snapshots.Load(), 1+int64(time.Since(began)/snapshotAge); n < 1 || n > most {
+		t.Errorf("the agent was asked %d times, at most %d are needed", n, most)
+	}
+	time.Sleep(snapshotAge + 10*time.Millisecond)
+	before := feed.snapshots.Load()
+	ask(h, "GET", "localhost", "/v1/snapshot", nil)
+	if feed.snapshots.Load() != before+1 {
+		t.Error("an old snapshot is sent again")
+	}
+}
+
+// What the agent says when it cannot answer is passed on, and not kept.
+func TestFeedFails(t *testing.T) {
+	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), 4)
+	for _, path := range []string{"/v1/snapshot", "/v1/events?follow=false"} {
+		r := ask(h, "GET", "localhost", path, nil)
+		if body := bodyOf(t, r); r.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"error":"the agent does not answer: `) {
+			t.Errorf("%s: %s %s", path, r.Status, body)
+		}
+	}
+}
+
+// serve runs the dashboard of a feed and returns its address.
+func serve(t *testing.T, feed http.Handler) string {
+	t.Helper()
+	listener, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(feed, slog.New(slog.DiscardHandler))
+	go func() { _ = s.Serve(listener) }() // until it is closed
+	t.Cleanup(func() { s.Close() })
+	return listener.Addr().String()
+}
+
+// Readers of events come up to a number; those beyond it are told so, and one that
+// leaves makes room.
+func TestTooManyStreams(t *testing.T) {
+	address := serve(t, &fakeFeed{})
+	follow := func(ctx context.Context) *http.Response {
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+address+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		return response
+	}
+	first, leave := context.WithCancel(t.Context())
+	for i := range maxRequests {
+		ctx := t.Context()
+		if i == 0 {
+			ctx = first
+		}
+		r := follow(ctx)
+		if line, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"seq":1`) {
+			t.Fatalf("reader %d: %q, %v", i, line, err)
+		}
+	}
+	for _, path := range []string{"/v1/events", "/v1/snapshot", "/"} {
+		r, err := http.Get("http://" + address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body := bodyOf(t, r); r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many") {
+			t.Errorf("%s: %s %s", path, r.Status, body)
+		}
+	}
+	leave()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r, err := http.Get("http://" + address + "/v1/snapshot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodyOf(t, r)
+		if r.StatusCode == http.StatusOK {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after one left: %s", r.Status)
+		}
+	}
+}
+
+func TestListen(t *testing.T) {
+	taken, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if host, _, _ := net.SplitHostPort(taken.Addr().String()); host != "127.0.0.1" {
+		t.Errorf("listens at %s", taken.Addr())
+	}
+	if _, err := Listen(taken.Addr().String()); err == nil || !strings.Contains(err.Error(), "another address") {
+		t.Errorf("where somebody listens: %v", err)
+	}
+	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "198.18.0.1:0", "example.com:0"} {
+		if l, err := Listen(address); err == nil || !strings.Contains(err.Error(), "127.0.0.1:7480") {
+			t.Errorf("%s: %v, %v", address, l, err)
+		}
+	}
+}
+
+// The page stays small: first paint over an ssh tunnel counts, too.
+func TestSize(t *testing.T) {
+	var all bytes.Buffer
+	packed := gzip.NewWriter(&all)
+	h := handler(&fakeFeed{}, 4)
+	for _, path := range []string{"/", "/app.js", "/app.css", "/uplot.js", "/uplot.css", "/icon.svg"} {
+		if _, err := io.WriteString(packed, bodyOf(t, ask(h, "GET", "localhost", path, nil))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := packed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all.Len() > 300_000 || all.Len() < 10_000 {
+		t.Errorf("%d bytes compressed", all.Len())
+	}
+}
+
+// The page reads what the agent writes: every name in web/src/api.ts is one of the
+// wire types'.
+func TestNamesOfThePage(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("..", "..", "web", "src", "api.ts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]any{
+		"Policy": v1.Policy{}, "PolicyFrom": v1.PolicyFrom{}, "Share": v1.Share{}, "Container": v1.Container{}, "Uplink": v1.Uplink{},
+		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
+	}
+	found := regexp.MustCompile(`(?s)export interface (\w+) \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)
+	if len(found) != len(types) {
+		t.Errorf("%d interfaces, want %d", len(found), len(types))
+	}
+	for _, one := range found {
+		value, known := types[one[1]]
+		if !known {
+			t.Errorf("no wire type is %s", one[1])
+			continue
+		}
+		names := map[string]bool{}
+		for field := range reflect.TypeOf(value).Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			names[name] = true
+		}
+		for _, field := range regexp.MustCompile(`(?m)^  (\w+)\??: `).FindAllStringSubmatch(one[2], -1) {
+			if !names[field[1]] {
+				t.Errorf("%s has no %s", one[1], field[1])
+			}
+		}
+	}
+}

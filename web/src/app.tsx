@@ -1,0 +1,175 @@
+// The dashboard: asks the agent once a second and shows what it says.
+
+import { render } from "preact";
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { type Container, type Event, events, type Snapshot, snapshot, type Uplink } from "./api";
+import { Detail } from "./detail";
+import { exactRate, rate, seconds } from "./format";
+import { History, keyOf } from "./history";
+import { Name } from "./name";
+import { Stack } from "./stack";
+import { Table } from "./table";
+import { noContainers, policyText } from "./words";
+
+const intervalMS = 1000;
+const shownEvents = 100;
+// An agent that has not looked for so long is said to be slow.
+const slowMS = 3000;
+
+// Model is all that the page knows.
+class Model {
+  seen?: Snapshot;
+  history = new History();
+  events: Event[] = []; // newest first
+  trouble = "";
+  // answeredAt is when the agent did, on the clock of the plots.
+  answeredAt = now();
+  private lastEvent = 0;
+
+  async look(): Promise<void> {
+    try {
+      const [seen, news] = await Promise.all([snapshot(), events(this.lastEvent)]);
+      this.seen = seen;
+      this.answeredAt = now();
+      this.history.add(this.answeredAt, seen);
+      this.lastEvent = news.at(-1)?.seq ?? this.lastEvent;
+      this.events = [...news.reverse(), ...this.events].slice(0, shownEvents);
+      this.trouble = "";
+    } catch (error) {
+      this.trouble = error instanceof Error ? error.message : String(error);
+    }
+  }
+}
+
+function now(): number {
+  return performance.now() / 1000;
+}
+
+function useTheme(): string {
+  const query = matchMedia("(prefers-color-scheme: dark)");
+  const [dark, setDark] = useState(query.matches);
+  useEffect(() => {
+    const changed = () => setDark(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return dark ? "dark" : "light";
+}
+
+function Trouble({ model }: { model: Model }) {
+  const status = model.seen?.status;
+  if (model.trouble !== "")
+    return (
+      <p class="trouble" role="alert">
+        {model.seen ? `No answer from the agent for ${seconds(now() - model.answeredAt)}: ` : "No answer from the agent yet: "}
+        <Name text={model.trouble} />. It may have stopped, or be starting again (<code>systemctl status weir</code> says so);
+        the page goes on by itself.{model.seen && " What is below is what it said last."}
+      </p>
+    );
+  if (!status) return <p class="nothing" role="status">Waiting for the agent's first answer.</p>;
+  const slow = status.age_ms > slowMS ? [`the agent looked ${seconds(status.age_ms / 1000)} ago for the last time`] : [];
+  const lost = (status.sources ?? []).filter((s) => !s.connected).map((s) => `${s.name}: ${s.reason}`);
+  const all = [...(status.reason ? [status.reason] : []), ...slow, ...lost];
+  return all.length === 0 ? null : <p class="trouble" role="alert"><Name text={all.join("; ")} /></p>;
+}
+
+function UplinkView(props: { uplink: Uplink; model: Model; theme: string }) {
+  const { uplink, model, theme } = props;
+  const [selected, select] = useState("");
+  // kept is the chosen container as it was last, for when it has stopped.
+  const kept = useRef<Container>();
+  const containers = model.seen?.containers ?? [];
+  const mins = containers.reduce((sum, c) => sum + c.policy.min_bps, 0);
+  const chosen = containers.find((c) => keyOf(c) === selected);
+  if (chosen) kept.current = chosen;
+  const shown = selected === "" ? undefined : kept.current;
+  const close = () => {
+    select("");
+    document.querySelector<HTMLElement>("tr.selected button")?.focus();
+  };
+  // The host's class is always there.
+  const alone = containers.every((c) => c.runtime === "host");
+  const used = uplink.rate_bps > 0 ? ` (${Math.round((100 * uplink.sent_bps) / uplink.rate_bps)} %)` : "";
+  return (
+    <section class="uplink" aria-label={"Uplink " + uplink.name}>
+      <h2><Name text={uplink.name} /></h2>
+      <p class="facts">
+        <span>sends <b>{rate(uplink.sent_bps)}</b> of <b>{exactRate(uplink.rate_bps)}</b>{used}</span>
+        <span>minimums ask for <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
+        <span class="quiet">{uplink.scheduler}</span>
+        {uplink.state !== "ok" && <span><span class={"state " + uplink.state}>{uplink.state}</span> <Name text={uplink.reason} /></span>}
+      </p>
+      {!uplink.present && <p class="nothing">The device is not there; it is shared out as soon as it comes.</p>}
+      <Stack uplink={uplink} containers={containers} history={model.history} theme={theme} />
+      {shown && <Detail c={shown} gone={!chosen} uplink={uplink} history={model.history} theme={theme} close={close} />}
+      {alone && model.seen && <p class="nothing"><Name text={noContainers(model.seen)} /></p>}
+      <Table uplink={uplink} containers={containers} history={model.history} selected={selected} choose={select} />
+    </section>
+  );
+}
+
+function Events({ list, theAgentAnswered }: { list: Event[]; theAgentAnswered: boolean }) {
+  return (
+    <section aria-label="Events">
+      <h2>Events</h2>
+      {list.length === 0 && (
+        <p class="nothing">{theAgentAnswered ? "Nothing has happened since the agent began to keep events." : "None are known before the agent answers."}</p>
+      )}
+      <ol class="events" tabIndex={list.length > 0 ? 0 : -1} aria-label="Events, newest first">
+        {list.map((e) => (
+          <li key={e.seq}>
+            <time dateTime={e.at}>{new Date(e.at).toLocaleTimeString()}</time>
+            <span class={"kind " + e.kind}>{e.kind.replaceAll("_", " ")}</span>
+            <span>
+              {e.container && <><Name text={e.container} /> </>}
+              {e.uplink && <><Name text={e.uplink} /> </>}
+              {e.policy && <span class="quiet">{policyText(e.policy)} </span>}
+              {e.message && <Name text={e.message} />}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function App() {
+  const model = useRef(new Model()).current;
+  const [, again] = useReducer((count: number) => count + 1, 0);
+  const [blurred, blur] = useState(false);
+  const theme = useTheme();
+  useEffect(() => {
+    let timer = 0;
+    const turn = async () => {
+      const began = now();
+      await model.look();
+      again(0);
+      timer = window.setTimeout(turn, Math.max(100, intervalMS - (now() - began) * 1000));
+    };
+    void turn();
+    return () => clearTimeout(timer);
+  }, []);
+  const status = model.seen?.status;
+  const uplinks = status?.uplinks ?? [];
+  return (
+    <div class={(blurred ? "blurred " : "") + (model.trouble !== "" ? "old" : "")}>
+      <header class="top">
+        <h1>Weir</h1>
+        <span class="quiet">{status?.version}</span>
+        <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
+      </header>
+      <Trouble model={model} />
+      <main>
+        {status && uplinks.length === 0 && <p class="nothing">The agent shares out no uplink: give it one with --uplink, or in its configuration file.</p>}
+        {uplinks.map((uplink) => <UplinkView key={uplink.name} uplink={uplink} model={model} theme={theme} />)}
+        {status && <Events list={model.events} theAgentAnswered={model.seen !== undefined} />}
+      </main>
+    </div>
+  );
+}
+
+const place = document.getElementById("app");
+if (place) {
+  place.textContent = "";
+  render(<App />, place);
+}

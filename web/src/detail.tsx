@@ -1,0 +1,69 @@
+// One container: three minutes of its samples, and where its policy comes from.
+
+import { useEffect, useRef } from "preact/hooks";
+import type { Container, Uplink } from "./api";
+import { bytes, exactRate, milliseconds, rate } from "./format";
+import { type History, keyOf, type Values } from "./history";
+import { Name } from "./name";
+import { Plot } from "./plot";
+import { shareAt } from "./table";
+import { why } from "./words";
+
+const has = (values: Values) => values.some((value) => value !== null);
+
+const perSecond = (count: number) => Number(count.toPrecision(3)) + "/s";
+
+export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; history: History; theme: string; close: () => void }) {
+  const { c, uplink, history, theme } = props;
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    heading.current?.focus();
+    heading.current?.scrollIntoView({ block: "nearest" });
+  }, [keyOf(c)]);
+  const series = history.of(keyOf(c), uplink.name);
+  const { policy, policy_from: from } = c;
+  const values: [string, string, string][] = [
+    ["weight", String(policy.weight), from.weight],
+    ["minimum", policy.min_bps ? exactRate(policy.min_bps) : "none", from.min],
+    ["maximum", policy.max_bps ? exactRate(policy.max_bps) : "none", from.max],
+    ["priority", String(policy.priority), from.priority],
+    ["latency", policy.latency_ms ? milliseconds(policy.latency_ms) : "none", from.latency],
+  ];
+  return (
+    <section class="detail" aria-label="One container" onKeyDown={(event) => event.key === "Escape" && props.close()}>
+      <header>
+        <h3 ref={heading} tabIndex={-1}><Name text={c.name} /></h3>
+        <button type="button" onClick={props.close}>Close</button>
+      </header>
+      <p>
+        {props.gone ? "It has stopped; what it sent before stays here until you close it." : <Name text={why(c, shareAt(c, uplink.name))} />}
+        <span class="quiet"> {c.runtime && `${c.runtime}, `}{c.mode}</span>
+      </p>
+      <dl>
+        {values.map(([name, value, layer]) => (
+          <div key={name}><dt>{name}</dt><dd>{value} <span class="quiet">{layer}</span></dd></div>
+        ))}
+      </dl>
+      {!series ? <p class="nothing">It has no samples at {uplink.name}: none of its traffic leaves there.</p> : (
+        <div class="plots">
+          <Plot title="Rate" times={history.times} format={rate} height={180} theme={theme} atLeast={1000} lines={[
+            { key: "rate", label: "sends", values: series.rate, colour: "c1" },
+            { key: "entitled", label: "entitled", values: series.entitled, colour: "mark", dashed: true },
+            ...(has(series.min) ? [{ key: "min", label: "minimum", values: series.min, colour: "floor", dashed: true }] : []),
+            ...(has(series.max) ? [{ key: "max", label: "maximum", values: series.max, colour: "ceiling", dashed: true }] : []),
+          ]} />
+          <Plot title="Delay in its queue" times={history.times} format={milliseconds} height={180} theme={theme} atLeast={1}
+            empty={has(series.p99) ? undefined : "No delays: it sent nothing, or this kernel cannot measure them (weir doctor says which)."}
+            lines={[
+              { key: "p50", label: "median", values: series.p50, colour: "c2" },
+              { key: "p99", label: "99th percentile", values: series.p99, colour: "c4" },
+            ]} />
+          <Plot title="Waiting in its queue" times={history.times} format={bytes} height={180} theme={theme} atLeast={1500}
+            lines={[{ key: "backlog", label: "queued", values: series.backlog, colour: "c5" }]} />
+          <Plot title="Dropped from its queue" times={history.times} format={perSecond} height={180} theme={theme} atLeast={1}
+            lines={[{ key: "drops", label: "packets", values: series.drops, colour: "c6" }]} />
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,74 @@
+// Who sends how much through an uplink: areas on top of each other.
+
+import type { Container, Uplink } from "./api";
+import { exactRate, rate } from "./format";
+import { type History, keyOf, type Values } from "./history";
+import { Name } from "./name";
+import { type Line, Plot } from "./plot";
+
+// More areas than colours cannot be told apart: the rest is one.
+const colours = 8;
+
+// taken has the colour of everybody who was shown lately, so that it stays theirs.
+const taken = new Map<string, number>();
+
+// shownOf are those that sent most in the time that is kept.
+function shownOf(history: History, uplink: string, containers: Container[]): Container[] {
+  const sent = containers.map((c) => {
+    const values = history.of(keyOf(c), uplink)?.rate ?? [];
+    return { c, sum: values.reduce<number>((sum, value) => sum + (value ?? 0), 0) };
+  });
+  const chosen = new Set(sent.filter((s) => s.sum > 0).sort((a, b) => b.sum - a.sum).slice(0, colours).map((s) => s.c));
+  return containers.filter((c) => chosen.has(c));
+}
+
+function colour(uplink: string, shown: Container[]): string[] {
+  const names = shown.map((c) => uplink + "\n" + keyOf(c));
+  for (const name of taken.keys()) if (name.startsWith(uplink + "\n") && !names.includes(name)) taken.delete(name);
+  const free = new Set(Array.from({ length: colours }, (_, i) => i));
+  for (const name of names) free.delete(taken.get(name) ?? -1);
+  return names.map((name) => {
+    let mine = taken.get(name);
+    if (mine === undefined) {
+      mine = Math.min(...free);
+      free.delete(mine);
+      taken.set(name, mine);
+    }
+    return "c" + mine;
+  });
+}
+
+// edges adds a container's values to those below.
+function edges(below: Values, values: Values): Values {
+  return below.map((under, i) => (under === null && values[i] == null ? null : (under ?? 0) + (values[i] ?? 0)));
+}
+
+export function Stack(props: { uplink: Uplink; containers: Container[]; history: History; theme: string }) {
+  const { uplink, containers, history } = props;
+  const shown = shownOf(history, uplink.name, containers);
+  const its = colour(uplink.name, shown);
+  const lines: Line[] = [];
+  let below: Values = history.times.map(() => null);
+  const put = (key: string, label: Line["label"], values: Values, name: string) => {
+    below = edges(below, values);
+    lines.push({ key, label, values: below, shown: values, colour: name, area: true });
+  };
+  shown.forEach((c, i) => put(keyOf(c), <Name text={c.name} />, history.of(keyOf(c), uplink.name)?.rate ?? [], its[i] ?? "c0"));
+  const others = containers.filter((c) => !shown.includes(c)).map((c) => history.of(keyOf(c), uplink.name)?.rate ?? []);
+  if (shown.length === colours && others.length > 0) {
+    const sum = others.reduce((sum, values) => edges(sum, values), history.times.map(() => null));
+    put("others", `${others.length} others`, sum, "others");
+  }
+  // The highest edge is drawn first, the areas below it over it.
+  lines.reverse();
+  const silent = shown.length === 0;
+  lines.push({ key: "link", label: "rate of the uplink", values: history.times.map(() => uplink.rate_bps), colour: "mark", dashed: true });
+  const since = Math.round((history.times.at(-1) ?? 0) - (history.times[0] ?? 0));
+  return (
+    <Plot title="What each container sends, on top of each other" times={history.times} lines={lines} format={rate} height={240}
+      theme={props.theme} atLeast={uplink.rate_bps * 1.05}
+      empty={silent
+        ? `Nothing was sent through ${uplink.name} (${exactRate(uplink.rate_bps)}) since this page was opened${since > 5 ? ", or in the last three minutes" : ""}. What a container sends shows here within two seconds.`
+        : undefined} />
+  );
+}
