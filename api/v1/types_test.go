@@ -66,6 +66,14 @@ var contract = map[string]struct {
 		"seq": "number", "at": "string", "kind": "string", "container": "string", "id": "string", "runtime": "string",
 		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
 	}},
+	"history": {v1.History{Shares: []v1.HistoryShare{}}, map[string]string{"id": "string", "name": "string", "shares": "array"}},
+	"history share": {v1.HistoryShare{Samples: []v1.HistorySample{}}, map[string]string{
+		"uplink": "string", "samples": "array",
+	}},
+	"history sample": {v1.HistorySample{}, map[string]string{
+		"at": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "wants_more": "bool", "wanted_bps": "number",
+		"backlog_bytes": "number", "delay_p50_ms": "number", "delay_p99_ms": "number", "dropped_packets": "number",
+	}},
 	"node": {v1.Node{Containers: []v1.NodeContainer{}}, map[string]string{
 		"softResources": "object", "hardResources": "object", "resourceUsage": "object", "PiID": "string", "PiIP": "string",
 		"containers": "array", "measured": "object",

@@ -93,8 +93,9 @@ type Agent struct {
 
 	requests chan func()
 	// board and events are what readers see, who never enter the loop.
-	board  *stats.Board
-	events *stats.Events
+	board   *stats.Board
+	history stats.History
+	events  *stats.Events
 	// publishedAt is when a snapshot was published last.
 	publishedAt time.Time
 	// rescan asks for containers without an engine, or without devices, to
@@ -240,6 +241,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
+	go a.record(ctx)
 
 	// What the kernel's types and the programs took while they were loaded is
 	// not needed any more, and small devices have better use for it.

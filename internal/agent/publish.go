@@ -37,6 +37,25 @@ func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 // Events are what happened lately, and what happens next.
 func (a *Agent) Events() *stats.Events { return a.events }
 
+// History is what containers did in the last minutes.
+func (a *Agent) History() *stats.History { return &a.history }
+
+// record keeps samples of what is published, beside the loop, until ctx ends.
+func (a *Agent) record(ctx context.Context) {
+	tick := time.NewTicker(stats.HistoryInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			if latest, err := a.board.Latest(ctx); err == nil {
+				a.history.Record(now, latest)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // publishSoon publishes a snapshot if counters were read since the last one, or if
 // that is a period old.
 func (a *Agent) publishSoon(now time.Time) {

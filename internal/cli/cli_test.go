@@ -52,6 +52,8 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
+func (a *fakeAgent) History() *stats.History { return new(stats.History) }
+
 func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
 	a.call("set %s", name)
 	a.change = change

@@ -57,6 +57,10 @@ func (a *api) routes() []route {
 			response: v1.Explanation{}, handle: a.explain,
 		},
 		{
+			method: "GET", path: "/v1/containers/{name}/history", summary: "What a container did in the last three minutes, second by second",
+			response: v1.History{}, handle: a.history,
+		},
+		{
 			method: "PATCH", path: "/v1/containers/{name}/policy", summary: "Change the policy of a container until it stops",
 			request: v1.PolicyChange{}, response: v1.Container{}, handle: a.set,
 		},
@@ -106,15 +110,28 @@ func (a *api) containers(r *http.Request) (any, error) {
 }
 
 func (a *api) explain(r *http.Request) (any, error) {
-	seen, err := a.agent.Snapshot(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	index, err := find(seen.Containers, r.PathValue("name"))
+	seen, index, err := a.find(r)
 	if err != nil {
 		return nil, err
 	}
 	return explain.Container(seen, index), nil
+}
+
+func (a *api) history(r *http.Request) (any, error) {
+	seen, index, err := a.find(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.agent.History().Of(&seen.Containers[index]), nil
+}
+
+// find is the container that a request names, in the latest snapshot.
+func (a *api) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
+	if seen, err = a.agent.Snapshot(r.Context()); err != nil {
+		return seen, 0, err
+	}
+	index, err = find(seen.Containers, r.PathValue("name"))
+	return seen, index, err
 }
 
 func (a *api) node(r *http.Request) (any, error) {

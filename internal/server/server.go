@@ -38,6 +38,7 @@ type Agent interface {
 	// Latest is the same with where the containers are on the host.
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
+	History() *stats.History
 	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 	Reset(ctx context.Context, name string) (v1.Container, error)
 	// Reload reads the configuration again.

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// Metrics and explanations are of the same snapshot as everything else.
+func TestMetricsAndExplain(t *testing.T) {
+	a, client := serveAgent(t)
+	get := func(path string) (int, string, string) {
+		t.Helper()
+		response, err := client.http.Get("http://weir" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, response.Header.Get("Content-Type"), string(body)
+	}
+	status, kind, body := get("/metrics")
+	if status != 200 || kind != "text/plain; version=0.0.4; charset=utf-8" || !strings.Contains(body, `weir_container_info{container="web",`) {
+		t.Errorf("%d, %q, %s", status, kind, body)
+	}
+	explanation, err := client.Explain(t.Context(), "web")
+	if err != nil || explanation.Container.Name != "web" || len(explanation.Policy) != 6 {
+		t.Errorf("%+v, %v", explanation, err)
+	}
+	var history v1.History
+	if err := client.call(t.Context(), "GET", "/v1/containers/web/history", nil, &history); err != nil || history.Name != "web" {
+		t.Errorf("%+v, %v", history, err)
+	}
+	if status, _ := request(t, client, "GET", "/v1/containers/nobody/history", ""); status != 404 {
+		t.Errorf("the history of nobody: %d", status)
+	}
+	for _, name := range []string{"nobody", "<script>alert(1)</script>", "\x1b[31m", "../status", strings.Repeat("x", 10_000)} {
+		if _, err := client.Explain(t.Context(), name); err == nil || !strings.Contains(err.Error(), "no such container") {
+			t.Errorf("%.30q: %v", name, err)
+		}
+	}
+	if status, _, body = get("/v1/node"); status != 200 || !strings.Contains(body, `"PiID":`) || !strings.Contains(body, `"name":"/web"`) {
+		t.Errorf("%d, %s", status, body)
+	}
+	a.err = errors.New("no")
+	if status, _, body = get("/v1/node"); status != 500 || !strings.Contains(body, `"no"`) {
+		t.Errorf("%d, %s", status, body)
+	}
+	if status, _, body = get("/metrics"); status != 500 || !strings.Contains(body, `"no"`) {
+		t.Errorf("%d, %s", status, body)
+	}
+}
+
+// Somebody who announces a body and does not send it holds a connection for a
+// while, not for ever.
+func TestSlowSender(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	a := &api{agent: &fakeAgent{}, log: slog.New(slog.DiscardHandler), timeout: timeout}
+	conn, err := net.Dial("unix", serve(t, a.server()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "PATCH /v1/containers/web/policy HTTP/1.1\r\nHost: weir\r\nContent-Length: 100\r\n\r\n{")
+	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))
+	began := time.Now()
+	if _, err := io.ReadAll(conn); err != nil || time.Since(began) < timeout {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
