@@ -104,6 +104,7 @@ and watch (weir top).`,
 		newDemoCommand(),
 		newBenchCommand(),
 		newModelCommand(),
+		newAdviseCommand(g),
 		newTrafficCommand(),
 		newClassifyCommand(),
 	)
