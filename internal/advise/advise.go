@@ -132,11 +132,11 @@ func pick(choices []Option) (best Option, why string) {
 	case len(fast) == 1:
 		return best, "No other mode carries as much."
 	case len(cheap) == 1:
-		return best, fmt.Sprintf("%s carry about as much, and it takes the least processor time.", others(fast, best))
+		return best, fmt.Sprintf("About as much: %s. Of these it takes the least processor time.", others(fast, best))
 	case best.controlled():
-		return best, fmt.Sprintf("%s carry about as much for about the same processor time; of these it is the one that Weir controls and that keeps containers apart best.", others(cheap, best))
+		return best, fmt.Sprintf("About as much for about the same processor time: %s. Of these, of those that Weir controls, it keeps containers apart best.", others(cheap, best))
 	}
-	return best, fmt.Sprintf("%s carry about as much for about the same processor time; of these it keeps containers apart best. Whether Weir controls it here was not measured.", others(cheap, best))
+	return best, fmt.Sprintf("About as much for about the same processor time: %s. Of these it keeps containers apart best; Weir is not known to control it here.", others(cheap, best))
 }
 
 // others names modes but one.
@@ -147,8 +147,7 @@ func others(options []Option, best Option) string {
 			names = append(names, one.Mode)
 		}
 	}
-	text := strings.Join(names, ", ")
-	return strings.ToUpper(text[:1]) + text[1:]
+	return strings.Join(names, ", ")
 }
 
 func (o Option) controlled() bool { return o.Controlled != nil && *o.Controlled }
