@@ -77,6 +77,7 @@ need bpf libbpf-dev 'for the BPF helper headers' has_header bpf/bpf_helpers.h
 need bpf linux-libc-dev 'for the kernel headers' has_header asm/types.h
 
 need test gcc 'for the race detector in tests' has gcc
+need test iperf3 'to check the sender of weir bench netmodes against it' has iperf3
 need test libc6-dev 'for the race detector in tests' has_header stdlib.h
 need test iproute2 'to build and inspect test networks (ip, tc)' has_version 5.10 tc -V
 need test iptables 'for NAT in test networks and container engines' has iptables

@@ -21,6 +21,8 @@ import (
 type netmodesFlags struct {
 	links, protocols []string
 	agent, report    string
+	save             bool
+	measurements     string
 	options          bench.NetmodesOptions
 }
 
@@ -45,6 +47,7 @@ minute (--duration 60s); all cases take about a quarter of an hour at 2 s.
 
 Needs root. Exits with 1 when the suite could not run or a run failed.`,
 		Example: `  weir bench netmodes --report netmodes.html
+  weir bench netmodes --save
   weir bench netmodes --modes bridge,host --links 20mbit --duration 60s
   weir bench netmodes --containers 64 --protocols udp --bytes 64 -o json`,
 		Args: exactArgs(),
@@ -52,6 +55,8 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.report, "report", "", "also write an HTML report to this file")
+	cmd.Flags().BoolVar(&flags.save, "save", false, "keep the result for weir advise")
+	cmd.Flags().StringVar(&flags.measurements, "measurements", defaultMeasurements, "file to keep it in")
 	format = addOutputFlag(cmd)
 	return cmd
 }
@@ -77,6 +82,11 @@ func (f *netmodesFlags) run(cmd *cobra.Command, format output) error {
 	found, err := f.measure(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return err
+	}
+	if f.save {
+		if err := keep(f.measurements, found); err != nil {
+			return err
+		}
 	}
 	if f.report != "" {
 		if err := writePage(f.report, found.Report); err != nil {
@@ -142,6 +152,26 @@ func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found 
 		return found, fmt.Errorf("find the weir that is to be measured: %w", err)
 	}
 	return bench.RunNetmodes(ctx, o)
+}
+
+// keep keeps a result for advice. One with failed runs is kept as well: what failed
+// is not in it.
+func keep(path string, found bench.NetmodesReport) error {
+	return saveMeasurements(path, func(w io.Writer) error { return printJSON(w, found) })
+}
+
+// refreshMeasurements measures all modes as weir bench netmodes does by default.
+func refreshMeasurements(cmd *cobra.Command, path string) error {
+	var flags netmodesFlags
+	flags.add(&cobra.Command{}) // for the defaults
+	if err := flags.parse(); err != nil {
+		return err
+	}
+	found, err := flags.measure(cmd.Context(), cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	return keep(path, found)
 }
 
 // writePage writes a report as an HTML page.

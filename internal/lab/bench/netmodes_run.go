@@ -226,7 +226,7 @@ func (r *modesRunner) observe(ctx context.Context, c ModeCase, containers []plac
 	defer func() {
 		cancel()
 		for _, one := range senders {
-			err = errors.Join(err, one.end())
+			_ = one.end() // killed by us: the error is what made us
 		}
 	}()
 	count, err := r.bed.newMeter(len(containers), 0, 0)
@@ -260,10 +260,10 @@ func (r *modesRunner) observe(ctx context.Context, c ModeCase, containers []plac
 		}
 		seen.use.add(result)
 	}
-	senders, ended := nil, senders
-	for _, one := range ended {
+	for _, one := range senders {
 		err = errors.Join(err, one.end())
 	}
+	senders = nil
 	return seen, errors.Join(err, drain(ctx, count))
 }
 

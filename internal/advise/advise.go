@@ -1,0 +1,209 @@
+package advise
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Native is a process that is no container: something to compare with, no choice.
+const Native = "native"
+
+// Question is what a container is to do.
+type Question struct {
+	// Containers is how many send at once, this one included.
+	Containers int `json:"containers"`
+	// Protocol is "tcp" or "udp", MessageBytes what is sent at once.
+	Protocol     string `json:"protocol"`
+	MessageBytes int    `json:"message_bytes"`
+	// RateBPS is the uplink's rate in bits per second; 0 is not limited.
+	RateBPS uint64 `json:"rate_bps"`
+}
+
+// Check says what is wrong with a question.
+func (q Question) Check() error {
+	switch {
+	case q.Containers < 1:
+		return fmt.Errorf("%d containers: there must be one at least", q.Containers)
+	case q.MessageBytes < 1 || q.MessageBytes > 65507:
+		return fmt.Errorf("messages of %d bytes: choose 1 to 65507", q.MessageBytes)
+	case q.Protocol != "tcp" && q.Protocol != "udp":
+		return fmt.Errorf("protocol %q: choose tcp or udp", q.Protocol)
+	}
+	return nil
+}
+
+// Option is one mode with what to expect of it.
+type Option struct {
+	Mode string `json:"mode"`
+	// Available: the host has the mode. Controlled: Weir controls containers in
+	// it; null is not known, as it was not measured with the agent.
+	Available  bool  `json:"available"`
+	Controlled *bool `json:"controlled"`
+	// RateBPS is payload of all containers together, CPUPerGbit the senders'
+	// processor time for a gigabit, in seconds; 0 if not available.
+	RateBPS    float64 `json:"rate_bps"`
+	CPUPerGbit float64 `json:"cpu_s_per_gbit"`
+	// Note is what it costs against the advice, or why it cannot be had.
+	Note string `json:"note"`
+}
+
+// Advice is an answer.
+type Advice struct {
+	Question Question `json:"question"`
+	Mode     string   `json:"mode"`
+	Reason   string   `json:"reason"`
+	// Options are all modes, the advised one first, then the best.
+	Options  []Option `json:"options"`
+	Warnings []string `json:"warnings"`
+}
+
+const (
+	// sameRate is by what part throughputs of one case differ from run to run,
+	// sameCPU the same of processor time.
+	sameRate = 0.05
+	sameCPU  = 0.10
+	// nearLink is by which factor a link may differ from a measured one to stand
+	// for it.
+	nearLink = 4
+)
+
+// isolation is the order among equals: what keeps containers apart best, first.
+var isolation = []string{"bridge", "macvlan", "overlay", "ipvlan-l2", "ipvlan-l3", "macvlan-private", "host"}
+
+// Choose answers a question.
+func Choose(m Measurements, q Question) (Advice, error) {
+	if err := q.Check(); err != nil {
+		return Advice{}, err
+	}
+	a := Advice{Question: q, Warnings: []string{}}
+	link, note := m.link(q)
+	if note != "" {
+		a.Warnings = append(a.Warnings, note)
+	}
+	a.Warnings = append(a.Warnings, m.outside(q)...)
+	var options []Option
+	for _, mode := range m.modes() {
+		if one, ok := m.estimate(mode, q, link); ok {
+			options = append(options, one)
+		}
+	}
+	choices := slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Mode == Native || !o.Available })
+	if len(choices) == 0 {
+		return a, fmt.Errorf("the measurements have no container that sends %s: measure it with weir bench netmodes --save", q.Protocol)
+	}
+	best, why := pick(choices)
+	a.Mode = best.Mode
+	a.Reason = fmt.Sprintf("%s over %s get %s in %s mode, for %s. %s",
+		number(q), strings.ToUpper(q.Protocol), rateText(best.RateBPS), best.Mode, cpuText(best.CPUPerGbit), why)
+	for i, one := range options {
+		options[i].Note = one.against(best)
+	}
+	for mode, reason := range m.Unavailable {
+		options = append(options, Option{Mode: mode, Note: "this host does not have it: " + reason})
+	}
+	slices.SortFunc(options, func(x, y Option) int {
+		return cmp.Or(rank(y.Mode == best.Mode)-rank(x.Mode == best.Mode), rank(y.Available)-rank(x.Available),
+			cmp.Compare(y.RateBPS, x.RateBPS), cmp.Compare(x.Mode, y.Mode))
+	})
+	a.Options = options
+	return a, nil
+}
+
+func rank(first bool) int {
+	if first {
+		return 1
+	}
+	return 0
+}
+
+// pick chooses among modes and says why.
+func pick(choices []Option) (best Option, why string) {
+	fastest := slices.MaxFunc(choices, func(x, y Option) int { return cmp.Compare(x.RateBPS, y.RateBPS) }).RateBPS
+	fast := slices.DeleteFunc(slices.Clone(choices), func(o Option) bool { return o.RateBPS < fastest*(1-sameRate) })
+	least := slices.MinFunc(fast, func(x, y Option) int { return cmp.Compare(x.CPUPerGbit, y.CPUPerGbit) }).CPUPerGbit
+	cheap := slices.DeleteFunc(slices.Clone(fast), func(o Option) bool { return o.CPUPerGbit > least*(1+sameCPU) })
+	best = slices.MinFunc(cheap, func(x, y Option) int {
+		return cmp.Or(rank(y.controlled())-rank(x.controlled()), order(x.Mode)-order(y.Mode))
+	})
+	switch {
+	case len(fast) == 1:
+		return best, "No other mode carries as much."
+	case len(cheap) == 1:
+		return best, fmt.Sprintf("About as much: %s. Of these it takes the least processor time.", others(fast, best))
+	case best.controlled():
+		return best, fmt.Sprintf("About as much for about the same processor time: %s. Of these, of those that Weir controls, it keeps containers apart best.", others(cheap, best))
+	}
+	return best, fmt.Sprintf("About as much for about the same processor time: %s. Of these it keeps containers apart best; Weir is not known to control it here.", others(cheap, best))
+}
+
+// others names modes but one.
+func others(options []Option, best Option) string {
+	var names []string
+	for _, one := range options {
+		if one.Mode != best.Mode {
+			names = append(names, one.Mode)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (o Option) controlled() bool { return o.Controlled != nil && *o.Controlled }
+
+// order is a mode's place in isolation; unknown ones come last.
+func order(mode string) int {
+	if i := slices.Index(isolation, mode); i >= 0 {
+		return i
+	}
+	return len(isolation)
+}
+
+// against says what an option costs against the best.
+func (o Option) against(best Option) string {
+	if o.Mode == best.Mode {
+		return "advised"
+	}
+	rate := (o.RateBPS/best.RateBPS - 1) * 100
+	text := "about the same throughput"
+	if math.Abs(rate) > sameRate*100 {
+		text = fmt.Sprintf("%+.0f %% throughput", rate)
+	}
+	cpu := o.CPUPerGbit / best.CPUPerGbit
+	switch {
+	case math.IsNaN(cpu) || math.IsInf(cpu, 0):
+	case math.Abs(cpu-1) <= sameCPU:
+		text += ", about the same processor time"
+	default:
+		text += fmt.Sprintf(", %.1f times the processor time for a gigabit", cpu)
+	}
+	switch {
+	case o.Mode == Native:
+		text += "; no container, to compare with"
+	case o.Controlled == nil:
+		text += "; not measured with Weir's agent"
+	case !*o.Controlled:
+		text += "; WEIR CANNOT CONTROL IT here"
+	}
+	return text
+}
+
+// number names who sends what.
+func number(q Question) string {
+	if q.Containers == 1 {
+		return fmt.Sprintf("A container's %d-byte messages", q.MessageBytes)
+	}
+	return fmt.Sprintf("%d containers' %d-byte messages together", q.Containers, q.MessageBytes)
+}
+
+func rateText(bps float64) string {
+	if bps >= 1e9 {
+		return fmt.Sprintf("%.2f Gbit/s", bps/1e9)
+	}
+	return fmt.Sprintf("%.1f Mbit/s", bps/1e6)
+}
+
+func cpuText(seconds float64) string {
+	return fmt.Sprintf("%.3g s of processor time a gigabit", seconds)
+}

@@ -1,0 +1,197 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// result is a result on an unlimited link with the agent.
+func result(mode string, containers, bytes int, mbps, cpu float64) Result {
+	return Result{
+		Mode: mode, Protocol: "tcp", MessageBytes: bytes, Containers: containers, Agent: true, Runs: 1,
+		Rate: Median{mbps * 1e6}, CPU: Median{cpu},
+	}
+}
+
+// TestChoose: throughput first, then processor time, then control and isolation.
+func TestChoose(t *testing.T) {
+	question := Question{Containers: 1, Protocol: "tcp", MessageBytes: 64}
+	without := func(r Result) Result { r.Agent = false; return r }
+	for _, test := range []struct {
+		name         string
+		measurements Measurements
+		question     Question
+		mode         string
+		says         []string // in the reason or a note
+	}{
+		{
+			"the fastest", Measurements{Results: []Result{
+				result("native", 1, 64, 200, 1), result("bridge", 1, 64, 100, 1), result("host", 1, 64, 150, 1), result("macvlan", 1, 64, 120, 1),
+			}},
+			question, "host", []string{"No other mode carries as much", "-33 % throughput", "-20 % throughput", "no container, to compare with"},
+		},
+		{
+			"of equally fast ones that with the least processor time", Measurements{Results: []Result{
+				result("bridge", 1, 64, 102, 0.9), result("host", 1, 64, 100, 0.3), result("overlay", 1, 64, 101, 1),
+			}},
+			question, "host", []string{"takes the least processor time", "about the same throughput, 2.9 times the processor time"},
+		},
+		{
+			"of equals the one that isolates best", Measurements{Results: []Result{
+				result("host", 1, 64, 101, 0.50), result("macvlan", 1, 64, 100, 0.50), result("bridge", 1, 64, 99, 0.50),
+			}},
+			question, "bridge", []string{"keeps containers apart best"},
+		},
+		{
+			"of equals one that Weir controls", Measurements{
+				Uncontrolled: map[string]string{"bridge": "no veth"},
+				Results:      []Result{without(result("bridge", 1, 64, 100, 0.5)), result("host", 1, 64, 100, 0.5)},
+			},
+			question, "host", []string{"WEIR CANNOT CONTROL IT"},
+		},
+		{
+			"a mode that the host lacks is named", Measurements{
+				Unavailable: map[string]string{"macvlan": "no driver"},
+				Results:     []Result{result("bridge", 1, 64, 100, 0.5)},
+			},
+			question, "bridge", []string{"this host does not have it: no driver"},
+		},
+		{
+			"another number of containers, another mode", Measurements{Results: []Result{
+				result("bridge", 1, 64, 125, 1), result("host", 1, 64, 100, 1), result("bridge", 4, 64, 100, 1), result("host", 4, 64, 145, 1),
+			}},
+			Question{Containers: 4, Protocol: "tcp", MessageBytes: 64}, "host", []string{"-31 % throughput"},
+		},
+		{
+			"an uplink bounds what modes carry", Measurements{Results: []Result{
+				result("bridge", 1, 64, 500, 1), result("host", 1, 64, 900, 0.9),
+			}},
+			Question{Containers: 1, Protocol: "tcp", MessageBytes: 64, RateBPS: 100e6}, "host", []string{"100.0 Mbit/s", "takes the least processor time"},
+		},
+		{
+			"not measured with the agent", Measurements{Results: []Result{without(result("bridge", 1, 64, 100, 1)), without(result("host", 1, 64, 50, 1))}},
+			question, "bridge", []string{"not measured with Weir's agent"},
+		},
+	} {
+		advice, err := Choose(test.measurements, test.question)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		text := fmt.Sprint(advice.Reason, advice.Options)
+		if advice.Mode != test.mode || advice.Options[0].Mode != test.mode {
+			t.Errorf("%s: %s, want %s: %s", test.name, advice.Mode, test.mode, text)
+		}
+		for _, want := range test.says {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: does not say %q: %s", test.name, want, text)
+			}
+		}
+	}
+}
+
+func TestChooseRefuses(t *testing.T) {
+	m := Measurements{Results: []Result{result("native", 1, 64, 100, 1), result("bridge", 1, 64, 100, 1)}}
+	for _, test := range []struct {
+		question Question
+		want     string
+	}{
+		{Question{0, "tcp", 64, 0}, "one at least"},
+		{Question{1, "sctp", 64, 0}, "choose tcp or udp"},
+		{Question{1, "tcp", 0, 0}, "choose 1 to 65507"},
+		{Question{1, "udp", 64, 0}, "weir bench netmodes --save"},
+	} {
+		if _, err := Choose(m, test.question); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: error %v, want %q", test.question, err, test.want)
+		}
+	}
+}
+
+// TestInterpolate: between measured points the estimate is, outside the nearest,
+// with a warning.
+func TestInterpolate(t *testing.T) {
+	m := Measurements{Results: []Result{
+		result("bridge", 1, 64, 100, 0.2), result("bridge", 1, 1024, 400, 0.4),
+		result("bridge", 4, 64, 100, 0.2), result("bridge", 4, 1024, 400, 0.4),
+	}}
+	for _, test := range []struct {
+		containers, bytes int
+		mbps              float64
+		warns             bool
+	}{{1, 64, 100, false}, {2, 256, 200, false}, {4, 1024, 400, false}, {9, 1024, 400, true}, {1, 9000, 400, true}} {
+		advice, err := Choose(m, Question{Containers: test.containers, Protocol: "tcp", MessageBytes: test.bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := advice.Options[0].RateBPS / 1e6; got < test.mbps-0.1 || got > test.mbps+0.1 {
+			t.Errorf("%+v: %.1f Mbit/s", test, got)
+		}
+		if warns := slices.ContainsFunc(advice.Warnings, func(w string) bool { return strings.Contains(w, "outside") }); warns != test.warns {
+			t.Errorf("%+v: warnings %q", test, advice.Warnings)
+		}
+	}
+}
+
+const report = `{
+  "suite": "netmodes",
+  "host": "gateway",
+  "started_at": "2026-11-22T12:00:00Z",
+  "environment": {"kernel": "6.18.0", "cpus": 4},
+  "results": [
+    {"mode": "bridge", "protocol": "tcp", "message_bytes": 64, "containers": 1, "link_bps": 20000000, "runs": 1,
+     "rate_bps": {"median": 19e6}, "cpu_s": {"median": 0.1}},
+    {"mode": "host", "protocol": "tcp", "message_bytes": 64, "containers": 1, "link_bps": 20000000, "runs": 0,
+     "rate_bps": {"median": 0}, "cpu_s": {"median": 0}}
+  ]
+}
+`
+
+func TestParse(t *testing.T) {
+	m, err := Parse([]byte(report))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Results) != 1 || m.Results[0].Rate.Median != 19e6 || m.Host != "gateway" || m.StartedAt.Year() != 2026 {
+		t.Errorf("%+v", m)
+	}
+	if warnings := m.Foreign("gateway", "6.18.0"); len(warnings) != 0 {
+		t.Errorf("the same machine: %q", warnings)
+	}
+	warnings := strings.Join(m.Foreign("other", "6.1"), "; ")
+	if !strings.Contains(warnings, "host gateway, this is other") || !strings.Contains(warnings, "kernel 6.18.0, this is 6.1") {
+		t.Errorf("another machine: %q", warnings)
+	}
+}
+
+// TestParseRefuses: what is damaged or in other units is named with its line.
+func TestParseRefuses(t *testing.T) {
+	for _, test := range []struct{ old, replacement, want string }{
+		{`"results": [`, `"results": `, "line "},
+		{`"runs": 1,`, `"runs": 1,,`, "line 7: invalid character"},
+		{`{"median": 19e6}`, `{"median": "19mbit"}`, "line 8: rate_bps.median is a string"},
+		{`{"median": 0.1}`, `{"median": 100}`, "line 7: cpu_s 100: 1 threads cannot run that long"},
+		{`"link_bps": 20000000, "runs": 1`, `"link_bps": 20, "runs": 1`, "line 7: link_bps 20: rates are in bits per second"},
+		{`{"median": 19e6}`, `{"median": 19e9}`, "line 7: rate_bps 1.9e+10 is more than the link's"},
+		{`{"median": 19e6}`, `{"median": -1}`, "must be positive"},
+		{`"containers": 1`, `"containers": 0`, "both must be positive"},
+		{`"protocol": "tcp"`, `"protocol": "icmp"`, "neither tcp nor udp"},
+		{`"suite": "netmodes"`, `"suite": "qcon"`, `a report of "qcon"`},
+		{`"runs": 1`, `"runs": 0`, "no results"},
+	} {
+		text := strings.Replace(report, test.old, test.replacement, 1)
+		if text == report {
+			t.Fatalf("%q is not in the report", test.old)
+		}
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want %q", test.replacement, err, test.want)
+		}
+	}
+	if _, err := Parse([]byte(report[:len(report)/2])); err == nil || !strings.Contains(err.Error(), "line ") {
+		t.Errorf("half a file: %v", err)
+	}
+	if _, err := Parse(nil); err == nil {
+		t.Error("an empty file: no error")
+	}
+}

@@ -1,0 +1,159 @@
+// Package advise says which network mode a container should have on a host, from
+// what `weir bench netmodes` measured there.
+//
+// It is pure: measurements and a question go in, advice comes out. The rule: of the
+// modes that carry the most, those within what runs of one case differ by count as
+// equal; of these the one that takes the least processor time for a gigabit; and of
+// those that are equal in this too, one that Weir controls and that isolates best.
+package advise
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Measurements are the part of a report of `weir bench netmodes -o json` that
+// advice is made of.
+type Measurements struct {
+	Suite       string      `json:"suite"`
+	Host        string      `json:"host"`
+	StartedAt   time.Time   `json:"started_at"`
+	Environment Environment `json:"environment"`
+	// Unavailable are modes that the host does not have, Uncontrolled those that
+	// Weir does not control there, each with the reason.
+	Unavailable  map[string]string `json:"unavailable"`
+	Uncontrolled map[string]string `json:"uncontrolled"`
+	Results      []Result          `json:"-"`
+}
+
+// Environment is the machine.
+type Environment struct {
+	Kernel   string `json:"kernel"`
+	CPUs     int    `json:"cpus"`
+	CPUModel string `json:"cpu_model"`
+}
+
+// Result is what one mode did in one case: all containers together, for a second.
+type Result struct {
+	Mode         string `json:"mode"`
+	Protocol     string `json:"protocol"`
+	MessageBytes int    `json:"message_bytes"`
+	Containers   int    `json:"containers"`
+	LinkBPS      uint64 `json:"link_bps"` // 0: not limited
+	Agent        bool   `json:"agent"`    // with Weir's agent
+	Runs         int    `json:"runs"`
+	Rate         Median `json:"rate_bps"`
+	CPU          Median `json:"cpu_s"`
+}
+
+// Median is the value of several runs that counts.
+type Median struct {
+	Median float64 `json:"median"`
+}
+
+// file is a report as far as it matters; results stay text, so that each can be
+// told by its line.
+type file struct {
+	Measurements
+	Results []json.RawMessage `json:"results"`
+}
+
+// Parse reads a report of `weir bench netmodes`; an error names the line.
+func Parse(data []byte) (Measurements, error) {
+	var parsed file
+	if err := json.Unmarshal(data, &parsed); err != nil {
+		return Measurements{}, atLine(data, 0, err)
+	}
+	m := parsed.Measurements
+	if m.Suite != "netmodes" {
+		return m, fmt.Errorf("it is a report of %q, not of weir bench netmodes", m.Suite)
+	}
+	at := 0
+	for _, text := range parsed.Results {
+		// What was decoded stands in data as it was, one after the other.
+		if next := bytes.Index(data[at:], text); next > 0 {
+			at += next
+		}
+		var one Result
+		if err := json.Unmarshal(text, &one); err != nil {
+			return m, atLine(data, at, err)
+		}
+		if err := one.check(); err != nil {
+			return m, fmt.Errorf("line %d: %w", lineOf(data, at), err)
+		}
+		at += len(text)
+		if one.Runs > 0 {
+			m.Results = append(m.Results, one)
+		}
+	}
+	if len(m.Results) == 0 {
+		return m, errors.New("it has no results")
+	}
+	return m, nil
+}
+
+// atLine adds the line to an error of the JSON decoder, and what was expected.
+func atLine(data []byte, base int, err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d: %w", lineOf(data, base+int(syntax.Offset)), err)
+	case errors.As(err, &kind):
+		return fmt.Errorf("line %d: %s is a %s, but must be a %s: rates are numbers in bits per second, times in seconds, sizes in bytes",
+			lineOf(data, base+int(kind.Offset)), kind.Field, kind.Value, kind.Type)
+	}
+	return err
+}
+
+// lineOf is the line of an offset, from 1.
+func lineOf(data []byte, offset int) int {
+	return 1 + bytes.Count(data[:min(max(offset, 0), len(data))], []byte("\n"))
+}
+
+const (
+	// leastRateBPS is less than any link: who writes less means another unit.
+	leastRateBPS = 1000
+	// overLink is by how much more than its link a short run may seem to carry.
+	overLink = 1.1
+)
+
+// check refuses what no machine can have measured.
+func (r Result) check() error {
+	switch {
+	case r.Runs == 0:
+		return nil // a case whose runs failed
+	case r.Mode == "":
+		return errors.New("a result without mode")
+	case r.Protocol != "tcp" && r.Protocol != "udp":
+		return fmt.Errorf("protocol %q is neither tcp nor udp", r.Protocol)
+	case r.MessageBytes < 1 || r.Containers < 1:
+		return fmt.Errorf("%d containers with messages of %d bytes: both must be positive", r.Containers, r.MessageBytes)
+	case r.Rate.Median <= 0 || r.CPU.Median < 0:
+		return fmt.Errorf("rate_bps %g and cpu_s %g: the rate must be positive, the time not negative", r.Rate.Median, r.CPU.Median)
+	case r.LinkBPS > 0 && r.LinkBPS < leastRateBPS:
+		return fmt.Errorf("link_bps %d: rates are in bits per second", r.LinkBPS)
+	case r.LinkBPS > 0 && r.Rate.Median > overLink*float64(r.LinkBPS):
+		return fmt.Errorf("rate_bps %g is more than the link's %d: rates are in bits per second", r.Rate.Median, r.LinkBPS)
+	case r.CPU.Median > float64(r.Containers)*overLink:
+		return fmt.Errorf("cpu_s %g: %d threads cannot run that long in a second; times are in seconds", r.CPU.Median, r.Containers)
+	}
+	return nil
+}
+
+// Foreign says in what measurements are of another machine than this: advice from
+// them is worth less.
+func (m Measurements) Foreign(host, kernel string) []string {
+	var warnings []string
+	if m.Host != host {
+		warnings = append(warnings, fmt.Sprintf("the measurements are of host %s, this is %s; refresh them with weir advise --refresh", m.Host, host))
+	}
+	if m.Environment.Kernel != kernel {
+		warnings = append(warnings, fmt.Sprintf("the measurements are of kernel %s, this is %s; refresh them with weir advise --refresh",
+			m.Environment.Kernel, kernel))
+	}
+	return warnings
+}

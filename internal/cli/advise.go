@@ -1,0 +1,259 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/advise"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/server"
+)
+
+// defaultMeasurements is where what a host's modes cost is kept.
+const defaultMeasurements = "/var/lib/weir/netmodes.json"
+
+// adviseFlags are the flags of `weir advise` as written.
+type adviseFlags struct {
+	measurements, rate string
+	refresh            bool
+	question           advise.Question
+}
+
+// adviceOutput is what `weir advise -o json` prints.
+type adviceOutput struct {
+	advise.Advice
+	// Container is what the advice is for, CurrentMode its mode if it runs.
+	Container   string    `json:"container,omitempty"`
+	CurrentMode string    `json:"current_mode,omitempty"`
+	MeasuredAt  time.Time `json:"measured_at"`
+	Host        string    `json:"host"`
+	Kernel      string    `json:"kernel"`
+}
+
+func newAdviseCommand(g *global) *cobra.Command {
+	var flags adviseFlags
+	var format *output
+	cmd := &cobra.Command{
+		Use:   "advise [IMAGE|CONTAINER]",
+		Short: "Say which network mode a container should have on this host",
+		Long: `Say which network mode a container should have on this host, and what each
+alternative costs, from what weir bench netmodes --save measured here. The mode
+that carries the most is advised; of modes within 5 % of it the one that takes the
+least processor time; of those within 10 % in that, one that Weir controls and that
+keeps containers apart best.
+
+How many containers send at once, the uplink's rate and the size of what a running
+container sends are taken from the agent where it runs; options say otherwise. A
+name that the agent does not know is taken for an image that is to be started beside
+the containers that run. The agent does not see protocols: say --protocol udp.`,
+		Example: `  weir advise --refresh
+  weir advise web
+  weir advise --containers 3 --protocol udp --bytes 64 --rate 100mbit -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("%q is too much: name one image or container", args[1])
+			}
+			return nil
+		},
+		ValidArgsFunction: completeNames(g),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) == 1 {
+				name = args[0]
+			}
+			return flags.run(cmd, g, name, *format)
+		},
+	}
+	set := cmd.Flags()
+	set.IntVar(&flags.question.Containers, "containers", 1, "how many containers send at once")
+	set.StringVar(&flags.question.Protocol, "protocol", "tcp", "what they send over: tcp or udp")
+	set.IntVar(&flags.question.MessageBytes, "bytes", 1024, "bytes that they send at once")
+	set.StringVar(&flags.rate, "rate", "", "the uplink's rate, e.g. 100mbit (default the agent's, or no limit)")
+	set.StringVar(&flags.measurements, "measurements", defaultMeasurements, "file of the measurements")
+	set.BoolVar(&flags.refresh, "refresh", false, "measure first (root, a quarter of an hour) and keep that")
+	format = addOutputFlag(cmd)
+	return cmd
+}
+
+func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format output) error {
+	if f.rate != "" {
+		var err error
+		if f.question.RateBPS, err = policy.ParseRate(f.rate); err != nil {
+			return usagef("--rate %s %w", f.rate, err)
+		}
+	}
+	if err := f.question.Check(); err != nil {
+		return &usageError{err}
+	}
+	if f.refresh {
+		if err := refreshMeasurements(cmd, f.measurements); err != nil {
+			return err
+		}
+	}
+	m, err := readMeasurements(f.measurements)
+	if err != nil {
+		return err
+	}
+	result := adviceOutput{Container: name, MeasuredAt: m.StartedAt, Host: m.Host, Kernel: m.Environment.Kernel}
+	notes, err := f.ask(cmd, g, &result)
+	if err != nil {
+		return err
+	}
+	if result.Advice, err = advise.Choose(m, f.question); err != nil {
+		return err
+	}
+	host, kernel := thisMachine()
+	result.Warnings = slices.Concat(m.Foreign(host, kernel), result.Warnings, notes)
+	if format == outputJSON {
+		return printJSON(cmd.OutOrStdout(), result)
+	}
+	for _, warning := range result.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", printable(warning))
+	}
+	return printAdvice(cmd.OutOrStdout(), result)
+}
+
+// ask completes the question with what the agent knows, where no option says
+// otherwise, and tells what it took for what.
+func (f *adviseFlags) ask(cmd *cobra.Command, g *global, result *adviceOutput) (notes []string, err error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+	defer cancel()
+	snapshot, err := server.NewClient(g.socket).Snapshot(ctx)
+	if errors.Is(err, server.ErrNoAgent) {
+		if result.Container != "" && !cmd.Flags().Changed("containers") {
+			notes = append(notes, "no agent runs that knows the containers: --containers says how many send")
+		}
+		return notes, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent what runs: %w", err)
+	}
+	if f.rate == "" {
+		f.question.RateBPS = snapshot.Status.RateBPS
+	}
+	return f.askOf(snapshot, result, cmd.Flags().Changed), nil
+}
+
+// askOf is ask of what an agent said; changed are the options that were given.
+func (f *adviseFlags) askOf(snapshot v1.Snapshot, result *adviceOutput, changed func(string) bool) (notes []string) {
+	count := len(snapshot.Containers)
+	i := slices.IndexFunc(snapshot.Containers, func(c v1.Container) bool {
+		return result.Container != "" && (c.Name == result.Container || c.ID == result.Container)
+	})
+	switch {
+	case i >= 0:
+		running := snapshot.Containers[i]
+		result.CurrentMode = string(running.Mode)
+		if payload := payloadBytes(running); payload > 0 && !changed("bytes") {
+			f.question.MessageBytes = payload
+		}
+	case result.Container != "":
+		count++
+		notes = append(notes, fmt.Sprintf("the agent knows no container %q: it is taken for an image that is to be started", result.Container))
+	}
+	if count > 0 && !changed("containers") {
+		f.question.Containers = count
+	}
+	return notes
+}
+
+// frameHeaderBytes are those of Ethernet, IPv4 and UDP.
+const frameHeaderBytes = 14 + 20 + 8
+
+// payloadBytes is how much a container's packets carry on average; 0 is not known.
+func payloadBytes(c v1.Container) int {
+	if c.SentPackets == 0 {
+		return 0
+	}
+	return max(int(c.SentBytes/c.SentPackets)-frameHeaderBytes, 1)
+}
+
+// thisMachine is this machine's name and kernel; empty where that cannot be found
+// out, which is no machine's name.
+func thisMachine() (host, kernel string) {
+	host, _ = os.Hostname()
+	var uname unix.Utsname
+	if unix.Uname(&uname) == nil {
+		kernel = unix.ByteSliceToString(uname.Release[:])
+	}
+	return host, kernel
+}
+
+// readMeasurements reads a file of measurements.
+func readMeasurements(path string) (advise.Measurements, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return advise.Measurements{}, fmt.Errorf("there are no measurements of this host in %s: make them with `sudo weir bench netmodes --save`, or say where they are with --measurements", path)
+	}
+	if err != nil {
+		return advise.Measurements{}, fmt.Errorf("read the measurements: %w", err)
+	}
+	m, err := advise.Parse(data)
+	if err != nil {
+		return m, fmt.Errorf("read the measurements in %s: %w; make them again with `sudo weir bench netmodes --save`", path, err)
+	}
+	return m, nil
+}
+
+// saveMeasurements keeps a report of weir bench netmodes; what was there stays
+// until the new one is complete.
+func saveMeasurements(path string, write func(io.Writer) error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("keep the measurements: %w", err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".netmodes-")
+	if err != nil {
+		return fmt.Errorf("keep the measurements: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("keep the measurements: %w", err), os.Remove(file.Name()))
+		}
+	}()
+	// Anyone may ask for advice.
+	if err := errors.Join(write(file), file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func printAdvice(w io.Writer, result adviceOutput) error {
+	what := ""
+	if result.Container != "" {
+		what = " for " + printable(result.Container)
+	}
+	now := ""
+	if result.CurrentMode != "" {
+		now = fmt.Sprintf(" (now: %s)", result.CurrentMode)
+	}
+	fmt.Fprintf(w, "%s%s%s\n%s\n\n", result.Mode, what, now, result.Reason)
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "MODE\tMBIT/S\tCPU S/GBIT\tWEIR CONTROLS\t")
+	for _, one := range result.Options {
+		rate, cpu, controlled := "-", "-", "-"
+		if one.Available {
+			rate, cpu = fmt.Sprintf("%.1f", one.RateBPS/1e6), fmt.Sprintf("%.2f", one.CPUPerGbit)
+		}
+		if one.Controlled != nil {
+			controlled = map[bool]string{true: "yes", false: "NO"}[*one.Controlled]
+		}
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\n", printable(one.Mode), rate, cpu, controlled, printable(one.Note))
+	}
+	if err := tab.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	_, err := fmt.Fprintf(w, "\nMeasured on %s, kernel %s, %s.\n", printable(result.Host), printable(result.Kernel), result.MeasuredAt.Format(time.DateOnly))
+	return err
+}

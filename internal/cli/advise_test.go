@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/report"
+)
+
+// measured is what weir bench netmodes found on a machine: bridge twice as fast as
+// host, no macvlan, and nothing known of Weir.
+func measured(host, kernel string) bench.NetmodesReport {
+	one := func(mode string, bps float64) bench.ModeResult {
+		return bench.ModeResult{
+			ModeCase: bench.ModeCase{Mode: mode, Protocol: "tcp", MessageBytes: 64, Containers: 1}, Runs: 1,
+			RateBPS: bench.Spread{Median: bps}, CPU: bench.Spread{Median: 0.5},
+		}
+	}
+	return bench.NetmodesReport{
+		Report: report.Report{Provenance: report.Provenance{Environment: report.Environment{Kernel: kernel}}},
+		Suite:  bench.SuiteNetmodes, Host: host, Results: []bench.ModeResult{one("bridge", 200e6), one("host", 100e6)},
+		Unavailable: map[string]string{"macvlan": "no driver"},
+	}
+}
+
+// adviseOn runs weir advise on measurements, with nobody at the agent's socket.
+func adviseOn(t *testing.T, path string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	args = append([]string{"advise", "--measurements", path, "--socket", filepath.Join(t.TempDir(), "none.sock")}, args...)
+	code = Run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// TestAdvise: what the bench keeps is what advice is made of.
+func TestAdvise(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lib", "netmodes.json")
+	host, kernel := thisMachine()
+	if err := keep(path, measured(host, kernel)); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := adviseOn(t, path, "--bytes", "64")
+	if code != 0 || !strings.HasPrefix(out, "bridge\n") || errs != "" {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	for _, want := range []string{"200.0 Mbit/s", "-50 % throughput", "this host does not have it: no driver", "not measured with Weir's agent", "kernel " + kernel} {
+		if !strings.Contains(out, want) {
+			t.Errorf("does not say %q:\n%s", want, out)
+		}
+	}
+	code, out, _ = adviseOn(t, path, "web", "--bytes", "64", "-o", "json")
+	var result adviceOutput
+	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v: %s", code, err, out)
+	}
+	if result.Mode != "bridge" || result.Container != "web" || len(result.Options) != 3 || result.Options[0].Controlled != nil {
+		t.Errorf("%+v", result)
+	}
+	if !strings.Contains(strings.Join(result.Warnings, ";"), "--containers says how many") {
+		t.Errorf("warnings %q without an agent", result.Warnings)
+	}
+}
+
+// TestAdviseOnBadMeasurements: none, others' and damaged ones.
+func TestAdviseOnBadMeasurements(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "netmodes.json")
+	code, _, errs := adviseOn(t, path)
+	if code != 1 || !strings.Contains(errs, "weir bench netmodes --save") {
+		t.Errorf("without measurements: exit code %d, %s", code, errs)
+	}
+	if err := keep(path, measured("elsewhere", "2.4.0")); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := adviseOn(t, path)
+	if code != 0 || !strings.HasPrefix(out, "bridge") || !strings.Contains(errs, "of host elsewhere") || !strings.Contains(errs, "of kernel 2.4.0") {
+		t.Errorf("measurements of another machine: exit code %d, %s%s", code, out, errs)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text[:len(text)/2], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs = adviseOn(t, path)
+	if code != 1 || !strings.Contains(errs, path+": line ") || !strings.Contains(errs, "make them again") {
+		t.Errorf("half a file: exit code %d, %s", code, errs)
+	}
+}
+
+func TestAdviseUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"--protocol", "sctp"}, {"--containers", "0"}, {"--bytes", "-1"}, {"--rate", "fast"}, {"a", "b"},
+	} {
+		if code, out, errs := adviseOn(t, "none.json", args...); code != exitUsage {
+			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	for _, args := range [][]string{
+		{"--links", "quick"}, {"--agent", "maybe"}, {"--modes", "token-ring"}, {"--bytes", "9000"}, {"--containers", "100"},
+	} {
+		var out, errs bytes.Buffer
+		if code := Run(append([]string{"bench", "netmodes"}, args...), &out, &errs); code != exitUsage {
+			t.Errorf("bench netmodes %q: exit code %d: %s", args, code, errs.String())
+		}
+	}
+}
+
+// TestAdviseAsksTheAgent: a running container is one of those that send, an image
+// is one more.
+func TestAdviseAsksTheAgent(t *testing.T) {
+	snapshot := v1.Snapshot{Containers: []v1.Container{
+		{Name: "web", Mode: "bridge", SentBytes: 106 * 1000, SentPackets: 1000}, {Name: "db", Mode: "host"},
+	}}
+	for _, test := range []struct {
+		name, changed     string
+		containers, bytes int
+		mode              string
+		notes             int
+	}{
+		{"web", "", 2, 64, "bridge", 0},
+		{"db", "", 2, 1024, "host", 0},
+		{"nginx", "", 3, 1024, "", 1},
+		{"", "", 2, 1024, "", 0},
+		{"web", "bytes", 2, 1024, "bridge", 0},
+		{"web", "containers", 7, 64, "bridge", 0},
+	} {
+		var flags adviseFlags
+		flags.question.Containers, flags.question.MessageBytes = 7, 1024
+		result := adviceOutput{Container: test.name}
+		notes := flags.askOf(snapshot, &result, func(name string) bool { return name == test.changed })
+		if q := flags.question; q.Containers != test.containers || q.MessageBytes != test.bytes || result.CurrentMode != test.mode || len(notes) != test.notes {
+			t.Errorf("%+v: %+v, mode %q, notes %q", test, q, result.CurrentMode, notes)
+		}
+	}
+}
