@@ -22,8 +22,8 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-selfcheck fmt check test test-unit \
-	test-netns test-docker test-vm test-weka cover fuzz demo bench clean install uninstall
+.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-selfcheck fmt check test test-unit \
+	test-web test-netns test-docker test-vm test-weka web cover fuzz demo bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ generate: ## compile bpf/*.c and generate everything else that is generated
 	$(GO) generate ./...
 	scripts/bpf-toolchain.sh >tools/bpf-toolchain
 
+web: ## make the dashboard's files from web/ (Node)
+	scripts/web.sh build
+
 check-generated: ## fail if a generated file is not what its sources generate
 	@scripts/check-generated.sh || { status=$$?; [ $$status -eq 77 ] || exit $$status; }
 
@@ -49,7 +52,7 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-lint: lint-go lint-sh lint-mod lint-cross ## golangci-lint with the architecture rules, shellcheck, builds for ARM
+lint: lint-go lint-sh lint-mod lint-cross lint-web ## golangci-lint with the architecture rules, shellcheck, builds for ARM
 
 lint-go: bin/golangci-lint
 	$(LINT) run ./...
@@ -67,6 +70,10 @@ lint-cross:
 	GOARCH=arm $(GO) build ./... && GOARCH=arm $(GO) vet ./...
 	GOARCH=arm64 $(GO) build ./...
 
+# Without Node it says so and goes on.
+lint-web:
+	@scripts/web.sh types || { status=$$?; [ $$status -eq 77 ] || exit $$status; }
+
 lint-selfcheck: bin/golangci-lint ## check that the lint rules catch planted violations
 	@scripts/lint-selfcheck.sh
 
@@ -83,6 +90,9 @@ check: ## in daily work: unit tests, lint, and one pass through the real kernel
 
 test-unit: ## tests that need no root
 	@scripts/test.sh unit
+
+test-web: ## the dashboard in a browser
+	@scripts/test.sh web
 
 test-netns: ## tests in network namespaces (root)
 	@scripts/test.sh netns

@@ -12,14 +12,23 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
+# The dashboard's files, which take Node and not clang.
+status=0
+web=$(scripts/web.sh compare 2>&1) || status=$?
+case $status in
+0) web= ;;
+77) web=$(tail -n 1 <<<"$web") ;;
+*) echo "$web" && exit 1 ;;
+esac
+
 if ! command -v clang >/dev/null || ! command -v llvm-strip >/dev/null; then
-	echo "clang and llvm-strip are not installed (scripts/install-deps.sh bpf)"
+	echo "clang and llvm-strip are not installed (scripts/install-deps.sh bpf)${web:+; $web}"
 	exit 77
 fi
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 # Module caches and HOME stay outside of the copy.
-tar -c --exclude=./.git --exclude=./bin --exclude=./dist --exclude=./coverage . | tar -x -C "$copy"
+tar -c --exclude=./.git --exclude=./bin --exclude=./dist --exclude=./coverage --exclude=./web/node_modules . | tar -x -C "$copy"
 cp -r "$copy" "$copy.before"
 trap 'rm -rf "$copy" "$copy.before"' EXIT
 
@@ -36,6 +45,10 @@ if ! diff -rq "${compiled[@]}" "$copy.before" "$copy" | sed "s|$copy.before|.|g;
 	exit 1
 fi
 if [ ${#compiled[@]} -gt 0 ]; then
-	echo "BPF objects are not compared: the committed ones were made by $committed, this machine has $here"
+	echo "BPF objects are not compared: the committed ones were made by $committed, this machine has $here${web:+; $web}"
+	exit 77
+fi
+if [ -n "$web" ]; then
+	echo "$web"
 	exit 77
 fi

@@ -66,6 +66,10 @@ has_header() { [ -e "/usr/include/$1" ] || compgen -G "/usr/include/*-linux-gnu/
 
 has_go() { "$root/scripts/with-go.sh" --which >/dev/null 2>&1; }
 
+# Ubuntu's chromium is a snap, which services and build machines cannot run: there
+# the tests that need it are skipped.
+has_browser() { has chromium || has chromium-browser || has google-chrome || [ "$(os_release ID)" = ubuntu ]; }
+
 has_certificates() { [ -s /etc/ssl/certs/ca-certificates.crt ]; }
 
 need build ca-certificates 'for Go to fetch modules' has_certificates
@@ -87,6 +91,7 @@ need test busybox-static 'for container images built without a registry' has /bi
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
+need test chromium 'to look at the dashboard in a browser' has_browser
 
 need lint shellcheck 'to check shell scripts' has shellcheck
 

@@ -7,6 +7,7 @@
 #   cover       the pure packages' coverage
 #   netns       tests tagged netns: root, networks of namespaces
 #   docker      tests tagged docker: root, a container engine of their own
+#   web         the dashboard in a browser (tests tagged web)
 #   vm          netns tests on other kernels, in virtual machines
 #   generated   generated files are what their sources generate
 #   lint        golangci-lint with the architecture rules, shellcheck, builds for ARM
@@ -41,10 +42,10 @@ if [ -z "${WEIR_WITH_GO:-}" ]; then
 fi
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(unit netns docker vm cover generated lint rules)
+[ ${#suites[@]} -gt 0 ] || suites=(unit web netns docker vm cover generated lint rules)
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | units | cover | netns | quick | docker | vm | generated | lint | rules) ;;
+	unit | units | cover | web | netns | quick | docker | vm | generated | lint | rules) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -150,13 +151,14 @@ tagged_tests() {
 quick_tests() { echo './test/netns TestShares|TestDown'; }
 quick_subtests='/^(weight,_minimum_and_maximum)$'
 
-# tagged_run TAG TESTS [SUBTESTS]: the tests that tagged_tests found, one package at
-# a time, as root; of those with subtests only what SUBTESTS selects.
+# tagged_run TAG TESTS SUBTESTS [FLAG...]: the tests that tagged_tests found, one
+# package at a time, with further flags of go test; of those with subtests only what
+# SUBTESTS selects, if it is not empty.
 tagged_run() {
 	local package names failed=false
 	while read -r package names; do
-		go test -json -timeout "$timeout" -tags "$1" -count=1 \
-			-exec "$root/scripts/as-root.sh" -run "^($names)\$${3:-}" "$package" </dev/null || failed=true
+		go test -json -timeout "$timeout" -tags "$1" -count=1 "${@:4}" \
+			-run "^($names)\$$3" "$package" </dev/null || failed=true
 	done <<<"$2"
 	! "$failed"
 }
@@ -196,7 +198,7 @@ root_suite() {
 	flock -n 9 || { echo "waiting for another run to end" && flock 9; }
 	before=$(mktemp) run_id=$$.$suite.$RANDOM
 	scripts/as-root.sh scripts/leakcheck.sh snapshot >"$before" 9>&-
-	WEIR_TEST_RUN=$run_id recorded "$suite" tagged_run "$tag" "$tests" "$subtests" 9>&-
+	WEIR_TEST_RUN=$run_id recorded "$suite" tagged_run "$tag" "$tests" "$subtests" -exec "$root/scripts/as-root.sh" 9>&-
 	if leaks=$(scripts/as-root.sh scripts/leakcheck.sh compare "$before" "$run_id" 9>&-); then
 		pass "$suite"
 	else
@@ -241,6 +243,10 @@ run_suite() {
 		check cover "coverage is too low" scripts/cover.sh
 		;;
 	netns | quick | docker) root_suite "$1" ;;
+	web)
+		say "web: the dashboard in a browser"
+		recorded web tagged_run web "$(tagged_tests web)" ''
+		;;
 	vm) vm_suite ;;
 	generated)
 		say "generated: files are what their sources generate"
