@@ -79,12 +79,12 @@ func TestLayout(t *testing.T) {
 		want string
 	}{
 		"hello": {NewHello(), "04000010 00000000 0001 0008 00000010"},
-		"flow mod": {&FlowMod{Header: Header{XID: 1}, TableID: 2, Priority: 100, BufferID: OFP_NO_BUFFER, OutPort: OFPP_ANY, OutGroup: OFPG_ANY,
+		"flow mod": {&FlowMod{Header: Header{XID: 1}, TableID: 2, IdleTimeout: 5, HardTimeout: 6, Priority: 100, BufferID: OFP_NO_BUFFER, OutPort: OFPP_ANY, OutGroup: OFPG_ANY,
 			Match: Match{[]OXM{NewOXMNumber(OFPXMT_OFB_IN_PORT, 3)}},
 			Instructions: []Instruction{&InstructionActions{OFPIT_APPLY_ACTIONS, []Action{
 				&ActionSetQueue{1}, &ActionOutput{Port: 4},
 			}}}},
-			"040e 0060 00000001 0000000000000000 0000000000000000 02 00 0000 0000 0064 ffffffff ffffffff ffffffff 0000 0000" +
+			"040e 0060 00000001 0000000000000000 0000000000000000 02 00 0005 0006 0064 ffffffff ffffffff ffffffff 0000 0000" +
 				"0001 000c 80000004 00000003 00000000" +
 				"0004 0020 00000000 0015 0008 00000001 0000 0010 00000004 0000 000000000000"},
 		"packet out": {&PacketOut{BufferID: OFP_NO_BUFFER, InPort: OFPP_CONTROLLER, Actions: []Action{&ActionOutput{Port: 1}}, Data: []byte{0xaa}},
