@@ -23,7 +23,7 @@
 #
 # Docker is for tests that start an engine of their own. Where it is missing
 # it is installed without its service being started or enabled; where any
-# engine is installed, it is left alone. So is Open vSwitch.
+# engine is installed, it is left alone.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -83,7 +83,6 @@ need test iptables 'for NAT in test networks and container engines' has iptables
 need test procps 'to switch on forwarding in test networks (sysctl)' has sysctl
 need test util-linux 'to start programs in namespaces (nsenter, unshare)' has nsenter
 need test busybox-static 'for container images built without a registry' has /bin/busybox
-need test openvswitch-switch 'for a switch to speak OpenFlow with' has ovs-vswitchd
 need test python3-pip 'to fetch golden OpenFlow packets' has pip3
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
@@ -219,17 +218,6 @@ install_docker() {
 	fi
 }
 
-install_openvswitch() {
-	say "installing openvswitch-switch without starting it: for a switch of the tests' own"
-	hold_services
-	apt_install openvswitch-switch
-	release_services
-	if has systemctl; then
-		as_root systemctl disable --quiet openvswitch-switch.service >/dev/null 2>&1 || true
-		say "Open vSwitch's service stays off; to use it yourself: systemctl enable --now openvswitch-switch"
-	fi
-}
-
 # install_qemu PACKAGE...: does what it can; tests say what they lack.
 install_qemu() {
 	local release version
@@ -291,7 +279,6 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
-	openvswitch-switch) ;; # below
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -303,7 +290,6 @@ done <<<"$lacking"
 [ ${#plain[@]} -eq 0 ] || apt_install "${plain[@]}"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
-if grep -q '^openvswitch-switch' <<<"$lacking"; then install_openvswitch; fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r
