@@ -88,6 +88,7 @@ need test iptables 'for NAT in test networks and container engines' has iptables
 need test procps 'to switch on forwarding in test networks (sysctl)' has sysctl
 need test util-linux 'to start programs in namespaces (nsenter, unshare)' has nsenter
 need test busybox-static 'for container images built without a registry' has /bin/busybox
+need test python3-pip 'to fetch golden OpenFlow packets' has pip3
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool

@@ -79,12 +79,12 @@ func TestLayout(t *testing.T) {
 		want string
 	}{
 		"hello": {NewHello(), "04000010 00000000 0001 0008 00000010"},
-		"flow mod": {&FlowMod{Header: Header{XID: 1}, TableID: 2, Priority: 100, BufferID: OFP_NO_BUFFER, OutPort: OFPP_ANY, OutGroup: OFPG_ANY,
+		"flow mod": {&FlowMod{Header: Header{XID: 1}, TableID: 2, IdleTimeout: 5, HardTimeout: 6, Priority: 100, BufferID: OFP_NO_BUFFER, OutPort: OFPP_ANY, OutGroup: OFPG_ANY,
 			Match: Match{[]OXM{NewOXMNumber(OFPXMT_OFB_IN_PORT, 3)}},
 			Instructions: []Instruction{&InstructionActions{OFPIT_APPLY_ACTIONS, []Action{
 				&ActionSetQueue{1}, &ActionOutput{Port: 4},
 			}}}},
-			"040e 0060 00000001 0000000000000000 0000000000000000 02 00 0000 0000 0064 ffffffff ffffffff ffffffff 0000 0000" +
+			"040e 0060 00000001 0000000000000000 0000000000000000 02 00 0005 0006 0064 ffffffff ffffffff ffffffff 0000 0000" +
 				"0001 000c 80000004 00000003 00000000" +
 				"0004 0020 00000000 0015 0008 00000001 0000 0010 00000004 0000 000000000000"},
 		"packet out": {&PacketOut{BufferID: OFP_NO_BUFFER, InPort: OFPP_CONTROLLER, Actions: []Action{&ActionOutput{Port: 1}}, Data: []byte{0xaa}},
@@ -398,5 +398,22 @@ func TestTypes(t *testing.T) {
 		if got := InstructionType(bigEndian(b[56:58])); got != i.InstructionType() {
 			t.Errorf("%T: %v, want %v", i, got, i.InstructionType())
 		}
+	}
+}
+
+// BenchmarkPacketIn is what a controller does for every new flow: read a packet
+// in, write a flow mod and a packet out.
+func BenchmarkPacketIn(b *testing.B) {
+	in := mustMarshal(b, &PacketIn{BufferID: OFP_NO_BUFFER, TotalLen: 128, Match: Match{[]OXM{NewOXMNumber(OFPXMT_OFB_IN_PORT, 3)}}, Data: make([]byte, 128)})
+	act := []Action{&ActionSetQueue{QueueID: 1}, &ActionOutput{Port: 2}}
+	b.ReportAllocs()
+	for b.Loop() {
+		m, err := Parse(in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		mustMarshal(b, &FlowMod{BufferID: OFP_NO_BUFFER, Match: m.(*PacketIn).Match,
+			Instructions: []Instruction{&InstructionActions{OFPIT_APPLY_ACTIONS, act}}})
+		mustMarshal(b, &PacketOut{BufferID: OFP_NO_BUFFER, InPort: 3, Actions: act, Data: m.(*PacketIn).Data})
 	}
 }

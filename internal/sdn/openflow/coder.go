@@ -299,11 +299,11 @@ func object[T any, P coded[T]](c *coder, name string, v *T) {
 var errNil = errors.New("is nil")
 
 // variants are structures of several types up to the end of the one that they
-// are in. make returns an empty one of a type, or nil.
+// are in. empty returns one of a type, or nil.
 func variants[V interface {
 	comparable
 	code(c *coder)
-}, K ~uint16](c *coder, name string, v *[]V, what string, make func(K) V) {
+}, K ~uint16](c *coder, name string, v *[]V, what string, empty func(K) V) {
 	var none V
 	switch c.mode {
 	case reading:
@@ -313,7 +313,7 @@ func variants[V interface {
 			if c.err != nil {
 				return
 			}
-			one := make(kind)
+			one := empty(kind)
 			if one == none {
 				c.what = what
 				c.fail(fmt.Errorf("type %d: %w", uint16(kind), ErrUnsupported))

@@ -1,6 +1,7 @@
 package openflow
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -135,7 +136,7 @@ func (x *OXM) check(c *coder, length int, masked, halves bool) {
 	info := x.known()
 	switch {
 	case masked && !halves:
-		c.fail(fmt.Errorf("value and mask are not of the same length"))
+		c.fail(errors.New("value and mask are not of the same length"))
 	case info != nil && length != info.len():
 		c.fail(fmt.Errorf("value of %d bytes, want %d", length, info.len()))
 	case x.Class == OFPXMC_OPENFLOW_BASIC && info == nil:

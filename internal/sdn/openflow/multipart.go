@@ -44,7 +44,7 @@ func multipart[F ~uint16, B interface {
 	comparable
 	MultipartType() MultipartType
 	code(c *coder)
-}](c *coder, flags *F, body *B, make func(MultipartType) B) {
+}](c *coder, flags *F, body *B, empty func(MultipartType) B) {
 	var t MultipartType
 	var none B
 	if c.mode != reading {
@@ -56,7 +56,7 @@ func multipart[F ~uint16, B interface {
 	}
 	u16(c, "multipart_type", &t)
 	if c.mode == reading && c.err == nil {
-		if *body = make(t); *body == none {
+		if *body = empty(t); *body == none {
 			c.off -= 2
 			c.fail(fmt.Errorf("multipart type %d: %w", uint16(t), ErrUnsupported))
 			return
