@@ -66,6 +66,9 @@ const (
 	// checkedContainers is how many containers are looked at again then, in
 	// turn: what happens to the devices inside them nobody tells.
 	checkedContainers = 8
+	// tapsInterval is how often it is verified that a container's packets still pass
+	// its tap. A container that is ok was looked at in the last ten seconds.
+	tapsInterval = 8 * time.Second
 	// saveInterval is how often the state file is written at most, after
 	// saveBurst times in a row, other than for what only it holds.
 	saveInterval = 250 * time.Millisecond
@@ -85,7 +88,7 @@ type Agent struct {
 	store     *state.Store
 	uplinks   []*uplink
 	inspector *identity.Inspector
-	taps      *identity.Taps
+	taps      tapper
 	origins   *origins
 	registry  *registry
 	host      *container
@@ -106,6 +109,10 @@ type Agent struct {
 	unknownVeths []int
 	// checked is the number of the container that was checked last.
 	checked uint16
+	// verified is the number of the container whose taps were verified last,
+	// verifiedAt when that was due.
+	verified   uint16
+	verifiedAt time.Time
 
 	// tunnelsFrom is when tunnels through the uplinks are looked for again.
 	tunnelsFrom time.Time
@@ -119,6 +126,11 @@ type Agent struct {
 	// asked of them, repairPause for how long they are left alone then.
 	repairedAt  time.Time
 	repairPause time.Duration
+}
+
+// tapper makes what passes a tap carry a number; *identity.Taps is it.
+type tapper interface {
+	Attach(tap identity.Tap, number uint16) error
 }
 
 // New prepares an agent: it checks that the uplinks can be had and reads the
@@ -418,6 +430,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 		a.repair()
 	}
 	a.meetStrangers(now)
+	a.verifyTaps(now)
 	a.saveSoon(now)
 	a.publishSoon(now)
 	return next

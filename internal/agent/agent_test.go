@@ -165,6 +165,19 @@ func (m *fakeMachine) OpenClassifier(int) (lifecycle.Classifier, lifecycle.Delay
 	return m.classifier, m.delays, nil
 }
 
+// fakeTaps counts how often each number was verified.
+type fakeTaps struct {
+	verified map[uint16]int
+	err      error
+}
+
+func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
+	if f.verified != nil {
+		f.verified[number]++
+	}
+	return f.err
+}
+
 // bench is an agent on an uplink that is not there.
 type bench struct {
 	*Agent
@@ -206,6 +219,7 @@ func newBenchOf(t testing.TB, rateBPS uint64, scheduler sched.Backend) *bench {
 		store:     store,
 		uplinks:   []*uplink{b.uplink},
 		inspector: identity.NewInspector(),
+		taps:      &fakeTaps{},
 		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
 		registry:  newRegistry(),
 		host:      newHost(policy.Default()),

@@ -1,0 +1,56 @@
+//go:build netns
+
+package identity
+
+import (
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// BenchmarkLook tells what it costs to look at a container again: at its network
+// as a whole, and at its tap alone, which is there.
+//
+//	go test -tags netns -run - -bench Look ./internal/identity
+func BenchmarkLook(bench *testing.B) {
+	b := newBed(bench)
+	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
+	taps, err := NewTaps()
+	if err != nil {
+		bench.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, ns string
+		tap      Tap
+		mode     v1.Mode
+	}{
+		{"bridge", bridged, b.tie(bridged, v1.ModeBridge, NumberFirst), v1.ModeBridge},
+		{"macvlan", direct, b.tie(direct, v1.ModeMacvlan, NumberFirst+1), v1.ModeMacvlan},
+	} {
+		bench.Run(c.name+"/all", func(bench *testing.B) {
+			b.inHost(func() error {
+				inspector := NewInspector()
+				for bench.Loop() {
+					if _, err := inspector.Inspect(path(c.ns), ""); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		bench.Run(c.name+"/tap", func(bench *testing.B) {
+			number := NumberFirst
+			if c.mode == v1.ModeMacvlan {
+				number++
+			}
+			b.inHost(func() error {
+				for bench.Loop() {
+					if err := taps.Attach(c.tap, number); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
