@@ -320,12 +320,27 @@ func TestConfigure(t *testing.T) {
 	b.Configure(config)
 	b.advance()
 	b.expect("its own", Installed, 0)
+	// Its carrier is down. What is not changed is no reason to refuse the rest.
 	b.machine.devices[3].speedBPS = 0
-	if err := b.Check(config); !errors.As(err, &problem) || problem.Kind != NoRate {
+	for _, same := range []Config{config, {Name: "up0", Replace: true}} {
+		if err := b.Check(same); err != nil {
+			t.Errorf("%+v, as it runs: %v", same, err)
+		}
+	}
+	config = Config{Name: "up0", RateBPS: 2e8}
+	b.Configure(config)
+	b.advance()
+	if err := b.Check(Config{Name: "up0"}); !errors.As(err, &problem) || problem.Kind != NoRate {
 		t.Errorf("no rate at all: %v", err)
 	}
+	b.machine.devices[3].speedBPS = 1e8
+	b.advance()
+	b.expect("negotiated below the rate", Installed, AboveSpeed)
+	if err := b.Check(config); err != nil {
+		t.Errorf("negotiated below the rate, as it runs: %v", err)
+	}
 	b.machine.fail["SpeedBPS"] = errors.New("no answer")
-	if err := b.Check(config); err == nil {
+	if err := b.Check(Config{Name: "up0", RateBPS: 3e8}); err == nil {
 		t.Error("no error")
 	}
 }
