@@ -349,6 +349,10 @@ func (d *Device) limitPackets(link kernel.Link) error {
 	if link.GSOMaxBytes == want {
 		return nil
 	}
+	// Before the kernel forgets what it was.
+	if err := d.store.Save(); err != nil {
+		return err
+	}
 	return d.machine.SetGSOMaxBytes(d.held.ifindex, want)
 }
 

@@ -3,6 +3,8 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -403,6 +405,39 @@ func TestGiveBackFails(t *testing.T) {
 		if err := b.GiveBack(); err != nil || d.root != foreignRoot || d.GSOMaxBytes != 65536 {
 			t.Errorf("after %s: %v, %+v", what, err, d)
 		}
+	}
+}
+
+// An agent that is killed at once has left behind what the device was.
+func TestKilledInTheFirstStart(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *state.Store {
+		t.Helper()
+		store, err := state.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	m := newMachine()
+	d := m.add(3, "up0", 0)
+	b := &bench{Device: New(Config{Name: "up0", RateBPS: 1e8}, m, open()), t: t, machine: m}
+	b.advance()
+	if d.GSOMaxBytes == 65536 {
+		t.Fatal("packets are not limited")
+	}
+	if there, err := GiveBack("up0", m, open()); err != nil || !there || d.GSOMaxBytes != 65536 {
+		t.Errorf("given back: %v, %v, %+v", there, err, d)
+	}
+
+	// What cannot be kept is not changed.
+	dir = t.TempDir()
+	b.Device = New(Config{Name: "up0", RateBPS: 1e8}, m, open())
+	if err := os.Mkdir(filepath.Join(dir, "state.json.new"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if change := b.advance(); change.Unlimited == nil || d.GSOMaxBytes != 65536 {
+		t.Errorf("changed %+v, %+v", change, d)
 	}
 }
 
