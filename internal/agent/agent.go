@@ -83,7 +83,7 @@ type Agent struct {
 	config Config
 	log    *slog.Logger
 
-	lock      *netnsLock
+	lock      *agentLock
 	machine   *lifecycle.Host
 	store     *state.Store
 	uplinks   []*uplink
@@ -139,7 +139,7 @@ func New(config Config) (*Agent, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	lock, err := lockNetNS(lockDir)
+	lock, err := lockAgent(lockDir, config.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-func prepare(config Config, lock *netnsLock) (*Agent, error) {
+func prepare(config Config, lock *agentLock) (*Agent, error) {
 	store, err := state.Open(config.StateDir)
 	if err != nil {
 		return nil, err

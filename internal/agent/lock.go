@@ -18,24 +18,50 @@ const lockDir = "/run/weir"
 // errLocked: somebody else holds the lock.
 var errLocked = errors.New("another weir agent is at work here: stop it first; one agent shares out several uplinks if its config file names them")
 
-// netnsLock makes sure that one agent works in a network namespace: two would
-// give the same containers different numbers. It goes with the process, and as
-// its file is root's, nobody else can hold it.
-type netnsLock struct {
-	file *os.File
+// agentLock makes sure that one agent works in a network namespace, as two would
+// give the same containers different numbers, and one with a folder of state, as
+// two would take what the other remembers there for their own. It goes with the
+// process, and as its files are root's, nobody else can hold it.
+type agentLock struct {
+	netns, state *os.File
 }
 
-// lockNetNS takes the lock of this network namespace. Agents that see different
-// folders /run do not see each other's. Errors: errLocked.
-func lockNetNS(dir string) (*netnsLock, error) {
+// lockAgent takes the locks of this network namespace, in dir, and of a folder of
+// state. Agents that see different folders dir do not see each other's of the
+// namespace. Errors: errLocked.
+func lockAgent(dir, stateDir string) (*agentLock, error) {
+	netns, err := lockNetNS(dir)
+	if err != nil {
+		return nil, err
+	}
+	state, err := lockFile(filepath.Join(stateDir, "state.lock"))
+	if errors.Is(err, errLocked) {
+		err = fmt.Errorf("another weir agent, in another network namespace, keeps its state in %s: give another --state-dir, one for each agent", stateDir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unlockFile(netns))
+	}
+	return &agentLock{netns, state}, nil
+}
+
+// Close lets go of the locks.
+func (l *agentLock) Close() error { return errors.Join(unlockFile(l.state), unlockFile(l.netns)) }
+
+// lockNetNS takes the lock of this network namespace. Errors: errLocked.
+func lockNetNS(dir string) (*os.File, error) {
 	netns, err := kernel.NetNSIdentity("/proc/self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("find this network namespace: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	return lockFile(filepath.Join(dir, fmt.Sprintf("netns-%d.lock", netns.Inode)))
+}
+
+// lockFile makes a file, and its folder, that one process at a time has. Errors:
+// errLocked.
+func lockFile(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of the agent's lock: %w", err)
 	}
-	path := filepath.Join(dir, fmt.Sprintf("netns-%d.lock", netns.Inode))
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
@@ -51,11 +77,15 @@ func lockNetNS(dir string) (*netnsLock, error) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if isFile(path, file) {
-			return &netnsLock{file}, nil
+			return file, nil
 		}
 		file.Close() // who had it before removed it meanwhile
 	}
 }
+
+// unlockFile is the reverse of lockFile. The file is removed while it is held, so
+// that nobody's new lock is.
+func unlockFile(file *os.File) error { return errors.Join(os.Remove(file.Name()), file.Close()) }
 
 // isFile says whether path still leads to an open file.
 func isFile(path string, file *os.File) bool {
@@ -65,10 +95,4 @@ func isFile(path string, file *os.File) bool {
 	}
 	opened, err := file.Stat()
 	return err == nil && os.SameFile(there, opened)
-}
-
-// Close lets go of the lock.
-func (l *netnsLock) Close() error {
-	// Removed while it is held, so that nobody's new lock is.
-	return errors.Join(os.Remove(l.file.Name()), l.file.Close())
 }

@@ -5,35 +5,47 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 )
 
 func TestLock(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	first, err := lockNetNS(dir)
+	dir, stateDir := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "state")
+	first, err := lockAgent(dir, stateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockNetNS(dir); !errors.Is(err, errLocked) {
-		t.Errorf("a second lock: %v", err)
+	if _, err := lockAgent(dir, t.TempDir()); !errors.Is(err, errLocked) {
+		t.Errorf("a second one of the namespace: %v", err)
 	}
-	info, err := os.Stat(first.file.Name())
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("others can open the lock: %v, %v", info, err)
+	// That of another network namespace is another file.
+	if _, err := lockAgent(filepath.Join(dir, "elsewhere"), stateDir); err == nil || !strings.Contains(err.Error(), stateDir+": give another --state-dir") {
+		t.Errorf("a second one of the folder of state: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "elsewhere")); err != nil || len(left) != 0 {
+		t.Errorf("one that was refused left %v, %v", left, err)
+	}
+	for _, file := range []*os.File{first.netns, first.state} {
+		info, err := os.Stat(file.Name())
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("others can open the lock: %v, %v", info, err)
+		}
 	}
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(stateDir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	// One of a process that was killed is no obstacle.
-	if err := os.WriteFile(first.file.Name(), nil, 0o600); err != nil {
-		t.Fatal(err)
+	// Those of a process that was killed are no obstacle.
+	for _, file := range []*os.File{first.netns, first.state} {
+		if err := os.WriteFile(file.Name(), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	again, err := lockNetNS(dir)
+	again, err := lockAgent(dir, stateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +60,7 @@ func TestLockIsNotAnybodys(t *testing.T) {
 		t.Skipf("cannot bind an abstract socket: %v", err)
 	}
 	defer squatter.Close()
-	lock, err := lockNetNS(t.TempDir())
+	lock, err := lockAgent(t.TempDir(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +88,7 @@ func TestLockHasOneHolder(t *testing.T) {
 				}
 				taken.Add(1)
 				holders.Add(-1)
-				if err := lock.Close(); err != nil {
+				if err := unlockFile(lock); err != nil {
 					t.Error(err)
 				}
 			}

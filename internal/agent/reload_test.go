@@ -56,7 +56,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("one more uplink: %v", err)
 	}
 	check("one more uplink")
-	next.Uplinks = next.Uplinks[:1]
+	next.Uplinks = []UplinkConfig{{Name: "up0", RateBPS: 40e6}}
 	b.machine.speedBPS = 10e6
 	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "above the speed") {
 		t.Errorf("a device that is slower: %v", err)
@@ -67,6 +67,13 @@ func TestReload(t *testing.T) {
 		t.Errorf("a device that cannot be asked: %v", err)
 	}
 	check("a device that cannot be asked")
+
+	// What is not about the uplink is taken, however slow that has become.
+	b.machine.speedErr = nil
+	next.Uplinks[0].RateBPS = 50e6
+	if err := b.Agent.Reload(ctx); err != nil || b.host.policy().Weight != 7 {
+		t.Errorf("another policy while the device is slower: %v, host %+v", err, b.host.policy())
+	}
 }
 
 // The configurations of the file find their uplinks, in whatever order it has them.

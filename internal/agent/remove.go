@@ -54,7 +54,7 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
-	lock, err := lockNetNS(lockDir)
+	lock, err := lockAgent(lockDir, stateDir)
 	if err != nil {
 		return nil, err
 	}

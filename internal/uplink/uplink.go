@@ -80,7 +80,9 @@ func (d *Device) Config() Config { return d.config }
 // Check says whether the device could be shared out with another configuration, if
 // it is there.
 func (d *Device) Check(config Config) error {
-	if d.state == Absent {
+	// What runs may go on as it does, whatever the device's speed has become.
+	same := config.RateBPS == d.config.RateBPS && config.IgnoreLinkSpeed == d.config.IgnoreLinkSpeed
+	if d.state == Absent || same {
 		return nil
 	}
 	speedBPS, err := d.machine.SpeedBPS(d.held.name)
@@ -346,6 +348,10 @@ func (d *Device) limitPackets(link kernel.Link) error {
 	want := min(sched.LinkPacketBytes(d.held.rateBPS), saved.GSOMaxBytes)
 	if link.GSOMaxBytes == want {
 		return nil
+	}
+	// Before the kernel forgets what it was.
+	if err := d.store.Save(); err != nil {
+		return err
 	}
 	return d.machine.SetGSOMaxBytes(d.held.ifindex, want)
 }

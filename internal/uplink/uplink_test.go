@@ -3,6 +3,8 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -320,12 +322,27 @@ func TestConfigure(t *testing.T) {
 	b.Configure(config)
 	b.advance()
 	b.expect("its own", Installed, 0)
+	// Its carrier is down. What is not changed is no reason to refuse the rest.
 	b.machine.devices[3].speedBPS = 0
-	if err := b.Check(config); !errors.As(err, &problem) || problem.Kind != NoRate {
+	for _, same := range []Config{config, {Name: "up0", Replace: true}} {
+		if err := b.Check(same); err != nil {
+			t.Errorf("%+v, as it runs: %v", same, err)
+		}
+	}
+	config = Config{Name: "up0", RateBPS: 2e8}
+	b.Configure(config)
+	b.advance()
+	if err := b.Check(Config{Name: "up0"}); !errors.As(err, &problem) || problem.Kind != NoRate {
 		t.Errorf("no rate at all: %v", err)
 	}
+	b.machine.devices[3].speedBPS = 1e8
+	b.advance()
+	b.expect("negotiated below the rate", Installed, AboveSpeed)
+	if err := b.Check(config); err != nil {
+		t.Errorf("negotiated below the rate, as it runs: %v", err)
+	}
 	b.machine.fail["SpeedBPS"] = errors.New("no answer")
-	if err := b.Check(config); err == nil {
+	if err := b.Check(Config{Name: "up0", RateBPS: 3e8}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -388,6 +405,39 @@ func TestGiveBackFails(t *testing.T) {
 		if err := b.GiveBack(); err != nil || d.root != foreignRoot || d.GSOMaxBytes != 65536 {
 			t.Errorf("after %s: %v, %+v", what, err, d)
 		}
+	}
+}
+
+// An agent that is killed at once has left behind what the device was.
+func TestKilledInTheFirstStart(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *state.Store {
+		t.Helper()
+		store, err := state.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+	m := newMachine()
+	d := m.add(3, "up0", 0)
+	b := &bench{Device: New(Config{Name: "up0", RateBPS: 1e8}, m, open()), t: t, machine: m}
+	b.advance()
+	if d.GSOMaxBytes == 65536 {
+		t.Fatal("packets are not limited")
+	}
+	if there, err := GiveBack("up0", m, open()); err != nil || !there || d.GSOMaxBytes != 65536 {
+		t.Errorf("given back: %v, %v, %+v", there, err, d)
+	}
+
+	// What cannot be kept is not changed.
+	dir = t.TempDir()
+	b.Device = New(Config{Name: "up0", RateBPS: 1e8}, m, open())
+	if err := os.Mkdir(filepath.Join(dir, "state.json.new"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if change := b.advance(); change.Unlimited == nil || d.GSOMaxBytes != 65536 {
+		t.Errorf("changed %+v, %+v", change, d)
 	}
 }
 

@@ -196,6 +196,13 @@ func TestSecondAgent(t *testing.T) {
 			t.Errorf("%s: %+v", name, result)
 		}
 	}
+	// Nor does one in another network namespace, where no lock of this one's is, take
+	// what the first remembers for its own.
+	result := b.RefusedAgent(harness.AgentOptions{KeepConfig: true, Wrapper: []string{"unshare", "--net"},
+		Args: []string{"--uplink", "lo", "--socket", b.Dir + "/other.sock"}})
+	if result.Code != 1 || !strings.Contains(result.Stderr, b.StateDir()+": give another --state-dir") {
+		t.Errorf("in another network namespace: %+v", result)
+	}
 	if result := b.Weir("ps"); result.Code != 0 {
 		t.Errorf("weir ps at the first agent: %+v", result)
 	}
