@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/explain"
 )
 
@@ -110,7 +111,7 @@ func (a *api) explain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, err := find(seen.Containers, r.PathValue("name"))
+	index, err := agent.Find(seen.Containers, r.PathValue("name"))
 	if err != nil {
 		return nil, err
 	}
