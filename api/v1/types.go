@@ -100,8 +100,11 @@ type Container struct {
 	Runtime string `json:"runtime"`
 	// Groups are the service and the pod that it is of; users may call it so, too.
 	Groups []string `json:"groups,omitempty"`
-	Mode   Mode     `json:"mode"`
-	Policy Policy   `json:"policy"`
+	// CountedWith is the ID of the container in whose network it is, and with which
+	// it is counted; absent for one that is counted itself.
+	CountedWith string `json:"counted_with,omitempty"`
+	Mode        Mode   `json:"mode"`
+	Policy      Policy `json:"policy"`
 	// PolicyFrom says which layer each value of Policy comes from.
 	PolicyFrom PolicyFrom `json:"policy_from"`
 	// EntitledBPS is the share the container can always have (entitlement).

@@ -21,11 +21,11 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{Shares: []v1.Share{}, Groups: []string{"shop"}, StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
+	"container": {v1.Container{Shares: []v1.Share{}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object", "policy_from": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
-		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array",
+		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "counted_with": "string",
 	}},
 	"share": {v1.Share{MeasuredAt: someTime}, map[string]string{
 		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -14,34 +15,53 @@ import (
 // minIDLength is the least that the start of an ID must have.
 const minIDLength = 4
 
-// match finds those that may be meant by name: the one that has it as its ID;
-// otherwise those that have it as their name; otherwise those of the service or
-// pod of that name; otherwise those whose IDs begin with it. Of several that share
-// one network, as those of a pod do, the one is meant that is counted there: owner
-// tells it, or nil where that is the container itself.
-func match(name string, list []*container, owner func(*container) *container) []*container {
-	for _, is := range []func(c *container) bool{
-		func(c *container) bool { return c.ID == name },
-		func(c *container) bool { return c.Name == name },
-		func(c *container) bool { return name != "" && slices.Contains(groups(c), name) },
-		func(c *container) bool { return len(name) >= minIDLength && strings.HasPrefix(c.ID, name) },
+// Find returns the index of the container that users call name, as found by match.
+// Errors: ErrUnknown, ErrAmbiguous.
+func Find(list []v1.Container, name string) (int, error) {
+	matches := match(name, list)
+	switch len(matches) {
+	case 0:
+		return 0, fmt.Errorf("%w: %q; `weir ps` lists those that run", ErrUnknown, name)
+	case 1:
+		return matches[0], nil
+	}
+	var candidates []string
+	for _, i := range matches {
+		candidates = append(candidates, fmt.Sprintf("%s (%s, %s)", list[i].Name, short(list[i].ID), list[i].Runtime))
+	}
+	return 0, fmt.Errorf("%w %q: use the name or the ID of the one you mean: %s",
+		ErrAmbiguous, name, strings.Join(candidates, ", "))
+}
+
+// match finds those that may be meant by name, by their index: the one that has it
+// as its ID; otherwise those that have it as their name; otherwise those of the
+// service or pod of that name; otherwise those whose IDs begin with it. Of several
+// that share one network, as those of a pod do, the one is meant that is counted
+// there.
+func match(name string, list []v1.Container) []int {
+	for _, is := range []func(c *v1.Container) bool{
+		func(c *v1.Container) bool { return c.ID == name },
+		func(c *v1.Container) bool { return c.Name == name },
+		func(c *v1.Container) bool { return name != "" && slices.Contains(c.Groups, name) },
+		func(c *v1.Container) bool { return len(name) >= minIDLength && strings.HasPrefix(c.ID, name) },
 	} {
-		var found []*container
-		for _, c := range list {
-			if is(c) {
-				found = append(found, c)
+		var found []int
+		for i := range list {
+			if is(&list[i]) {
+				found = append(found, i)
 			}
 		}
 		if len(found) == 1 {
 			return found
 		}
-		var counted []*container
-		for _, c := range found {
-			if o := owner(c); o != nil {
-				c = o
+		var counted []int
+		for _, i := range found {
+			owner := func(c v1.Container) bool { return c.ID == list[i].CountedWith }
+			if at := slices.IndexFunc(list, owner); at >= 0 {
+				i = at
 			}
-			if !slices.Contains(counted, c) {
-				counted = append(counted, c)
+			if !slices.Contains(counted, i) {
+				counted = append(counted, i)
 			}
 		}
 		if len(counted) > 0 {
@@ -62,25 +82,33 @@ func groups(c *container) []string {
 	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
 }
 
-// find looks a container up by what users call it. Errors: ErrUnknown,
-// ErrAmbiguous.
+// find looks a container up by what users call it, as Find does.
 func (a *Agent) find(name string) (*container, error) {
-	if name == a.host.Name {
-		return a.host, nil
+	all := append(a.registry.all(), a.host)
+	list := make([]v1.Container, len(all))
+	for i, c := range all {
+		list[i] = v1.Container{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: a.countedWith(c)}
 	}
-	matches := match(name, a.registry.all(), a.owner)
-	switch len(matches) {
-	case 0:
-		return nil, fmt.Errorf("%w: %q; `weir ps` lists those that run", ErrUnknown, name)
-	case 1:
-		return matches[0], nil
+	i, err := Find(list, name)
+	if err != nil {
+		return nil, err
 	}
-	var candidates []string
-	for _, c := range matches {
-		candidates = append(candidates, fmt.Sprintf("%s (%s, %s)", c.Name, short(c.ID), c.Runtime))
+	return all[i], nil
+}
+
+// countedWith is the ID of the owner of a container, if it has one.
+func (a *Agent) countedWith(c *container) string {
+	if owner := a.owner(c); owner != nil {
+		return owner.ID
 	}
-	return nil, fmt.Errorf("%w %q: use the name or the ID of the one you mean: %s",
-		ErrAmbiguous, name, strings.Join(candidates, ", "))
+	return ""
+}
+
+// view is a container as users see it.
+func (a *Agent) view(c *container) v1.Container {
+	view := c.view()
+	view.CountedWith = a.countedWith(c)
+	return view
 }
 
 // owner is the container in whose network another one is, and with which it is

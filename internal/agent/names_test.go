@@ -33,15 +33,11 @@ func TestMatch(t *testing.T) {
 	infra, app, sidecar := one("01231111", "0123456789ab-infra"), one("01232222", "pod-app"), one("01233333", "pod-sidecar")
 	infra.Pod, app.Pod, sidecar.Pod = "shelf", "shelf", "shelf"
 	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))
-	list := []*container{web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
-	owner := func(c *container) *container {
-		switch c {
-		case app, sidecar:
-			return infra
-		case behind:
-			return vpn
-		}
-		return nil
+	all := []*container{web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
+	owners := map[*container]string{app: infra.ID, sidecar: infra.ID, behind: vpn.ID}
+	var list []v1.Container
+	for _, c := range all {
+		list = append(list, v1.Container{ID: c.ID, Name: c.Name, Groups: groups(c), CountedWith: owners[c]})
 	}
 	for _, tc := range []struct {
 		name string
@@ -74,7 +70,11 @@ func TestMatch(t *testing.T) {
 		{"45672", []*container{behind}},   // but not here
 		{"shop-vpn-1", []*container{vpn}}, // whatever it is of
 	} {
-		if got := match(tc.name, list, owner); !slices.Equal(got, tc.want) {
+		var got []*container
+		for _, i := range match(tc.name, list) {
+			got = append(got, all[i])
+		}
+		if !slices.Equal(got, tc.want) {
 			var names []string
 			for _, c := range got {
 				names = append(names, c.Name)
@@ -120,8 +120,21 @@ func TestSharedNetwork(t *testing.T) {
 	if got := app.sharesNetwork(infra.container); !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
 		t.Errorf("with labels: %q", got)
 	}
+	// Whoever looks finds the one that decisions are made on.
+	infra.Pod, app.Pod = "shelf", "shelf"
+	b.publish(epoch)
 	ctx := b.serve()
-	_, err := b.Set(ctx, "app", v1.PolicyChange{Weight: ptr("300")})
+	seen, err := b.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := b.find("shelf"); err != nil || c != infra.container {
+		t.Errorf("decisions find %+v, %v", c, err)
+	}
+	if i, err := Find(seen.Containers, "shelf"); err != nil || seen.Containers[i].ID != infra.ID {
+		t.Errorf("readers find %d, %v", i, err)
+	}
+	_, err = b.Set(ctx, "app", v1.PolicyChange{Weight: ptr("300")})
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "`weir set infra`") || app.policy().Weight != 100 {
 		t.Errorf("set: %v, weight %d", err, app.policy().Weight)
 	}

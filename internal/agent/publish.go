@@ -74,7 +74,7 @@ func (a *Agent) publish(now time.Time) {
 	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
 	for _, c := range append(a.registry.all(), a.host) {
-		s.Containers = append(s.Containers, c.view())
+		s.Containers = append(s.Containers, a.view(c))
 		s.Places = append(s.Places, stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath})
 	}
 	if before := a.board.Publish(s); before != nil {

@@ -45,7 +45,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 		}
 		a.reconcile()
 		err = a.save() // nothing else remembers it
-		view = c.view()
+		view = a.view(c)
 	})
 	return view, errors.Join(doErr, err)
 }
@@ -97,7 +97,7 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 		a.log.Info("policy reset", "name", c.Name)
 		a.reconcile()
 		err = a.save()
-		view = c.view()
+		view = a.view(c)
 	})
 	return view, errors.Join(doErr, err)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/explain"
 )
 
@@ -130,7 +131,7 @@ func (a *api) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
 	if seen, err = a.agent.Snapshot(r.Context()); err != nil {
 		return seen, 0, err
 	}
-	index, err = find(seen.Containers, r.PathValue("name"))
+	index, err = agent.Find(seen.Containers, r.PathValue("name"))
 	return seen, index, err
 }
 
