@@ -69,7 +69,24 @@ func attachBelow(ifindex int) error {
 	return hook.Attach(objects.WeirBelow, old)
 }
 
-// detachBelow removes the program from the devices below an uplink.
+// belowAttached says whether all devices below an uplink have the program.
+func belowAttached(ifindex int) (bool, error) {
+	below, err := kernel.Below(ifindex)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range below {
+		program, err := kernel.Hook{Ifindex: l.Index, Egress: true}.Find(belowProgWeirBelow)
+		if err != nil || program == nil {
+			return false, err
+		}
+		program.Close()
+	}
+	return true, nil
+}
+
+// detachBelow removes the program from the devices below an uplink, but for those
+// that are below another one as well.
 func detachBelow(ifindex int) error {
 	below, err := kernel.Below(ifindex)
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
@@ -77,7 +94,33 @@ func detachBelow(ifindex int) error {
 	}
 	var errs []error
 	for _, l := range below {
-		errs = append(errs, kernel.Hook{Ifindex: l.Index, Egress: true}.Detach(belowProgWeirBelow))
+		needed, err := belowAnother(l.Index, ifindex)
+		if err == nil && !needed {
+			err = kernel.Hook{Ifindex: l.Index, Egress: true}.Detach(belowProgWeirBelow)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// belowAnother says whether a device is below an uplink other than the one with
+// index ifindex.
+func belowAnother(lower, ifindex int) (bool, error) {
+	above, err := kernel.Above(lower)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range above {
+		if l.Index == ifindex {
+			continue
+		}
+		program, err := kernel.Hook{Ifindex: l.Index, Egress: true}.Find(uplinkProgWeirUplink)
+		if err != nil || program != nil {
+			if program != nil {
+				program.Close()
+			}
+			return err == nil, err
+		}
+	}
+	return false, nil
 }

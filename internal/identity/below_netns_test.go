@@ -130,3 +130,65 @@ func TestPriorityOfVLAN(t *testing.T) {
 		t.Error("no frame has the priority in its tag that the egress map says")
 	}
 }
+
+// What two uplinks have below them gives packets their priority back for as long as
+// one of them is classified, and it is noticed when it does not.
+func TestSharedBelow(t *testing.T) {
+	b := newBed(t)
+	lower, host := b.ifindex, b.hostNS()
+	b.onTop("macvlan", "mode", "bridge")
+	b.run("ip", "-n", host, "link", "add", "link", b.host.UplinkName, "name", "top1", "type", "macvlan", "mode", "bridge")
+	b.run("ip", "-n", host, "link", "set", "top1", "up")
+	attached := func(what string, want bool) {
+		t.Helper()
+		b.inHost(func() error {
+			program, err := (kernel.Hook{Ifindex: lower, Egress: true}).Find(belowProgWeirBelow)
+			if program != nil {
+				defer program.Close()
+			}
+			if err == nil && (program != nil) != want {
+				t.Errorf("%s: that the device below has its program is %v, want %v", what, program != nil, want)
+			}
+			return err
+		})
+	}
+	complete := func(ifindex int, want bool) {
+		t.Helper()
+		b.inHost(func() error {
+			got, err := UplinkAttached(ifindex)
+			if err == nil && got != want {
+				t.Errorf("that device %d is classified as a whole is %v, want %v", ifindex, got, want)
+			}
+			return err
+		})
+	}
+	first, second := b.ifindex, 0
+	b.inHost(func() error {
+		l, err := kernel.LinkByName("top1")
+		second = l.Index
+		return err
+	})
+	b.inHost(func() error {
+		origins, err := NewOrigins()
+		if err != nil {
+			return err
+		}
+		defer origins.Close()
+		other, err := OpenUplink(second, majors, origins)
+		if err != nil {
+			return err
+		}
+		return other.Close()
+	})
+	b.inHost(func() error { return DetachUplink(second) })
+	attached("one is given back", true)
+	complete(first, true)
+	b.inHost(func() error { return kernel.Hook{Ifindex: lower, Egress: true}.Detach(belowProgWeirBelow) })
+	complete(first, false)
+	b.uplink.Close()
+	b.uplink = nil
+	b.open()
+	complete(first, true)
+	b.inHost(func() error { return DetachUplink(first) })
+	attached("both are", false)
+}

@@ -392,14 +392,18 @@ func (u *Uplink) close() {
 	u.globals.values.Close()
 }
 
-// UplinkAttached says whether a device has a classifier that sees all packets: one
-// that programs of others come before may not. OpenUplink puts it first again.
+// UplinkAttached says whether a device has a classifier that sees all packets (one
+// that programs of others come before may not), and packets have their priority back
+// below it. OpenUplink puts it first again, and back what is missing.
 func UplinkAttached(ifindex int) (bool, error) {
 	program, first, err := kernel.Hook{Ifindex: ifindex, Egress: true}.FindPlace(uplinkProgWeirUplink)
 	if err != nil || program == nil {
 		return false, err
 	}
-	return first, program.Close()
+	if err := program.Close(); err != nil || !first {
+		return false, err
+	}
+	return belowAttached(ifindex)
 }
 
 // DetachUplink removes the classifier from a device.

@@ -93,19 +93,42 @@ func Links() ([]Link, error) {
 // Below lists the devices of the current namespace that a device hands its packets
 // to: the one below a VLAN or macvlan, the ports of a bond or team. Errors: ErrNoLink.
 func Below(index int) ([]Link, error) {
+	l, err := LinkByIndex(index)
+	if err != nil {
+		return nil, err
+	}
+	if !handsOn[l.Kind] {
+		return nil, nil // without a list of all devices
+	}
 	links, err := Links()
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(links, func(l Link) bool { return l.Index == index })
-	if at < 0 {
-		return nil, ErrNoLink
+	return below(l, links), nil
+}
+
+// handsOn are the kinds of devices that hand packets to others of the host's.
+var handsOn = map[string]bool{
+	"vlan": true, "macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true, "bond": true, "team": true,
+}
+
+// Above lists the devices of the current namespace that the one with that index is
+// below of.
+func Above(index int) ([]Link, error) {
+	links, err := Links()
+	if err != nil {
+		return nil, err
 	}
-	return below(links[at], links), nil
+	return slices.DeleteFunc(slices.Clone(links), func(l Link) bool {
+		return !slices.ContainsFunc(below(l, links), func(lower Link) bool { return lower.Index == index })
+	}), nil
 }
 
 // below is Below among the links of a namespace.
 func below(l Link, links []Link) []Link {
+	if !handsOn[l.Kind] {
+		return nil
+	}
 	is := func(Link) bool { return false }
 	switch l.Kind {
 	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap":
