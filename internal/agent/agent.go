@@ -365,15 +365,19 @@ func (a *Agent) install() error {
 // dropUplinks gives back the uplinks of an earlier agent that are no longer
 // wanted.
 func (a *Agent) dropUplinks() error {
-	for _, saved := range slices.Clone(a.store.Uplinks) {
-		wanted := slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.name == saved.Name })
+	var names []string
+	for _, saved := range a.store.Uplinks {
+		names = append(names, saved.Name)
+	}
+	for _, name := range names {
+		wanted := slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.name == name })
 		if wanted {
 			continue
 		}
-		if _, err := lifecycle.GiveBack(saved.Name, a.machine, a.store); err != nil {
+		if _, err := lifecycle.GiveBack(name, a.machine, a.store); err != nil {
 			return err
 		}
-		a.log.Info("uplink given back: the configuration no longer names it", "uplink", saved.Name)
+		a.log.Info("uplink given back: the configuration no longer names it", "uplink", name)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (a *Agent) save() error {
 	for _, u := range a.uplinks {
 		if u.installed() {
 			counted := savedCounted(u.host)
-			a.store.Uplink(u.name).Host = &counted
+			a.store.Uplink(u.name, u.device.Ifindex()).Host = &counted
 		}
 	}
 	a.store.Containers = containers

@@ -19,6 +19,8 @@ type File struct {
 // Uplink is what is remembered of a device that was taken.
 type Uplink struct {
 	Name string `json:"name"`
+	// Ifindex says which device of that name it is; 0 if that is not known.
+	Ifindex int `json:"ifindex,omitempty"`
 	// Replaced is the queueing that somebody had configured there.
 	Replaced []Queueing `json:"replaced,omitempty"`
 	// GSOMaxBytes is what the device was handed at once before.

@@ -148,27 +148,42 @@ func (s *Store) Save() error {
 	return nil
 }
 
-// Uplink is what is remembered of an uplink; a new entry if nothing is.
-func (s *Store) Uplink(name string) *Uplink {
-	for _, u := range s.Uplinks {
-		if u.Name == name {
-			return u
-		}
+// Uplink is what is remembered of the device with that name and index; a new entry
+// if nothing is. A device is known by its index, as names may change, and be swapped.
+// Of another device that had the name only what the host class sent is kept: its
+// queueing and its packet limit are not those of the one that is there now.
+func (s *Store) Uplink(name string, ifindex int) *Uplink {
+	named := s.find(func(u *Uplink) bool { return u.Name == name })
+	own := s.find(func(u *Uplink) bool { return u.Ifindex == ifindex && ifindex != 0 })
+	switch {
+	case own != nil && named != nil:
+		// A name is there once. Whose it was has another: most likely this one's,
+		// and it says so itself later.
+		own.Name, named.Name = named.Name, own.Name
+	case own != nil:
+		own.Name = name
+	case named == nil:
+		own = &Uplink{Name: name, Ifindex: ifindex}
+		s.Uplinks = append(s.Uplinks, own)
+	case named.Ifindex == 0:
+		named.Ifindex, own = ifindex, named
+	default:
+		*named, own = Uplink{Name: name, Ifindex: ifindex, Host: named.Host}, named
 	}
-	u := &Uplink{Name: name}
-	s.Uplinks = append(s.Uplinks, u)
-	return u
+	return own
+}
+
+// find is the first entry of which is says so; nil if there is none.
+func (s *Store) find(is func(*Uplink) bool) *Uplink {
+	if i := slices.IndexFunc(s.Uplinks, is); i >= 0 {
+		return s.Uplinks[i]
+	}
+	return nil
 }
 
 // Forget drops what is remembered of an uplink.
 func (s *Store) Forget(name string) {
 	s.Uplinks = slices.DeleteFunc(s.Uplinks, func(u *Uplink) bool { return u.Name == name })
-}
-
-// Rename follows an uplink that got another name.
-func (s *Store) Rename(from, to string) error {
-	s.Uplink(from).Name = to
-	return s.Save()
 }
 
 // Remove deletes the file.

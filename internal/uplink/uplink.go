@@ -302,12 +302,13 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 			d.held.name, d.held.bridge = saw.link.Name, d.held.name
 		}
 		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
+		d.record()
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed
 	case rename:
-		from := d.held.name
 		d.held.name = saw.link.Name
-		return d.store.Rename(from, d.held.name)
+		d.record()
+		return d.store.Save()
 	case follow:
 		d.held.mtuBytes = saw.link.MTUBytes
 		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
@@ -338,10 +339,13 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 	return nil
 }
 
+// record is what is remembered of the device that is there now.
+func (d *Device) record() *state.Uplink { return d.store.Uplink(d.held.name, d.held.ifindex) }
+
 // limitPackets limits what sockets of the host, and of containers in its
 // network, hand to the device at once to what its rate can take.
 func (d *Device) limitPackets(link kernel.Link) error {
-	saved := d.store.Uplink(d.held.name)
+	saved := d.record()
 	if saved.GSOMaxBytes == 0 {
 		saved.GSOMaxBytes = link.GSOMaxBytes
 	}
@@ -431,7 +435,7 @@ func (d *Device) displace(what string) error {
 	if err != nil {
 		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
 	}
-	d.store.Uplink(d.held.name).Replaced = savedQueueing(saved)
+	d.record().Replaced = savedQueueing(saved)
 	if err := d.store.Save(); err != nil {
 		return err
 	}
@@ -446,7 +450,7 @@ func (d *Device) displace(what string) error {
 // meanwhile stays.
 func (d *Device) takeOff() error {
 	d.closeClassifier()
-	saved := d.store.Uplink(d.held.name)
+	saved := d.record()
 	err := errors.Join(d.machine.Declassify(d.held.ifindex), d.scheduler.Remove())
 	if err == nil && len(saved.Replaced) > 0 {
 		var root owner

@@ -242,7 +242,7 @@ func TestReplacedBySomebody(t *testing.T) {
 		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
 		d := b.machine.add(3, "up0", 0)
 		b.advance()
-		b.store.Uplink("up0").Replaced = []state.Queueing{{Handle: 1 << 16, Kind: "tbf"}}
+		b.store.Uplink("up0", 3).Replaced = []state.Queueing{{Handle: 1 << 16, Kind: "tbf"}}
 		replaced(b)
 		if err := b.GiveBack(); err != nil || d.root != foreignRoot {
 			t.Errorf("theirs does not stay: %v, %+v", err, d)
@@ -441,6 +441,87 @@ func TestKilledInTheFirstStart(t *testing.T) {
 	}
 }
 
+// What was on a device goes with it: another one in its place was something else. An
+// agent that starts again finds its own.
+func TestRecordsBelongToADevice(t *testing.T) {
+	dir := t.TempDir()
+	m := newMachine()
+	start := func() *bench {
+		t.Helper()
+		store, err := state.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{Device: New(Config{Name: "up0", RateBPS: 1e8, Replace: true}, m, store), t: t, machine: m}
+		b.advance()
+		b.expect("started", Installed, 0)
+		if err := store.Save(); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	first := m.add(3, "up0", 0)
+	first.root, first.kind = foreignRoot, "tbf"
+	start()
+	b := start()
+	if saved := b.record(); len(saved.Replaced) != 1 || saved.GSOMaxBytes != 65536 {
+		t.Errorf("after a restart: %+v", saved)
+	}
+	replace := func(ifindex int) *fakeDevice {
+		clear(m.devices)
+		d := m.add(ifindex, "up0", 0)
+		d.GSOMaxBytes = 30000
+		return d
+	}
+	second := replace(4)
+	b.advance()
+	b.expect("replaced while the agent runs", Installed, 0)
+	if err := b.GiveBack(); err != nil || second.root != 0 || second.GSOMaxBytes != 30000 {
+		t.Errorf("the second is given back: %v, %+v", err, second)
+	}
+	second.root, second.kind = foreignRoot, "tbf"
+	start()
+	third := replace(5)
+	if err := start().GiveBack(); err != nil || third.root != 0 || third.GSOMaxBytes != 30000 {
+		t.Errorf("the third, which came while no agent ran, is given back: %v, %+v", err, third)
+	}
+}
+
+// Two devices that swap their names keep what is remembered of each, and an agent
+// that is killed between the two leaves a file that the next can read.
+func TestSwappedNames(t *testing.T) {
+	dir := t.TempDir()
+	store, err := state.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine()
+	var devices []*bench
+	for i, name := range []string{"eth0", "eth1"} {
+		m.add(3+i, name, 0).GSOMaxBytes = uint32(40000 + i)
+		b := &bench{Device: New(Config{Name: name, RateBPS: 1e8}, m, store), t: t, machine: m}
+		b.advance()
+		b.expect(name, Installed, 0)
+		devices = append(devices, b)
+	}
+	m.devices[3].Name, m.devices[4].Name = "eth1", "eth0"
+	for i, b := range devices {
+		b.advance()
+		b.expect(fmt.Sprintf("after rename %d", i+1), Installed, 0)
+		if _, err := state.Open(dir); err != nil {
+			t.Fatalf("killed after rename %d: %v", i+1, err)
+		}
+	}
+	for i, b := range devices {
+		if err := b.GiveBack(); err != nil || m.devices[3+i].GSOMaxBytes != uint32(40000+i) {
+			t.Errorf("given back: %v, %+v", err, m.devices[3+i])
+		}
+	}
+	if len(store.Uplinks) > 0 {
+		t.Errorf("left %+v", store.Uplinks)
+	}
+}
+
 // Without an agent.
 func TestGiveBackWithoutAnAgent(t *testing.T) {
 	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
@@ -452,7 +533,7 @@ func TestGiveBackWithoutAnAgent(t *testing.T) {
 			t.Errorf("given back: %v, %v, %+v", there, err, d)
 		}
 	}
-	b.store.Uplink("up0")
+	b.store.Uplink("up0", 3)
 	if there, err := GiveBack("nowhere", b.machine, b.store); err != nil || there {
 		t.Errorf("a device that is not there: %v, %v", there, err)
 	}
