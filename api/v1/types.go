@@ -210,9 +210,12 @@ type Uplink struct {
 	SentBPS    uint64 `json:"sent_bps"`
 	Scheduler  string `json:"scheduler"`
 	// Present: the device is there, and can be used.
-	Present bool   `json:"present"`
-	State   State  `json:"state"`
-	Reason  string `json:"reason"`
+	Present bool `json:"present"`
+	// HostCompetes: the host class wants more than its reserve, and shares the
+	// uplink like a container, by its policy.
+	HostCompetes bool   `json:"host_competes"`
+	State        State  `json:"state"`
+	Reason       string `json:"reason"`
 }
 
 // Source is where the agent learns of containers.

@@ -57,7 +57,7 @@ var contract = map[string]struct {
 	}},
 	"uplink": {v1.Uplink{}, map[string]string{
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string", "present": "bool",
+		"scheduler": "string", "state": "string", "reason": "string", "present": "bool", "host_competes": "bool",
 	}},
 	"snapshot": {v1.Snapshot{Containers: []v1.Container{}}, map[string]string{"status": "object", "containers": "array"}},
 	"event": {v1.Event{

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -42,5 +43,25 @@ func TestExplainable(t *testing.T) {
 		if c := seen.Containers[0]; c.Shares[0].AdmittedBPS != 30e6 || !c.Shares[0].Controlled || c.State != v1.StateOK {
 			t.Errorf("%+v", c)
 		}
+	}
+}
+
+// A host class that competes, and whose share is as large as its reserve, is
+// explained by its weight.
+func TestExplainHostWithShareOfReserve(t *testing.T) {
+	b := newBench(t, 100e6)
+	for i := range 99 {
+		b.start(fmt.Sprint("c", i), "weight=100").demand.DemandBPS = alloc.Unlimited
+	}
+	b.host.demand.DemandBPS = alloc.Unlimited
+	b.plan()
+	b.publish(time.Now())
+	seen, err := b.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := explain.Container(seen, len(seen.Containers)-1).Shares[0]
+	if said := strings.Join(host.Entitled, ""); host.EntitledBPS != 1e6 || !strings.Contains(said, "share by weight") {
+		t.Errorf("%d: %s", host.EntitledBPS, said)
 	}
 }

@@ -44,7 +44,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 			return
 		}
 		a.reconcile()
-		err = a.save() // nothing else remembers it
+		err = a.saveChange()
 		view = a.view(c)
 	})
 	return view, errors.Join(doErr, err)
@@ -96,7 +96,7 @@ func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
 		a.resolve(c)
 		a.log.Info("policy reset", "name", c.Name)
 		a.reconcile()
-		err = a.save()
+		err = a.saveChange()
 		view = a.view(c)
 	})
 	return view, errors.Join(doErr, err)
@@ -124,6 +124,14 @@ func (a *Agent) saveSoon(now time.Time) {
 	if err := a.save(); err != nil {
 		a.log.Error("keep the agent's state", "error", err)
 	}
+}
+
+// saveChange saves what a user changed, which nothing else remembers.
+func (a *Agent) saveChange() error {
+	if err := a.save(); err != nil {
+		return fmt.Errorf("the change is in force, but could not be saved: a restart of the agent loses it; make room or mend the disk, and ask again: %w", err)
+	}
+	return nil
 }
 
 // save keeps what neither the kernel nor a source knows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,28 @@ func TestSet(t *testing.T) {
 	}
 	if _, err := set("a", v1.PolicyChange{Min: ptr("none")}); err != nil || a.admittedBPS != 0 {
 		t.Errorf("no minimum: %v, %d", err, a.admittedBPS)
+	}
+}
+
+// A policy that cannot be saved is in force all the same, and that is what is said.
+func TestSetNotSaved(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	ctx := b.serve()
+	if err := os.RemoveAll(b.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b.dir, nil, 0o600); err != nil { // no directory any more
+		t.Fatal(err)
+	}
+	const says = "in force, but could not be saved: a restart of the agent loses it; make room or mend the disk, and ask again: write state: "
+	view, err := b.Set(ctx, "a", v1.PolicyChange{Weight: ptr("300")})
+	if err == nil || !strings.Contains(err.Error(), says) || view.Policy.Weight != 300 || a.policy().Weight != 300 {
+		t.Errorf("set: %v, weight %d", err, a.policy().Weight)
+	}
+	view, err = b.Reset(ctx, "a")
+	if err == nil || !strings.Contains(err.Error(), says) || view.Policy.Weight != 100 || a.policy().Weight != 100 {
+		t.Errorf("reset: %v, weight %d", err, a.policy().Weight)
 	}
 }
 

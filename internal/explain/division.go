@@ -3,7 +3,6 @@ package explain
 import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/plan"
 )
 
 // member is who takes part when an uplink is shared out.
@@ -17,12 +16,9 @@ type member struct {
 // division is how one uplink is shared out, and one of those it is shared among.
 type division struct {
 	uplink  v1.Uplink
-	link    plan.Link
 	members []member // containers that have a class, and the host class if it competes
 	host    *member
 	isHost  bool // it is the host class that is explained
-	// hostCompetes: the host class wants more than its reserve.
-	hostCompetes bool
 	// me is the index in members; -1 for a host class that does not compete.
 	me int
 	// capacityBPS is what the members' entitlements are parts of.
@@ -33,7 +29,7 @@ type division struct {
 
 func newDivision(s v1.Snapshot, uplink, index int) *division {
 	u := s.Status.Uplinks[uplink]
-	d := &division{uplink: u, link: plan.Link{RateBPS: u.RateBPS}, me: -1}
+	d := &division{uplink: u, me: -1}
 	for i := range s.Containers {
 		c := &s.Containers[i]
 		share := shareAt(c, u.Name)
@@ -54,9 +50,7 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 	d.capacityBPS = u.RateBPS
 	switch {
 	case d.host == nil:
-	case d.host.entitledBPS != min(d.link.HostReserveBPS(d.host.FloorBPS), u.RateBPS):
-		// It has a share of its own, and not its reserve.
-		d.hostCompetes = true
+	case u.HostCompetes:
 		if d.isHost {
 			d.me = len(d.members)
 		}
@@ -124,7 +118,7 @@ func (d *division) now(change func(*alloc.Container)) now {
 		change(&list[d.me])
 	}
 	n := now{capacityBPS: d.uplink.RateBPS}
-	if d.host != nil && !d.hostCompetes {
+	if d.host != nil && !d.uplink.HostCompetes {
 		n.capacityBPS -= min(d.host.DemandBPS, n.capacityBPS)
 	}
 	n.entitled = alloc.Entitle(n.capacityBPS, list)

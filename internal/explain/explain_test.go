@@ -47,7 +47,7 @@ func snapshot(hostDemand uint64, senders ...sender) v1.Snapshot {
 	}
 	allocated := alloc.Allocate(capacity, all, alloc.Entitle(capacity, all))
 
-	up := v1.Uplink{Name: "up0", RateBPS: link.RateBPS, ReserveBPS: link.ReserveBPS(), Present: true, State: v1.StateOK}
+	up := v1.Uplink{Name: "up0", RateBPS: link.RateBPS, ReserveBPS: link.ReserveBPS(), Present: true, State: v1.StateOK, HostCompetes: competes}
 	seen := v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{up}}}
 	for i, s := range senders {
 		c := container(s, entitled[i].BPS, allocated[i], grants[i].FloorBPS)

@@ -9,7 +9,7 @@ import (
 
 // entitlement says why the container is entitled to what it is.
 func (d *division) entitlement() []string {
-	if d.isHost && !d.hostCompetes {
+	if d.isHost && !d.uplink.HostCompetes {
 		return d.hostReserve()
 	}
 	me := &d.members[d.me]
@@ -65,7 +65,7 @@ func (d *division) budget(g *groups) []string {
 
 // allocation says why the container gets what it gets now.
 func (d *division) allocation() []string {
-	if d.isHost && !d.hostCompetes {
+	if d.isHost && !d.uplink.HostCompetes {
 		return []string{fmt.Sprintf("it wants %s and gets it", rate(d.host.DemandBPS))}
 	}
 	me, n := &d.members[d.me], d.now(nil)
@@ -120,7 +120,7 @@ func (d *division) rivals() (before, beside []member) {
 
 // forMore says what the container would need to get more.
 func (d *division) forMore() []string {
-	if d.isHost && !d.hostCompetes {
+	if d.isHost && !d.uplink.HostCompetes {
 		return []string{"nothing: it gets all that it wants"}
 	}
 	me, n := &d.members[d.me], d.now(nil)
