@@ -38,7 +38,7 @@ import (
 	"github.com/weir-project/weir/third_party/uplot"
 )
 
-// The page, as scripts/web.sh makes it from web/.
+// The page, as `make web` makes it from web/.
 //
 //go:embed static
 var static embed.FS

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/server"
+)
+
+// The agent shows what its socket has at the dashboard's address, and goes on if
+// somebody else has that.
+func TestOpenDashboard(t *testing.T) {
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	feed := server.New(busyHost(), log).Handler
+	page := openDashboard("127.0.0.1:0", feed, log)
+	defer page.Close()
+	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(said.String())
+	if url == "" {
+		t.Fatalf("said %q", said.String())
+	}
+	for path, want := range map[string]string{"/": "<title>Weir</title>", "/v1/snapshot": `"containers":[{`} {
+		response, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %s, %v, %.200s", path, response.Status, err, body)
+		}
+	}
+
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	said.Reset()
+	openDashboard(taken.Addr().String(), feed, log).Close()
+	if text := said.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "go on without the dashboard") || !strings.Contains(text, "another address") {
+		t.Errorf("said %q", text)
+	}
+}
