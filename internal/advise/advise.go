@@ -78,7 +78,7 @@ func Choose(m Measurements, q Question) (Advice, error) {
 	if err := q.Check(); err != nil {
 		return Advice{}, err
 	}
-	a := Advice{Question: q, Warnings: []string{}}
+	a := Advice{Question: q, Warnings: append([]string{}, m.Disturbed()...)}
 	link, note := m.link(q)
 	if note != "" {
 		a.Warnings = append(a.Warnings, note)

@@ -134,6 +134,17 @@ func TestInterpolate(t *testing.T) {
 	}
 }
 
+// TestDisturbed: measurements of a busy machine are used with a warning.
+func TestDisturbed(t *testing.T) {
+	for paused, warns := range map[int]bool{0: false, 5: false, 6: true} {
+		m := Measurements{Runs: 100, PausedRuns: paused, Results: []Result{result("bridge", 1, 64, 100, 1)}}
+		advice, err := Choose(m, Question{Containers: 1, Protocol: "tcp", MessageBytes: 64})
+		if err != nil || len(advice.Warnings) > 0 != warns {
+			t.Errorf("%d paused runs: %v, warnings %q", paused, err, advice.Warnings)
+		}
+	}
+}
+
 const report = `{
   "suite": "netmodes",
   "host": "gateway",

@@ -26,7 +26,10 @@ type Measurements struct {
 	// Weir does not control there, each with the reason.
 	Unavailable  map[string]string `json:"unavailable"`
 	Uncontrolled map[string]string `json:"uncontrolled"`
-	Results      []Result          `json:"-"`
+	// PausedRuns are those of Runs in which a processor stood still.
+	Runs       int      `json:"runs"`
+	PausedRuns int      `json:"paused_runs"`
+	Results    []Result `json:"-"`
 }
 
 // Environment is the machine.
@@ -142,6 +145,19 @@ func (r Result) check() error {
 		return fmt.Errorf("cpu_s %g: %d threads cannot run that long in a second; times are in seconds", r.CPU.Median, r.Containers)
 	}
 	return nil
+}
+
+// fewPauses is the part of runs in which a processor may have stood still.
+const fewPauses = 0.05
+
+// Disturbed says whether the machine was too busy for the measurements to tell
+// modes apart.
+func (m Measurements) Disturbed() []string {
+	if float64(m.PausedRuns) <= fewPauses*float64(m.Runs) {
+		return nil
+	}
+	return []string{fmt.Sprintf("in %d of %d runs a processor stood still: modes that differ little cannot be told apart; "+
+		"measure again on an idle machine with weir bench netmodes --save --repeat 3", m.PausedRuns, m.Runs)}
 }
 
 // Foreign says in what measurements are of another machine than this: advice from
