@@ -472,13 +472,20 @@ func (a *Agent) check() {
 
 // linkChanged handles a device that came, changed or went.
 func (a *Agent) linkChanged(event kernel.LinkEvent) {
+	known, changed := false, false
 	for _, u := range a.uplinks {
-		if event.Link.Index == u.device.Ifindex() || event.Link.Name == u.name {
-			if a.advance(u) {
-				a.reconcile()
-			}
-			return
+		// One that is gone may come back under the name in the configuration.
+		back := u.device.State() == lifecycle.Absent && event.Link.Name == u.device.Config().Name
+		if back || event.Link.Index == u.device.Ifindex() || event.Link.Name == u.name {
+			known = true
+			changed = a.advance(u) || changed
 		}
+	}
+	if changed {
+		a.reconcile()
+	}
+	if known {
+		return
 	}
 	if event.Link.Kind != "veth" {
 		return

@@ -173,6 +173,14 @@ func (s *Store) Uplink(name string, ifindex int) *Uplink {
 	return own
 }
 
+// NameOf is the name by which the device of an index is remembered; "" if it is not.
+func (s *Store) NameOf(ifindex int) string {
+	if u := s.find(func(u *Uplink) bool { return u.Ifindex == ifindex }); u != nil {
+		return u.Name
+	}
+	return ""
+}
+
 // find is the first entry of which is says so; nil if there is none.
 func (s *Store) find(is func(*Uplink) bool) *Uplink {
 	if i := slices.IndexFunc(s.Uplinks, is); i >= 0 {

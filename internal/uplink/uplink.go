@@ -228,11 +228,25 @@ func (d *Device) look() (situation, error) {
 	return saw, err
 }
 
-// find looks for the device by its name. Where that is a bridge with one way out,
+// find looks for the device by the name that it had last, or else by the one that
+// was configured, unless that is another uplink's now. Where that is a bridge with one way out,
 // it is the port there: all that leaves passes it, also what containers that are
 // ports of the bridge send.
 func (d *Device) find() (kernel.Link, error) {
 	link, err := d.machine.LinkByName(d.held.name)
+	if errors.Is(err, kernel.ErrNoLink) && d.config.Name != d.held.name {
+		link, err = d.machine.LinkByName(d.config.Name)
+		switch known := d.store.NameOf(link.Index); {
+		case err != nil:
+		case known == "": // another device
+			d.store.Forget(d.held.name)
+			d.held.name = d.config.Name
+		case known == d.held.name:
+			d.held.name = d.config.Name
+		default:
+			err = kernel.ErrNoLink
+		}
+	}
 	if err != nil || link.Kind != bridgeKind {
 		return link, err
 	}

@@ -112,6 +112,32 @@ func TestComesAndGoes(t *testing.T) {
 	if b.Name() != "wan0" {
 		t.Errorf("it is called %s", b.Name())
 	}
+
+	// Under the name that was configured, unless another uplink has that now.
+	clear(b.machine.devices)
+	b.machine.add(7, "up0", 0)
+	b.store.Uplink("up0", 7)
+	b.advance()
+	b.expect("another uplink has its first name", Absent, Missing)
+	b.store.Forget("up0")
+	b.advance()
+	b.expect("back under its first name", Installed, 0)
+	// It was elsewhere, and has its index again.
+	b.machine.devices[7].Name = "wan0"
+	b.advance()
+	lent := b.machine.devices[7]
+	clear(b.machine.devices)
+	b.advance()
+	lent.Name = "up0"
+	b.machine.devices[7] = lent
+	b.advance()
+	b.expect("back with its index", Installed, 0)
+	if b.record().GSOMaxBytes != 65536 {
+		t.Errorf("what it was is forgotten: %+v", b.record())
+	}
+	if b.Name() != "up0" || len(b.store.Uplinks) != 1 {
+		t.Errorf("it is called %s, and remembered are %+v", b.Name(), b.store.Uplinks)
+	}
 }
 
 // Of a bridge the port that leads out is shared out, if there is just one.
