@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -32,7 +33,7 @@ func TestTooManyConnections(t *testing.T) {
 	if err := last.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := last.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("one connection too many: %v, want it closed", err)
 	}
 	for _, conn := range open {

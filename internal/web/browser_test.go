@@ -137,14 +137,14 @@ func open(t *testing.T, feed http.Handler, width int64, scheme string) context.C
 			t.Errorf("the page says %v", event.Args)
 		}
 	})
-	act(t, ctx,
+	act(ctx, t,
 		emulation.SetDeviceMetricsOverride(width, 1100, 1, width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 		chromedp.Navigate("http://"+serve(t, feed)+"/"))
 	return ctx
 }
 
-func act(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
+func act(ctx context.Context, t *testing.T, actions ...chromedp.Action) {
 	t.Helper()
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func act(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
 }
 
 // holds waits until an expression is true on the page.
-func holds(t *testing.T, ctx context.Context, expression string) {
+func holds(ctx context.Context, t *testing.T, expression string) {
 	t.Helper()
 	if err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
 		var text string
@@ -161,14 +161,14 @@ func holds(t *testing.T, ctx context.Context, expression string) {
 	}
 }
 
-func picture(t *testing.T, ctx context.Context, name string) {
+func picture(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	dir := os.Getenv("WEIR_WEB_SCREENSHOTS")
 	if dir == "" {
 		return
 	}
 	var png []byte
-	act(t, ctx, chromedp.FullScreenshot(&png, 100))
+	act(ctx, t, chromedp.FullScreenshot(&png, 100))
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -189,37 +189,37 @@ func TestPageShowsContainers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx := open(t, busyAgent(), tc.width, tc.scheme)
-			holds(t, ctx, `document.querySelectorAll("tbody tr").length === 4`)
-			holds(t, ctx, contains("tbody tr", "300"))
-			holds(t, ctx, contains("tbody tr", "wants more"))
-			holds(t, ctx, contains("tbody tr", "42mbit"))
-			holds(t, ctx, `document.querySelector(".events li")?.textContent.includes("refused")`)
-			holds(t, ctx, `document.querySelectorAll("canvas").length === 1`)
+			holds(ctx, t, `document.querySelectorAll("tbody tr").length === 4`)
+			holds(ctx, t, contains("tbody tr", "300"))
+			holds(ctx, t, contains("tbody tr", "wants more"))
+			holds(ctx, t, contains("tbody tr", "42mbit"))
+			holds(ctx, t, `document.querySelector(".events li")?.textContent.includes("refused")`)
+			holds(ctx, t, `document.querySelectorAll("canvas").length === 1`)
 			// Names are text, wherever they stand.
-			holds(t, ctx, fmt.Sprintf(`[...document.querySelectorAll("tbody tr button")].some((b) => b.textContent === %q)`, hostile))
-			holds(t, ctx, `document.images.length === 0 && document.title === "Weir"`)
+			holds(ctx, t, fmt.Sprintf(`[...document.querySelectorAll("tbody tr button")].some((b) => b.textContent === %q)`, hostile))
+			holds(ctx, t, `document.images.length === 0 && document.title === "Weir"`)
 			// It is of the scheme and fits the width.
-			holds(t, ctx, fmt.Sprintf(`getComputedStyle(document.body).backgroundColor === %q`, tc.background))
-			holds(t, ctx, `document.documentElement.scrollWidth <= innerWidth`)
+			holds(ctx, t, fmt.Sprintf(`getComputedStyle(document.body).backgroundColor === %q`, tc.background))
+			holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth`)
 			// Nothing came from elsewhere, and nothing is missing.
-			holds(t, ctx, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
+			holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
 
 			// With the keyboard: one container's samples, and back.
-			act(t, ctx, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
-			holds(t, ctx, `document.querySelectorAll(".detail canvas").length === 4`)
-			holds(t, ctx, `document.activeElement?.textContent === "web" && document.activeElement.tagName === "H3"`)
-			holds(t, ctx, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
+			act(ctx, t, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+			holds(ctx, t, `document.querySelectorAll(".detail canvas").length === 4`)
+			holds(ctx, t, `document.activeElement?.textContent === "web" && document.activeElement.tagName === "H3"`)
+			holds(ctx, t, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
 			time.Sleep(3 * time.Second) // some samples
-			picture(t, ctx, strings.ReplaceAll(tc.name, " ", "-"))
+			picture(ctx, t, strings.ReplaceAll(tc.name, " ", "-"))
 
 			// The pointer is at one moment in all plots.
-			act(t, ctx, chromedp.Focus(".detail .canvas"), chromedp.KeyEvent(kb.ArrowLeft))
-			holds(t, ctx, `[...document.querySelectorAll("figcaption")].every((f) => f.textContent.includes("s ago"))`)
-			act(t, ctx, chromedp.KeyEvent(kb.Escape))
-			holds(t, ctx, `!document.querySelector(".detail")`)
+			act(ctx, t, chromedp.Focus(".detail .canvas"), chromedp.KeyEvent(kb.ArrowLeft))
+			holds(ctx, t, `[...document.querySelectorAll("figcaption")].every((f) => f.textContent.includes("s ago"))`)
+			act(ctx, t, chromedp.KeyEvent(kb.Escape))
+			holds(ctx, t, `!document.querySelector(".detail")`)
 
-			act(t, ctx, chromedp.Click(".top button"))
-			holds(t, ctx, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
+			act(ctx, t, chromedp.Click(".top button"))
+			holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
 		})
 	}
 }
@@ -229,26 +229,26 @@ func TestEmptyStates(t *testing.T) {
 	agent := busyAgent()
 	agent.change(func(a *fakeAgent) { a.silent = true })
 	ctx := open(t, agent, 900, "light")
-	holds(t, ctx, contains(".trouble", "No answer from the agent yet: the agent does not answer: "+hostile))
+	holds(ctx, t, contains(".trouble", "No answer from the agent yet: the agent does not answer: "+hostile))
 	agent.change(func(a *fakeAgent) {
 		a.silent, a.events = false, nil
 		a.seen.Containers = a.seen.Containers[3:] // the host
 		a.seen.Status.Sources = append(a.seen.Status.Sources, v1.Source{Name: "podman", Reason: "connection refused"})
 	})
-	holds(t, ctx, contains(".over", "Nothing was sent through eth0 (100mbit)"))
-	holds(t, ctx, contains(".uplink .nothing", "No container runs, says docker."))
-	holds(t, ctx, contains(".uplink .nothing", "podman cannot be asked for its containers: connection refused"))
-	holds(t, ctx, contains("section:last-of-type .nothing, [aria-label=Events] .nothing", "Nothing has happened"))
-	picture(t, ctx, "empty")
+	holds(ctx, t, contains(".over", "Nothing was sent through eth0 (100mbit)"))
+	holds(ctx, t, contains(".uplink .nothing", "No container runs, says docker."))
+	holds(ctx, t, contains(".uplink .nothing", "podman cannot be asked for its containers: connection refused"))
+	holds(ctx, t, contains("section:last-of-type .nothing, [aria-label=Events] .nothing", "Nothing has happened"))
+	picture(ctx, t, "empty")
 	agent.change(func(a *fakeAgent) { a.seen.Status.Sources = nil })
-	holds(t, ctx, contains(".uplink .nothing", "watches no container engine"))
+	holds(ctx, t, contains(".uplink .nothing", "watches no container engine"))
 	agent.change(func(a *fakeAgent) { a.seen.Status.Uplinks[0].Present = false })
-	holds(t, ctx, contains(".uplink .nothing", "The device is not there"))
+	holds(ctx, t, contains(".uplink .nothing", "The device is not there"))
 	agent.change(func(a *fakeAgent) { a.silent = true })
-	holds(t, ctx, contains(".trouble", "No answer from the agent for "))
-	holds(t, ctx, `document.images.length === 0 && document.title === "Weir"`)
+	holds(ctx, t, contains(".trouble", "No answer from the agent for "))
+	holds(ctx, t, `document.images.length === 0 && document.title === "Weir"`)
 	agent.change(func(a *fakeAgent) { a.silent, a.seen.Status.Uplinks = false, nil })
-	holds(t, ctx, contains("main .nothing", "shares out no uplink"))
+	holds(ctx, t, contains("main .nothing", "shares out no uplink"))
 }
 
 // Two hundred containers are drawn in much less than the second between two updates.
@@ -260,12 +260,12 @@ func TestManyContainers(t *testing.T) {
 		}
 	})
 	ctx := open(t, agent, 1280, "light")
-	holds(t, ctx, `document.querySelectorAll("tbody tr").length === 204`)
-	act(t, ctx, chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
+	holds(ctx, t, `document.querySelectorAll("tbody tr").length === 204`)
+	act(ctx, t, chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
 	time.Sleep(6 * time.Second)
-	picture(t, ctx, "many")
+	picture(ctx, t, "many")
 	var long []float64
-	act(t, ctx, chromedp.Evaluate(`long`, &long))
+	act(ctx, t, chromedp.Evaluate(`long`, &long))
 	t.Logf("tasks above 50 ms: %v", long)
 	for _, ms := range long {
 		if ms > 400 {

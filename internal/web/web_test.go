@@ -138,7 +138,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 	h := handler(feed, 4)
 	began := time.Now()
 	for range 1000 {
-		if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != 200 {
+		if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK {
 			t.Fatal(r.Status)
 		}
 	}
@@ -182,7 +182,7 @@ func serve(t *testing.T, feed http.Handler) string {
 func TestTooManyStreams(t *testing.T) {
 	address := serve(t, &fakeFeed{})
 	follow := func(ctx context.Context) *http.Response {
-		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+address+"/v1/events", nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v1/events", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
