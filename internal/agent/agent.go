@@ -248,6 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 
 	a.checkTunnels(time.Now())
+	a.checkFollowers()
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
@@ -458,6 +459,7 @@ func (a *Agent) check() {
 		a.advance(u)
 	}
 	a.checkTunnels(time.Now())
+	a.checkFollowers()
 	a.inspectMissing()
 	a.inspectSome()
 	a.checkOrigins()
