@@ -249,6 +249,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 
 	a.checkTunnels(time.Now())
+	a.checkFollowers()
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
@@ -464,6 +465,7 @@ func (a *Agent) check() {
 		a.advance(u)
 	}
 	a.checkTunnels(time.Now())
+	a.checkFollowers()
 	a.inspectMissing()
 	a.inspectSome()
 	a.checkOrigins()

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -170,6 +171,10 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	}
 	if s.cgroupRefused != nil && s.bringsSockets() {
 		reasons = append(reasons, "its sockets cannot be told apart: "+s.cgroupRefused.Error())
+	}
+	if s.number != 0 && len(s.uplink.followers) > 0 {
+		reasons = append(reasons, fmt.Sprintf("%s at egress of %s comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere",
+			strings.Join(s.uplink.followers, ", "), s.uplink.name))
 	}
 	if s.isRouted() && s.uplink.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())

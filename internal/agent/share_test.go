@@ -200,3 +200,19 @@ func TestDelaysArePaused(t *testing.T) {
 		t.Errorf("the window moved %d times in 8 s, want 4", periods)
 	}
 }
+
+// What comes after the classifier may undo what it does, and that is said.
+func TestFollowersDegrade(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c").container
+	b.uplink.followers = []string{"tally", "matchall filter"}
+	state, reason := c.state()
+	if want := "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in"; state != v1.StateDegraded ||
+		!strings.Contains(reason, want) {
+		t.Errorf("%s, %q", state, reason)
+	}
+	b.uplink.followers = nil
+	if state, reason := c.state(); state != v1.StateOK {
+		t.Errorf("%s, %q", state, reason)
+	}
+}

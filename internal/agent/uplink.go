@@ -40,6 +40,10 @@ type uplink struct {
 	// if there are none.
 	tunnels error
 
+	// followers are programs and filters of others that see packets after the
+	// classifier, by name.
+	followers []string
+
 	// strangersBPS is what the classifier was told that strangers may send, 0 while
 	// nothing is watched; strangersBytes is what they offered so far.
 	strangersBPS   uint64

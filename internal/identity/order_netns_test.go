@@ -4,6 +4,7 @@ package identity
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -110,4 +111,32 @@ func TestUplinkComesFirst(t *testing.T) {
 	b.open()
 	attached(true)
 	b.expect("first again", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
+}
+
+// What comes after the classifier is named: programs, and filters of any kind.
+func TestFollowers(t *testing.T) {
+	if err := kernel.ProbeTCX(); err != nil {
+		t.Skipf("this kernel has no tcx: %v", err)
+	}
+	b := newBed(t)
+	followers := func(what string, want ...string) {
+		t.Helper()
+		b.inHost(func() error {
+			got, err := Followers(b.ifindex)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+			return err
+		})
+	}
+	followers("nobody")
+	b.tally(b.ifindex, byPriority)
+	followers("a program", "tally")
+	dev := []string{"-n", b.hostNS(), "filter", "add", "dev", b.host.UplinkName, "egress"}
+	b.run("tc", "-n", b.hostNS(), "qdisc", "add", "dev", b.host.UplinkName, "clsact")
+	followers("an empty clsact", "tally")
+	b.run("tc", append(dev, "bpf", "direct-action", "bytecode", "1,6 0 0 0,")...)
+	followers("and a filter", "tally", "bpf filter")
+	b.inHost(func() error { return DetachUplink(b.ifindex) })
+	followers("without the classifier")
 }

@@ -406,6 +406,12 @@ func UplinkAttached(ifindex int) (bool, error) {
 	return belowAttached(ifindex)
 }
 
+// Followers names the programs and filters of others that see packets after the
+// classifier of a device and may put them into another class; none if there is none.
+func Followers(ifindex int) ([]string, error) {
+	return kernel.Hook{Ifindex: ifindex, Egress: true}.After(uplinkProgWeirUplink, belowProgWeirBelow)
+}
+
 // DetachUplink removes the classifier from a device.
 func DetachUplink(ifindex int) error {
 	return errors.Join(detachBelow(ifindex), kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink))

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -104,11 +105,70 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
+// After names what sees packets after the program of that name and is none of
+// those called except: programs, and filters of clsact, which come after all that is
+// attached by tcx. It is empty if there is no such program. Errors: ErrNoNetNS.
+func (h Hook) After(name string, except ...string) (names []string, err error) {
+	err = InNetNS(h.NetNSPath, func() (err error) {
+		names, err = h.after(name, except)
+		return err
+	})
+	return names, err
+}
+
+func (h Hook) after(name string, except []string) ([]string, error) {
+	all, err := h.programs()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	if h.Egress && all[0].filter == nil {
+		filters, err := h.filters()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, filters...)
+	}
+	found := false
+	var names []string
+	for _, a := range all {
+		called, err := a.name()
+		switch {
+		case err != nil:
+			return nil, err
+		case called == name:
+			found = true
+		case found && called != "" && !slices.Contains(except, called):
+			names = append(names, called)
+		}
+	}
+	return names, nil
+}
+
 // attached is what is attached to a hook.
 type attached struct {
 	id ebpf.ProgramID // 0 for a filter that is no program
 	// filter is nil for one that is attached by tcx.
 	filter netlink.Filter
+}
+
+// name is a program's, or a filter's kind; empty for one that was detached meanwhile.
+func (a attached) name() (string, error) {
+	if a.id == 0 {
+		return a.filter.Type() + " filter", nil
+	}
+	program, err := ebpf.NewProgramFromID(a.id)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("open program %d: %w", a.id, err)
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		return "", fmt.Errorf("ask for the name of program %d: %w", a.id, err)
+	}
+	return cmp.Or(info.Name, fmt.Sprintf("program %d", a.id)), nil
 }
 
 // programs lists what is attached, either way, in the order in which it sees
