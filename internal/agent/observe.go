@@ -324,7 +324,9 @@ func (a *Agent) tie() {
 				}
 				at.tied = true
 			}
-			a.limitPackets(c, at)
+			if at.saved {
+				a.limitPackets(c, at)
+			}
 		}
 	}
 	for _, u := range a.uplinks {
@@ -365,6 +367,19 @@ func (a *Agent) untieCgroups(c *container) {
 		}
 		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {
 			a.log.Warn("untie a cgroup", "name", c.Name, "error", err)
+		}
+	}
+}
+
+// limitSaved limits the packets of devices of which the state file has come to know
+// what they were.
+func (a *Agent) limitSaved() {
+	for _, c := range a.registry.byNumber {
+		for i := range c.attachments {
+			if at := &c.attachments[i]; !at.saved {
+				at.saved = true
+				a.limitPackets(c, at)
+			}
 		}
 	}
 }
