@@ -37,6 +37,8 @@ type attachment struct {
 	identity.Attachment
 	// gsoBefore is the device's packet limit before ours.
 	gsoBefore uint32
+	// saved: the state file has it; only then is the limit changed.
+	saved bool
 	// refusedLimit is a packet limit that could not be set.
 	refusedLimit uint32
 	// tied: the device's packets carry the container's number.

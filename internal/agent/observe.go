@@ -340,7 +340,7 @@ func (a *Agent) tie() {
 			if !at.tied {
 				a.tieDevice(c, at)
 			}
-			if at.tied {
+			if at.tied && at.saved {
 				a.limitPackets(c, at)
 			}
 		}
@@ -426,6 +426,19 @@ func (a *Agent) untieCgroups(c *container) {
 		}
 		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {
 			a.log.Warn("untie a cgroup", "name", c.Name, "error", err)
+		}
+	}
+}
+
+// limitSaved limits the packets of devices of which the state file has come to know
+// what they were.
+func (a *Agent) limitSaved() {
+	for _, c := range a.registry.byNumber {
+		for i := range c.attachments {
+			if at := &c.attachments[i]; !at.saved {
+				at.saved = true
+				a.limitPackets(c, at)
+			}
 		}
 	}
 }

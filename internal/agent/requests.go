@@ -170,7 +170,11 @@ func (a *Agent) save() error {
 	}
 	a.store.Containers = containers
 	a.unsaved = false
-	return a.store.Save()
+	if err := a.store.Save(); err != nil {
+		return err
+	}
+	a.limitSaved()
+	return nil
 }
 
 // hasSource says whether containers are learned of from that source, or may be

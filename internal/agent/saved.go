@@ -46,6 +46,7 @@ func recalledAttachments(saved []state.Attachment) []attachment {
 		list = append(list, attachment{
 			Attachment: identity.Attachment{Interface: at.Interface, Tap: identity.Tap(at.Tap)},
 			gsoBefore:  at.GSOMaxBytes,
+			saved:      true,
 		})
 	}
 	return list

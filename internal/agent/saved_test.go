@@ -3,10 +3,12 @@ package agent
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
@@ -67,6 +69,29 @@ func TestSaveAndRecall(t *testing.T) {
 	}
 	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
 		t.Errorf("recalled %v", b.registry.byKey)
+	}
+}
+
+// What a container's device was is kept before that is changed: an agent may be
+// killed at any time.
+func TestLimitIsSavedFirst(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c")
+	c.NetNSPath = "/nowhere/ns/net"
+	c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, gsoBefore: 65536, tied: true}}
+	b.saveFrom = time.Now().Add(time.Hour) // the file was written often lately
+	b.reconcile()
+	// In a namespace that is not there a limit is refused.
+	if at := c.attachments[0]; at.refusedLimit != 0 {
+		t.Errorf("limited to %d before it was saved", at.refusedLimit)
+	}
+	b.saveSoon(b.saveFrom)
+	if at := c.attachments[0]; at.refusedLimit == 0 {
+		t.Errorf("not limited when it was saved: %+v", at)
+	}
+	saved, err := state.Open(b.dir)
+	if err != nil || len(saved.Containers) != 1 || saved.Containers[0].Attached[0].GSOMaxBytes != 65536 {
+		t.Errorf("saved %+v, %v", saved, err)
 	}
 }
 
