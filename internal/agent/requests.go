@@ -58,7 +58,7 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 		return fmt.Errorf("%w: %s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[3]s`",
 			ErrRefused, c.Name, owner.Name)
 	}
-	_, values, err := policy.ApplyChange(c.policy(), change)
+	values, err := policy.CheckChange(c.policy(), change)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

@@ -48,8 +48,12 @@ func (s *idealStage) silence(_ context.Context, a actor) error {
 	return nil
 }
 
-func (s *idealStage) set(_ context.Context, a actor, change v1.PolicyChange) (err error) {
-	s.policies[a.name], _, err = policy.ApplyChange(s.policies[a.name], change)
+func (s *idealStage) set(_ context.Context, a actor, change v1.PolicyChange) error {
+	p := s.policies[a.name]
+	set, err := policy.CheckChange(p, change)
+	s.policies[a.name] = policy.Resolve(policy.Inputs{Defaults: policy.Values{
+		Weight: &p.Weight, MinBPS: &p.MinBPS, MaxBPS: &p.MaxBPS, Priority: &p.Priority, LatencyMS: &p.LatencyMS, Class: &p.Class,
+	}, Set: set}).Policy
 	return err
 }
 

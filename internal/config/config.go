@@ -24,7 +24,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -77,7 +76,7 @@ type Config struct {
 	// StateDir keeps what must outlive the agent.
 	StateDir string
 	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
-	// claim, in hundredths of a percent; see [Config.ReserveBPS].
+	// claim, in hundredths of a percent.
 	ReserveBasisPoints uint32
 	// Host is the policy of all traffic that belongs to no known container.
 	Host v1.Policy
@@ -144,14 +143,6 @@ func Default() Config {
 		Docker:             Engine{Enabled: On, Socket: DefaultDockerSocket},
 		Podman:             Engine{Enabled: Auto, Socket: DefaultPodmanSocket},
 	}
-}
-
-// ReserveBPS is the part of a capacity, in bits per second, that minimums may not
-// claim, rounded down.
-func (c Config) ReserveBPS(capacityBPS uint64) uint64 {
-	hi, lo := bits.Mul64(capacityBPS, uint64(min(c.ReserveBasisPoints, MaxReserveBasisPoints)))
-	reserve, _ := bits.Div64(hi, lo, 10_000)
-	return reserve
 }
 
 // Load reads the file at path. The error for a missing file is fs.ErrNotExist.

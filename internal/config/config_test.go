@@ -3,7 +3,6 @@ package config_test
 import (
 	"errors"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -256,20 +255,6 @@ func TestReserve(t *testing.T) {
 		if _, err := config.Parse("weir.yaml", []byte("reserve: '"+text+"'")); err == nil ||
 			!strings.Contains(err.Error(), "write a percentage from 0% to 50%, for example 5%") {
 			t.Errorf("reserve %q: error %v", text, err)
-		}
-	}
-	for _, tc := range []struct {
-		basisPoints    uint32
-		capacity, want uint64
-	}{
-		{500, 100_000_000, 5_000_000},
-		{0, 100_000_000, 0},
-		{1, 99_999, 9},
-		{5000, math.MaxUint64, math.MaxUint64 / 2},
-		{70_000, 100, 50}, // more than a file can say
-	} {
-		if got := (config.Config{ReserveBasisPoints: tc.basisPoints}).ReserveBPS(tc.capacity); got != tc.want {
-			t.Errorf("%d basis points of %d = %d; want %d", tc.basisPoints, tc.capacity, got, tc.want)
 		}
 	}
 }

@@ -14,7 +14,7 @@
 // write. [Rules] are the operator's, for all containers; [Rules.Resolve] finds the
 // layers of one container, and [Resolve] puts them on each other: it says which
 // layer each value comes from, and reports a [Problem] for a value that cannot be
-// honoured. [ApplyChange] reads `weir set`: it applies all of a change or nothing.
+// honoured. [CheckChange] reads `weir set`: it takes all of a change or nothing.
 //
 // # Limits
 //
@@ -101,22 +101,21 @@ func checkLatencyMin(p v1.Policy) error {
 	return errors.New("a latency bound needs a minimum rate; set one or remove the bound")
 }
 
-// ApplyChange returns base with the fields of change that are not nil set, and
-// what these say. For min, max, latency and class, "none" takes the value away.
-// It is strict: with any problem it returns base as it was and
-// all problems joined.
-func ApplyChange(base v1.Policy, change v1.PolicyChange) (v1.Policy, Values, error) {
+// CheckChange returns what the fields of change that are not nil say, if base can
+// be changed so. For min, max, latency and class, "none" takes the value away. It
+// is strict: an error has all problems joined.
+func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	values, err := parseChange(change)
 	if err != nil {
-		return base, Values{}, err
+		return Values{}, err
 	}
 	r := resolver{result: Resolution{Policy: base}}
 	r.take(v1.LayerSet, values)
 	p := r.result.Policy
 	if err := errors.Join(checkMinMax(p), checkLatencyMin(p)); err != nil {
-		return base, Values{}, err
+		return Values{}, err
 	}
-	return p, values, nil
+	return values, nil
 }
 
 func parseChange(change v1.PolicyChange) (Values, error) {

@@ -209,7 +209,15 @@ func TestParseValues(t *testing.T) {
 	}
 }
 
-func TestApplyChange(t *testing.T) {
+// changed is base with what `weir set` says.
+func changed(base v1.Policy, set policy.Values) v1.Policy {
+	return policy.Resolve(policy.Inputs{Defaults: policy.Values{
+		Weight: &base.Weight, MinBPS: &base.MinBPS, MaxBPS: &base.MaxBPS,
+		Priority: &base.Priority, LatencyMS: &base.LatencyMS, Class: &base.Class,
+	}, Set: set}).Policy
+}
+
+func TestCheckChange(t *testing.T) {
 	base := v1.Policy{Weight: 50, MinBPS: 10e6, MaxBPS: 20e6, Priority: 1, LatencyMS: 5, Class: v1.ClassEF}
 	for _, tc := range []struct {
 		name   string
@@ -242,8 +250,9 @@ func TestApplyChange(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got, _, err := policy.ApplyChange(base, tc.change); err != nil || got != tc.want {
-				t.Errorf("ApplyChange = %+v, %v\nwant %+v", got, err, tc.want)
+			set, err := policy.CheckChange(base, tc.change)
+			if got := changed(base, set); err != nil || got != tc.want {
+				t.Errorf("changed to %+v, %v\nwant %+v", got, err, tc.want)
 			}
 		})
 	}
@@ -272,9 +281,9 @@ func TestApplyChange(t *testing.T) {
 		{"a good value does not slip past a bad one", v1.PolicyChange{Weight: new("7"), Max: new("x")}, []string{`max "x"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, _, err := policy.ApplyChange(base, tc.change)
-			if err == nil || got != base {
-				t.Fatalf("ApplyChange = %+v, %v; want the base and an error", got, err)
+			got, err := policy.CheckChange(base, tc.change)
+			if err == nil || got != (policy.Values{}) {
+				t.Fatalf("CheckChange = %+v, %v; want an error alone", got, err)
 			}
 			lines := strings.Split(err.Error(), "\n")
 			if len(lines) != len(tc.want) {
@@ -359,9 +368,9 @@ func TestParseProperties(t *testing.T) {
 	})
 }
 
-// TestApplyChangeAgreesWithParse: what a label accepts, `weir set` accepts and
+// TestCheckChangeAgreesWithParse: what a label accepts, `weir set` accepts and
 // understands the same.
-func TestApplyChangeAgreesWithParse(t *testing.T) {
+func TestCheckChangeAgreesWithParse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.MapOf(rapid.SampledFrom(policy.Names()), values).Draw(t, "values")
 		prefixed := map[string]string{}
@@ -377,7 +386,8 @@ func TestApplyChangeAgreesWithParse(t *testing.T) {
 			removed = removed || value == "" || value == "none"
 		}
 		fromLabels, problems := policy.Parse(prefixed)
-		changed, _, err := policy.ApplyChange(policy.Default(), change)
+		set, err := policy.CheckChange(policy.Default(), change)
+		changed := changed(policy.Default(), set)
 		if !valid(changed) {
 			t.Fatalf("invalid policy %+v", changed)
 		}
