@@ -66,9 +66,6 @@ const (
 	// checkedContainers is how many containers are looked at again then, in
 	// turn: what happens to the devices inside them nobody tells.
 	checkedContainers = 8
-	// tapsInterval is how often it is verified that a container's packets still pass
-	// its tap. A container that is ok was looked at in the last ten seconds.
-	tapsInterval = 8 * time.Second
 	// saveInterval is how often the state file is written at most, after
 	// saveBurst times in a row, other than for what only it holds.
 	saveInterval = 250 * time.Millisecond
@@ -126,11 +123,6 @@ type Agent struct {
 	// asked of them, repairPause for how long they are left alone then.
 	repairedAt  time.Time
 	repairPause time.Duration
-}
-
-// tapper makes what passes a tap carry a number; *identity.Taps is it.
-type tapper interface {
-	Attach(tap identity.Tap, number uint16) error
 }
 
 // New prepares an agent: it checks that the uplinks can be had and reads the

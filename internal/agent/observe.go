@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -349,51 +348,6 @@ func (a *Agent) tie() {
 		a.tieCgroups(u)
 	}
 	a.watchOrigins()
-}
-
-// tieDevice makes the packets of one device carry the container's number. Where
-// they do, nothing is touched.
-func (a *Agent) tieDevice(c *container, at *attachment) {
-	err := a.taps.Attach(at.Tap, c.number)
-	if at.tied = err == nil; !at.tied {
-		// Most often: the device went between look-up and now.
-		c.unattached = true
-		c.obstacle = "its packets cannot be told apart: " + err.Error()
-		a.log.Debug("tie a device", "name", c.Name, "error", err)
-	}
-}
-
-// verifyTaps looks whether the taps of the next containers in turn are still there,
-// and puts those back that somebody took away: of so many of them as it takes to
-// have looked at all once in tapsInterval. A few at a time, as the control loop
-// waits meanwhile.
-func (a *Agent) verifyTaps(now time.Time) {
-	controlled := a.uplinks[0].controlled
-	if a.verifiedAt.IsZero() || len(controlled) == 0 {
-		a.verifiedAt = now
-		return
-	}
-	pause := tapsInterval / time.Duration(len(controlled))
-	due := min(int(now.Sub(a.verifiedAt)/pause), len(controlled))
-	if due <= 0 {
-		return
-	}
-	a.verifiedAt = a.verifiedAt.Add(time.Duration(due) * pause)
-	if now.Sub(a.verifiedAt) > pause { // it stood still
-		a.verifiedAt = now
-	}
-	first, _ := slices.BinarySearchFunc(controlled, a.verified+1, func(s *share, number uint16) int {
-		return cmp.Compare(s.number, number)
-	})
-	for i := range due {
-		c := controlled[(first+i)%len(controlled)].container
-		a.verified = c.number
-		for j := range c.attachments {
-			if c.attachments[j].tied {
-				a.tieDevice(c, &c.attachments[j])
-			}
-		}
-	}
 }
 
 // tieCgroups makes the classifier of an uplink know those containers by their
