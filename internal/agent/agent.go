@@ -385,7 +385,7 @@ func (a *Agent) reconcile() {
 		}
 		u.ledger.Keep(u.hasClass)
 	}
-	a.tie()
+	a.assignNumbers()
 	a.unsaved = true
 	a.saveSoon(time.Now())
 	a.publish(time.Now())
@@ -418,7 +418,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 		}
 		suspect = suspect || u.suspect
 		next = min(next, interval)
-		if u.strangersSent() {
+		if u.unknownSent() {
 			a.origins.pending = true
 		}
 	}
@@ -426,7 +426,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 		a.repairedAt = now
 		a.repair()
 	}
-	a.meetStrangers(now)
+	a.searchUnknownOrigins(now)
 	a.verifyTaps(now)
 	a.saveSoon(now)
 	a.publishSoon(now)

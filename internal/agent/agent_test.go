@@ -71,7 +71,7 @@ type fakeClassifier struct {
 	// attached: it is on the device.
 	attached bool
 
-	strangersBPS uint64
+	unknownBPS uint64
 
 	link        identity.Link
 	direct      []identity.Direct
@@ -88,18 +88,18 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
 }
 
-func (c *fakeClassifier) TieCgroup(path string, number uint16) error {
+func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
 	c.cgroups[number] = path
 	return c.err
 }
 
-func (c *fakeClassifier) UntieCgroup(number uint16) error {
+func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 	delete(c.cgroups, number)
 	return c.err
 }
 
-func (c *fakeClassifier) LimitStrangers(bps uint64) error {
-	c.strangersBPS = bps
+func (c *fakeClassifier) LimitUnknownOrigins(bps uint64) error {
+	c.unknownBPS = bps
 	return c.err
 }
 

@@ -41,8 +41,8 @@ type attachment struct {
 	saved bool
 	// refusedLimit is a packet limit that could not be set.
 	refusedLimit uint32
-	// tied: the device's packets carry the container's number.
-	tied bool
+	// assigned: the device's packets carry the container's number.
+	assigned bool
 }
 
 // isVeth says whether the device of that index in the agent's namespace is the
@@ -55,7 +55,7 @@ func (at attachment) isVeth(ifindex int) bool {
 func (c *container) attachment(found identity.Attachment) attachment {
 	for _, old := range c.attachments {
 		if old.Interface == found.Interface && old.Tap.Ifindex == found.Tap.Ifindex {
-			old.tied = old.tied && old.Tap == found.Tap
+			old.assigned = old.assigned && old.Tap == found.Tap
 			old.Attachment = found
 			return old
 		}

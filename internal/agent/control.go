@@ -169,15 +169,15 @@ func (u *uplink) readOffered() error {
 	return u.classifier.OfferedBytes(u.offered[:last+1])
 }
 
-// strangersSent says whether strangers have offered anything since the last
+// unknownSent says whether unknown origins have offered anything since the last
 // call.
-func (u *uplink) strangersSent() bool {
+func (u *uplink) unknownSent() bool {
 	if u.offered == nil {
 		return false
 	}
-	before := u.strangersBytes
-	u.strangersBytes = u.offered[identity.NumberNone]
-	return u.strangersBytes != before
+	before := u.unknownBytes
+	u.unknownBytes = u.offered[identity.NumberNone]
+	return u.unknownBytes != before
 }
 
 // readCounters asks the scheduler for the counters of those that are asked

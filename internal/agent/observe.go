@@ -101,7 +101,7 @@ func (a *Agent) release(c *container) {
 	if err := undo(c.NetNSPath, c.number, c.attachments); err != nil {
 		a.log.Warn("give a container's devices back", "name", c.Name, "error", err)
 	}
-	a.untieCgroups(c)
+	a.unassignCgroups(c)
 	a.registry.release(c)
 	c.attachments = nil
 	for _, s := range c.shares {
@@ -109,12 +109,12 @@ func (a *Agent) release(c *container) {
 	}
 }
 
-// undo gives devices back as they were. Devices that are gone, or tied to
+// undo gives devices back as they were. Devices that are gone, or assigned to
 // another container meanwhile, are left alone.
 func undo(netNSPath string, number uint16, attachments []attachment) error {
 	var errs []error
 	for _, at := range attachments {
-		if tied, err := identity.TapNumber(at.Tap); err != nil || tied != number {
+		if assigned, err := identity.TapNumber(at.Tap); err != nil || assigned != number {
 			continue
 		}
 		errs = append(errs, identity.DetachTap(at.Tap))
@@ -134,7 +134,7 @@ func undo(netNSPath string, number uint16, attachments []attachment) error {
 }
 
 // inspect finds out how a container is attached, and whether it can be
-// controlled. Its packets are tied to its number later (tie), when the class
+// controlled. Its packets get its number later (assignNumbers), when the class
 // is there.
 func (a *Agent) inspect(c *container) {
 	c.unattached, c.obstacle = false, ""
@@ -325,61 +325,61 @@ func (a *Agent) inspectSome() {
 		a.inspect(c)
 		for i := range c.attachments {
 			// Perhaps somebody took the tap away.
-			c.attachments[i].tied = false
+			c.attachments[i].assigned = false
 		}
 	}
 }
 
-// tie makes the packets of every controlled container carry its number, and
+// assignNumbers makes the packets of every controlled container carry its number, and
 // limits their size to what the uplinks' rates can take.
-func (a *Agent) tie() {
+func (a *Agent) assignNumbers() {
 	for _, c := range a.registry.byNumber {
 		for i := range c.attachments {
 			at := &c.attachments[i]
-			if !at.tied {
-				a.tieDevice(c, at)
+			if !at.assigned {
+				a.assignDevice(c, at)
 			}
-			if at.tied && at.saved {
+			if at.assigned && at.saved {
 				a.limitPackets(c, at)
 			}
 		}
 	}
 	for _, u := range a.uplinks {
-		a.tieCgroups(u)
+		a.assignCgroups(u)
 	}
 	a.watchOrigins()
 }
 
-// tieCgroups makes the classifier of an uplink know those containers by their
+// assignCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
-func (a *Agent) tieCgroups(u *uplink) {
+func (a *Agent) assignCgroups(u *uplink) {
 	if !u.installed() {
 		return
 	}
 	for _, s := range u.controlled {
-		if s.cgroupTied || s.CgroupPath == "" || !s.bringsSockets() {
+		if s.cgroupAssigned || s.CgroupPath == "" || !s.bringsSockets() {
 			continue
 		}
-		err := u.classifier.TieCgroup(s.CgroupPath, s.number)
-		s.cgroupTied, s.cgroupRefused = err == nil, err
+		err := u.classifier.AssignCgroup(s.CgroupPath, s.number)
+		s.cgroupAssigned, s.cgroupRefused = err == nil, err
 		if err != nil { // tried again: another that stops may make room
-			a.log.Debug("tie a cgroup", "name", s.Name, "error", err)
+			a.log.Debug("assign a cgroup", "name", s.Name, "error", err)
 		}
 	}
 }
 
-// untieCgroups is the reverse of tieCgroups for one container.
-func (a *Agent) untieCgroups(c *container) {
+// unassignCgroups is the reverse of assignCgroups for one container.
+func (a *Agent) unassignCgroups(c *container) {
 	for _, s := range c.shares {
-		if !s.cgroupTied && s.cgroupRefused == nil {
+		if !s.cgroupAssigned && s.cgroupRefused == nil {
 			continue
 		}
-		s.cgroupTied, s.cgroupRefused = false, nil
+		s.cgroupAssigned, s.cgroupRefused = false, nil
 		if !s.uplink.installed() {
 			continue
 		}
-		if err := s.uplink.classifier.UntieCgroup(c.number); err != nil {
-			a.log.Warn("untie a cgroup", "name", c.Name, "error", err)
+		if err := s.uplink.classifier.UnassignCgroup(c.number); err != nil {
+			a.log.Warn("unassign a cgroup", "name", c.Name, "error", err)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestTakeAttachments(t *testing.T) {
 		{"one", []identity.Attachment{bridge}, v1.ModeBridge, true, v1.StateOK, ""},
 		{"two modes", []identity.Attachment{macvlan, bridge}, v1.ModeMacvlan, true, v1.StateOK, ""},
 		{"none yet", nil, v1.ModeNone, false, v1.StateOK, ""},
-		{"one that cannot be tied", []identity.Attachment{lost}, v1.ModeOverlay, false, v1.StateDegraded,
+		{"one that cannot be assigned", []identity.Attachment{lost}, v1.ModeOverlay, false, v1.StateDegraded,
 			"traffic through eth2 (overlay) is not controlled: its other end cannot be found"},
 		{"one that can and one that cannot", []identity.Attachment{lost, bridge}, v1.ModeBridge, true, v1.StateDegraded,
 			"traffic through eth2 (overlay) is not controlled: its other end cannot be found"},
@@ -54,11 +54,11 @@ func TestTakeAttachments(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c").container
 	b.takeAttachments(c, []identity.Attachment{bridge, macvlan})
-	c.attachments[0].tied, c.attachments[0].gsoBefore = true, 12345
+	c.attachments[0].assigned, c.attachments[0].gsoBefore = true, 12345
 	limited := bridge
 	limited.GSOMaxBytes = 3028
 	b.takeAttachments(c, []identity.Attachment{limited})
-	if len(c.attachments) != 1 || !c.attachments[0].tied || c.attachments[0].gsoBefore != 12345 || c.attachments[0].GSOMaxBytes != 3028 {
+	if len(c.attachments) != 1 || !c.attachments[0].assigned || c.attachments[0].gsoBefore != 12345 || c.attachments[0].GSOMaxBytes != 3028 {
 		t.Errorf("found again: %+v", c.attachments)
 	}
 	// The namespace of an overlay may be found by another path; the tap is
@@ -66,7 +66,7 @@ func TestTakeAttachments(t *testing.T) {
 	moved := limited
 	moved.Tap.NetNSPath = "/run/netns/elsewhere"
 	b.takeAttachments(c, []identity.Attachment{moved})
-	if c.attachments[0].tied || c.attachments[0].gsoBefore != 12345 {
+	if c.attachments[0].assigned || c.attachments[0].gsoBefore != 12345 {
 		t.Errorf("found elsewhere: %+v", c.attachments)
 	}
 }
@@ -111,18 +111,18 @@ func TestCgroups(t *testing.T) {
 		t.Errorf("%s, number %d, %s, %q", c.mode, c.number, state, reason)
 	}
 	if want := map[uint16]string{c.number: "/sys/fs/cgroup/c"}; !maps.Equal(b.classifier.cgroups, want) {
-		t.Errorf("tied %v, want %v", b.classifier.cgroups, want)
+		t.Errorf("assigned %v, want %v", b.classifier.cgroups, want)
 	}
 	// A classifier that was made anew has to be told again.
 	clear(b.classifier.cgroups)
-	c.shares[0].cgroupTied = false
+	c.shares[0].cgroupAssigned = false
 	b.reconcile()
 	if len(b.classifier.cgroups) != 1 {
 		t.Errorf("a new classifier was told %v", b.classifier.cgroups)
 	}
 	b.learn(discovery.Event{Source: "docker", RemovedID: "1"})
 	if len(b.classifier.cgroups) > 0 {
-		t.Errorf("still tied: %v", b.classifier.cgroups)
+		t.Errorf("still assigned: %v", b.classifier.cgroups)
 	}
 
 	// A cgroup that cannot be had is told of, and the container runs on.
@@ -147,7 +147,7 @@ func TestCgroups(t *testing.T) {
 	b.classifier.err = nil
 	b.reconcile()
 	if state, reason := c.state(); state != v1.StateOK || b.classifier.cgroups[c.number] == "" {
-		t.Errorf("when it can be had: %s, %q, tied %v", state, reason, b.classifier.cgroups)
+		t.Errorf("when it can be had: %s, %q, assigned %v", state, reason, b.classifier.cgroups)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestCgroupOfMacvlan(t *testing.T) {
 	c := b.direct("c", 101)
 	c.CgroupPath = "/sys/fs/cgroup/c"
 	b.classifier.err = errors.New("no such cgroup")
-	b.tieCgroups(b.uplink)
+	b.assignCgroups(b.uplink)
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its sockets cannot be told apart: no such cgroup") {
 		t.Errorf("%s, %q", state, reason)
 	}

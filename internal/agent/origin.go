@@ -20,14 +20,14 @@ import (
 //
 //   - A container's own is its. That of an overlay network is shared: its
 //     packets have tags, put on where no container reaches.
-//   - Others show up as strangers when they send. Whoever holds one tells whose
+//   - Others show up as unknown origins when they send. Whoever holds one tells whose
 //     it is: a container's process in it, or a container's file or mount, makes
 //     it the container's; a process of no known container makes it the host's,
 //     and so does a file or mount that is the host's, such as those of
 //     `ip netns add`. The host's mounts count before those of containers,
 //     which may see copies; processes count before both.
 //   - One that nobody can be found to hold, as only a socket does, stays a
-//     stranger: it has the host's class, and one percent of the uplink at most.
+//     unknown origin: it has the host's class, and one percent of the uplink at most.
 //
 // The kernel gives an inode away again as soon as a namespace is gone. So what
 // a container had is forgotten when that goes, and what was found is checked
@@ -42,7 +42,7 @@ type origins struct {
 	// known are those that the kernel knows, by inode.
 	known map[uint32]origin
 
-	// pending: strangers sent something since they were last looked for.
+	// pending: unknown origins sent something since they were last looked for.
 	pending bool
 	// searching: their holders are looked for. found are those.
 	searching bool
@@ -59,7 +59,7 @@ type originWatcher interface {
 	Unwatch() error
 	Set(netns uint32, number uint16) error
 	Forget(netns uint32) error
-	Strangers() ([]uint32, error)
+	UnknownOrigins() ([]uint32, error)
 	Close() error
 }
 
@@ -71,11 +71,11 @@ type origin struct {
 	shownBy string
 }
 
-// search is what became of one for the holders of strangers.
+// search is what became of one for the holders of unknown origins.
 type search struct {
-	strangers []uint32
-	holders   []kernel.NetNSHolder
-	took      time.Duration
+	unknown []uint32
+	holders []kernel.NetNSHolder
+	took    time.Duration
 }
 
 func newOrigins(watcher originWatcher) *origins {
@@ -121,14 +121,14 @@ func (a *Agent) watchOrigins() {
 	}
 	for _, u := range a.uplinks {
 		if u.installed() {
-			a.limitStrangers(u, u.link().StrangersBPS())
+			a.limitUnknownOrigins(u, u.link().UnknownBPS())
 		}
 	}
 }
 
 func (a *Agent) unwatchOrigins() {
 	for _, u := range a.uplinks {
-		a.limitStrangers(u, 0)
+		a.limitUnknownOrigins(u, 0)
 	}
 	if err := a.origins.watcher.Unwatch(); err != nil {
 		a.log.Warn("watch origins", "error", err)
@@ -139,22 +139,22 @@ func (a *Agent) unwatchOrigins() {
 	}
 }
 
-// limitStrangers tells an uplink's classifier what strangers may send; 0 says that
+// limitUnknownOrigins tells an uplink's classifier what unknown origins may send; 0 says that
 // nothing is watched. Where it was told so, nothing is done.
-func (a *Agent) limitStrangers(u *uplink, bps uint64) {
-	if u.strangersBPS == bps {
+func (a *Agent) limitUnknownOrigins(u *uplink, bps uint64) {
+	if u.unknownBPS == bps {
 		return
 	}
-	if err := u.classifier.LimitStrangers(bps); err != nil {
-		a.log.Warn("limit strangers", "uplink", u.name, "error", err)
+	if err := u.classifier.LimitUnknownOrigins(bps); err != nil {
+		a.log.Warn("limit unknown origins", "uplink", u.name, "error", err)
 		return
 	}
-	u.strangersBPS = bps
+	u.unknownBPS = bps
 }
 
 func (a *Agent) setOrigin(netns uint32, known origin) {
 	if err := a.origins.watcher.Set(netns, known.number); err != nil {
-		a.log.Warn("tie a network namespace", "error", err)
+		a.log.Warn("assign a network namespace", "error", err)
 		return
 	}
 	a.origins.known[netns] = known
@@ -162,7 +162,7 @@ func (a *Agent) setOrigin(netns uint32, known origin) {
 
 func (a *Agent) forgetOrigin(netns uint32) {
 	if err := a.origins.watcher.Forget(netns); err != nil {
-		a.log.Warn("untie a network namespace", "error", err)
+		a.log.Warn("unassign a network namespace", "error", err)
 		return
 	}
 	delete(a.origins.known, netns)
@@ -207,33 +207,33 @@ const (
 	retrySearch = time.Second
 )
 
-// meetStrangers begins to find out whose those strangers are that have sent
+// searchUnknownOrigins begins to find out whose those unknown origins are that have sent
 // something.
-func (a *Agent) meetStrangers(now time.Time) {
+func (a *Agent) searchUnknownOrigins(now time.Time) {
 	o := a.origins
 	if !o.pending || !o.watching || o.searching || now.Before(o.searchFrom) {
 		return
 	}
 	o.pending = false
-	strangers, err := o.watcher.Strangers()
+	unknown, err := o.watcher.UnknownOrigins()
 	if err != nil {
-		a.log.Warn("ask for strangers", "error", err)
+		a.log.Warn("ask for unknown origins", "error", err)
 	}
-	a.searchFor(strangers)
+	a.searchFor(unknown)
 }
 
 // searchFor looks for the holders of network namespaces, while the agent goes
 // on with other things.
-func (a *Agent) searchFor(strangers []uint32) {
+func (a *Agent) searchFor(unknown []uint32) {
 	o := a.origins
-	if len(strangers) == 0 {
+	if len(unknown) == 0 {
 		return
 	}
 	o.searching = true
 	go func() {
 		begin := time.Now()
-		holders := o.holders(strangers)
-		o.found <- search{strangers, holders, time.Since(begin)}
+		holders := o.holders(unknown)
+		o.found <- search{unknown, holders, time.Since(begin)}
 	}()
 }
 
@@ -246,7 +246,7 @@ func (a *Agent) takeHolders(s search) {
 	if len(s.holders) > 0 {
 		mount, _ = cgroup.FindMount("/proc") // where there is none, by name
 	}
-	for _, netns := range s.strangers {
+	for _, netns := range s.unknown {
 		if _, known := o.known[netns]; known || !o.watching {
 			continue
 		}

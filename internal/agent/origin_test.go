@@ -15,10 +15,10 @@ import (
 
 // fakeOrigins is a kernel that was told of network namespaces.
 type fakeOrigins struct {
-	numbers   map[uint32]uint16
-	watching  bool
-	strangers []uint32
-	err       error
+	numbers  map[uint32]uint16
+	watching bool
+	unknown  []uint32
+	err      error
 }
 
 func (o *fakeOrigins) Watch() error {
@@ -41,9 +41,9 @@ func (o *fakeOrigins) Forget(netns uint32) error {
 	return nil
 }
 
-func (o *fakeOrigins) Strangers() ([]uint32, error) {
-	list := o.strangers
-	o.strangers = nil
+func (o *fakeOrigins) UnknownOrigins() ([]uint32, error) {
+	list := o.unknown
+	o.unknown = nil
 	return list, nil
 }
 
@@ -53,7 +53,7 @@ func (o *fakeOrigins) Close() error { return nil }
 func (b *bench) direct(name string, netns uint64) *container {
 	c := b.start(name).container
 	c.mode, c.netns = v1.ModeMacvlan, kernel.NetNSID{Dev: 4, Inode: netns}
-	c.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeMacvlan}, tied: true}}
+	c.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeMacvlan}, assigned: true}}
 	return c
 }
 
@@ -62,11 +62,11 @@ func (b *bench) direct(name string, netns uint64) *container {
 func TestWatchOrigins(t *testing.T) {
 	b := newBench(t, 1e9)
 	watcher := b.origins.watcher.(*fakeOrigins)
-	expect := func(what string, watching bool, strangersBPS uint64, want map[uint32]uint16) {
+	expect := func(what string, watching bool, unknownBPS uint64, want map[uint32]uint16) {
 		t.Helper()
-		if watcher.watching != watching || b.classifier.strangersBPS != strangersBPS || !maps.Equal(watcher.numbers, want) {
-			t.Errorf("%s: watching %v, strangers have %d bit/s, told %v; want %v", what,
-				watcher.watching, b.classifier.strangersBPS, watcher.numbers, want)
+		if watcher.watching != watching || b.classifier.unknownBPS != unknownBPS || !maps.Equal(watcher.numbers, want) {
+			t.Errorf("%s: watching %v, unknown origins have %d bit/s, told %v; want %v", what,
+				watcher.watching, b.classifier.unknownBPS, watcher.numbers, want)
 		}
 	}
 	bridged := b.start("bridged").container
@@ -78,7 +78,7 @@ func TestWatchOrigins(t *testing.T) {
 	expect("two", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
 
 	// A classifier that was made anew has to be told again.
-	b.classifier.strangersBPS, b.uplink.strangersBPS = 0, 0
+	b.classifier.unknownBPS, b.uplink.unknownBPS = 0, 0
 	b.watchOrigins()
 	expect("a new classifier", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
 
@@ -118,7 +118,7 @@ func TestWatchOrigins(t *testing.T) {
 	}
 	overlaid := b.start("overlaid").container
 	overlaid.attachments = []attachment{{
-		Attachment: identity.Attachment{Mode: v1.ModeOverlay, Tap: identity.Tap{NetNSPath: path}}, tied: true,
+		Attachment: identity.Attachment{Mode: v1.ModeOverlay, Tap: identity.Tap{NetNSPath: path}}, assigned: true,
 	}}
 	b.watchOrigins()
 	expect("one in an overlay", true, 1e7, map[uint32]uint16{
@@ -128,7 +128,7 @@ func TestWatchOrigins(t *testing.T) {
 
 	b.machine.gone = true
 	b.advance(b.uplink)
-	b.classifier.strangersBPS = 0
+	b.classifier.unknownBPS = 0
 	b.Agent.forget(two)
 	b.Agent.forget(three)
 	b.watchOrigins()
@@ -144,8 +144,8 @@ func TestWatchOriginsRefused(t *testing.T) {
 	b.watchOrigins()
 	watcher.err = nil
 	b.watchOrigins()
-	if watcher.watching || b.classifier.strangersBPS != 0 {
-		t.Errorf("watching %v, strangers have %d bit/s", watcher.watching, b.classifier.strangersBPS)
+	if watcher.watching || b.classifier.unknownBPS != 0 {
+		t.Errorf("watching %v, unknown origins have %d bit/s", watcher.watching, b.classifier.unknownBPS)
 	}
 }
 
@@ -203,9 +203,9 @@ func TestOriginHeld(t *testing.T) {
 	}
 }
 
-// Strangers that send are looked for, in moderation, and again when they are
+// UnknownOrigins that send are looked for, in moderation, and again when they are
 // not shown any more.
-func TestMeetStrangers(t *testing.T) {
+func TestSearchUnknownOrigins(t *testing.T) {
 	b := newBench(t, 1e9)
 	watcher := b.origins.watcher.(*fakeOrigins)
 	b.direct("one", 101)
@@ -223,10 +223,10 @@ func TestMeetStrangers(t *testing.T) {
 		return holders
 	}
 	now := time.Now()
-	look := func(strangers ...uint32) {
+	look := func(unknown ...uint32) {
 		t.Helper()
-		if strangers != nil {
-			watcher.strangers = strangers
+		if unknown != nil {
+			watcher.unknown = unknown
 			b.classifier.offered[identity.NumberNone]++
 		}
 		before := searched

@@ -230,7 +230,7 @@ func (a *Agent) dropLeftovers() {
 			continue
 		}
 		for _, s := range c.shares {
-			s.cgroupTied = true // perhaps; the kernel knows
+			s.cgroupAssigned = true // perhaps; the kernel knows
 		}
 		a.log.Info("no source tells of a container any more; it is not controlled from now on", "name", c.Name, "runtime", c.Runtime)
 		a.forget(c)

@@ -64,7 +64,7 @@ func TestSaveAndRecall(t *testing.T) {
 	b.classifier.cgroups[77] = "/cgroup/fedcba"
 	b.recall()
 	b.dropLeftovers()
-	if path, tied := b.classifier.cgroups[77]; tied {
+	if path, known := b.classifier.cgroups[77]; known {
 		t.Errorf("%s is still known by a number that is free", path)
 	}
 	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
@@ -78,7 +78,7 @@ func TestLimitIsSavedFirst(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c")
 	c.NetNSPath = "/nowhere/ns/net"
-	c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, gsoBefore: 65536, tied: true}}
+	c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, gsoBefore: 65536, assigned: true}}
 	b.saveFrom = time.Now().Add(time.Hour) // the file was written often lately
 	b.reconcile()
 	// In a namespace that is not there a limit is refused.

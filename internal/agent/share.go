@@ -38,10 +38,10 @@ type share struct {
 	guaranteedBPS uint64
 	allocatedBPS  uint64
 
-	// cgroupTied: the uplink's classifier was told the container's cgroup;
+	// cgroupAssigned: the uplink's classifier was told the container's cgroup;
 	// cgroupRefused says why it does not know it.
-	cgroupTied    bool
-	cgroupRefused error
+	cgroupAssigned bool
+	cgroupRefused  error
 
 	// backlogBytes is what is queued, as last asked; the rest was measured
 	// together, for people to look at.

@@ -17,15 +17,15 @@ type tapper interface {
 	Attach(tap identity.Tap, number uint16) error
 }
 
-// tieDevice makes the packets of one device carry the container's number. Where
+// assignDevice makes the packets of one device carry the container's number. Where
 // they do, nothing is touched.
-func (a *Agent) tieDevice(c *container, at *attachment) {
+func (a *Agent) assignDevice(c *container, at *attachment) {
 	err := a.taps.Attach(at.Tap, c.number)
-	if at.tied = err == nil; !at.tied {
+	if at.assigned = err == nil; !at.assigned {
 		// Most often: the device went between look-up and now.
 		c.unattached = true
 		c.obstacle = "its packets cannot be told apart: " + err.Error()
-		a.log.Debug("tie a device", "name", c.Name, "error", err)
+		a.log.Debug("assign a device", "name", c.Name, "error", err)
 	}
 }
 
@@ -55,8 +55,8 @@ func (a *Agent) verifyTaps(now time.Time) {
 		c := controlled[(first+i)%len(controlled)].container
 		a.verified = c.number
 		for j := range c.attachments {
-			if c.attachments[j].tied {
-				a.tieDevice(c, &c.attachments[j])
+			if c.attachments[j].assigned {
+				a.assignDevice(c, &c.attachments[j])
 			}
 		}
 	}

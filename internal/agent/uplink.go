@@ -44,10 +44,10 @@ type uplink struct {
 	// classifier, by name.
 	followers []string
 
-	// strangersBPS is what the classifier was told that strangers may send, 0 while
-	// nothing is watched; strangersBytes is what they offered so far.
-	strangersBPS   uint64
-	strangersBytes uint64
+	// unknownBPS is what the classifier was told that unknown origins may send, 0 while
+	// nothing is watched; unknownBytes is what they offered so far.
+	unknownBPS   uint64
+	unknownBytes uint64
 	// statsTurns is how often counters were read for people to look at.
 	statsTurns int
 
@@ -146,9 +146,9 @@ func (u *uplink) forgetMeasurements(change lifecycle.Change) {
 		u.ledger.ClassesMade()
 	}
 	if change.Classified || !u.installed() {
-		u.strangersBPS = 0
+		u.unknownBPS = 0
 		for _, s := range u.participants {
-			s.cgroupTied, s.cgroupRefused = false, nil
+			s.cgroupAssigned, s.cgroupRefused = false, nil
 			s.delay = delayWindow{}
 		}
 	}

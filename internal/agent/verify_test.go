@@ -19,7 +19,7 @@ func TestVerifyTaps(t *testing.T) {
 			b := newBench(t, 1e9)
 			for n := range containers {
 				c := b.start(fmt.Sprint(n)).container
-				c.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: nowhere(n)}, tied: true}}
+				c.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: nowhere(n)}, assigned: true}}
 			}
 			b.plan()
 			taps := &fakeTaps{verified: map[uint16]int{}}

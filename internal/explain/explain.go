@@ -48,7 +48,7 @@ func obstacle(s v1.Snapshot, c *v1.Container, share *v1.Share, uplink int) strin
 	case !share.Controlled && c.Reason != "":
 		return "it is not controlled: " + c.Reason
 	case !share.Controlled:
-		return "it is not controlled: the agent has not tied its traffic to it yet"
+		return "it is not controlled: the agent has not assigned its packets to it yet"
 	}
 	return ""
 }

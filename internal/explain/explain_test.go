@@ -226,7 +226,7 @@ func TestObstacles(t *testing.T) {
 		{func(s *v1.Snapshot) { s.Containers[0].Mode = v1.ModeNone }, "it has no network"},
 		{func(s *v1.Snapshot) { s.Status.Uplinks[0].Present = false }, "the uplink up0 is not there"},
 		{func(s *v1.Snapshot) { s.Status.Uplinks = nil }, "the uplink up0 is not there"},
-		{func(s *v1.Snapshot) { s.Containers[0].Shares[0].Controlled = false }, "has not tied its traffic"},
+		{func(s *v1.Snapshot) { s.Containers[0].Shares[0].Controlled = false }, "has not assigned its packets"},
 		{func(s *v1.Snapshot) {
 			s.Containers[0].Shares[0].Controlled = false
 			s.Containers[0].Reason = "it shares the network of app and is counted there"

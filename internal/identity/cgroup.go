@@ -126,17 +126,17 @@ func (c *cgroups) remove(cgroup kernel.Cgroup) error {
 	return c.writeLevels(c.levels())
 }
 
-// TieCgroup assigns what the sockets of the cgroup at path, and of those below
+// AssignCgroup assigns what the sockets of the cgroup at path, and of those below
 // it, send to number. path is a directory of a version 2 hierarchy. A cgroup
 // that the number had before is given up; where all is so already, nothing is
 // touched. Errors: kernel.ErrNoCgroup when it is gone.
-func (u *Uplink) TieCgroup(path string, number uint16) error {
+func (u *Uplink) AssignCgroup(path string, number uint16) error {
 	return u.cgroups.assign(path, number)
 }
 
-// UntieCgroup ends what TieCgroup did for number. It is not an error if that
+// UnassignCgroup ends what AssignCgroup did for number. It is not an error if that
 // has no cgroup.
-func (u *Uplink) UntieCgroup(number uint16) error { return u.cgroups.unassign(number) }
+func (u *Uplink) UnassignCgroup(number uint16) error { return u.cgroups.unassign(number) }
 
 // CgroupNumber tells the number that the cgroup at path has, or 0 for
 // none. Errors: kernel.ErrNoCgroup.

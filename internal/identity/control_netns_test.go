@@ -54,8 +54,8 @@ func (b *bed) sendARP(netNS, device string, n int) {
 func TestControlBudgets(t *testing.T) {
 	b := newBed(t)
 	one, two, unknown := b.macvlanContainer("one", 101), b.macvlanContainer("two", 102), b.macvlanContainer("unk", 103)
-	b.tie(one, v1.ModeMacvlan, NumberFirst)
-	b.tie(two, v1.ModeMacvlan, NumberFirst+1)
+	b.assign(one, v1.ModeMacvlan, NumberFirst)
+	b.assign(two, v1.ModeMacvlan, NumberFirst+1)
 	b.set(one, NumberFirst)
 	b.set(two, NumberFirst+1)
 	b.watch(1e9)

@@ -27,7 +27,7 @@ import (
 func BenchmarkDelays(bench *testing.B) {
 	b := newBed(bench)
 	ns := b.bridgeContainer("one")
-	b.tie(ns, v1.ModeBridge, NumberFirst)
+	b.assign(ns, v1.ModeBridge, NumberFirst)
 	b.tree("10gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
 	b.listen(b.targets()[0].Port())
 	var times [3][]float64
@@ -75,8 +75,8 @@ func BenchmarkDelays(bench *testing.B) {
 func BenchmarkOrigins(bench *testing.B) {
 	b := newBed(bench)
 	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
-	b.tie(bridged, v1.ModeBridge, NumberFirst)
-	b.tie(direct, v1.ModeMacvlan, NumberFirst+1)
+	b.assign(bridged, v1.ModeBridge, NumberFirst)
+	b.assign(direct, v1.ModeMacvlan, NumberFirst+1)
 	b.set(direct, NumberFirst+1)
 	b.tree("10gbit", 1<<20, NumberHost, NumberControl, NumberFirst, NumberFirst+1)
 	b.listen(b.targets()[0].Port())
@@ -93,7 +93,7 @@ func BenchmarkOrigins(bench *testing.B) {
 						times[i] = append(times[i], ns)
 						return err
 					})
-					if err := errors.Join(err, b.uplink.LimitStrangers(0), b.origins.Unwatch()); err != nil {
+					if err := errors.Join(err, b.uplink.LimitUnknownOrigins(0), b.origins.Unwatch()); err != nil {
 						bench.Fatal(err)
 					}
 				}

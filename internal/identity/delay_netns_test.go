@@ -129,8 +129,8 @@ func TestDelays(t *testing.T) {
 	)
 	b := newBed(t)
 	full, sparse := b.bridgeContainer("full"), b.bridgeContainer("sparse")
-	b.tie(full, v1.ModeBridge, 16)
-	b.tie(sparse, v1.ModeBridge, 17)
+	b.assign(full, v1.ModeBridge, 16)
+	b.assign(sparse, v1.ModeBridge, 17)
 	b.tree(rate, queueBytes, NumberHost, 16, 17)
 	var delays *Delays
 	b.inHost(func() (err error) {

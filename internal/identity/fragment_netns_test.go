@@ -48,7 +48,7 @@ func TestFragments(t *testing.T) {
 	b := newBed(t)
 	b.wantHeadroom()
 	one := b.bridgeContainer("one")
-	b.tie(one, v1.ModeBridge, NumberFirst)
+	b.assign(one, v1.ModeBridge, NumberFirst)
 	b.meet(one)
 	const datagrams = 20
 	b.listen(b.targets()[0].Port())

@@ -24,8 +24,8 @@ func BenchmarkLook(bench *testing.B) {
 		tap      Tap
 		mode     v1.Mode
 	}{
-		{"bridge", bridged, b.tie(bridged, v1.ModeBridge, NumberFirst), v1.ModeBridge},
-		{"macvlan", direct, b.tie(direct, v1.ModeMacvlan, NumberFirst+1), v1.ModeMacvlan},
+		{"bridge", bridged, b.assign(bridged, v1.ModeBridge, NumberFirst), v1.ModeBridge},
+		{"macvlan", direct, b.assign(direct, v1.ModeMacvlan, NumberFirst+1), v1.ModeMacvlan},
 	} {
 		bench.Run(c.name+"/all", func(bench *testing.B) {
 			b.inHost(func() error {

@@ -62,7 +62,7 @@ func TestTapComesFirst(t *testing.T) {
 					"bpf", "direct-action", "bytecode", "1,6 0 0 0,") // TC_ACT_OK
 			}
 			one := b.bridgeContainer("one")
-			tap := b.tie(one, v1.ModeBridge, NumberFirst)
+			tap := b.assign(one, v1.ModeBridge, NumberFirst)
 			b.meet(one)
 			target := b.targets()[0]
 			taps, err := NewTaps()

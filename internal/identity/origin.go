@@ -69,7 +69,7 @@ func (o *Origins) shared() map[string]*ebpf.Map {
 }
 
 // Watch begins to watch, for uplinks in the calling thread's network namespace.
-// Each needs Uplink.LimitStrangers besides.
+// Each needs Uplink.LimitUnknownOrigins besides.
 func (o *Origins) Watch() error {
 	if len(o.tracing) > 0 {
 		return nil
@@ -144,10 +144,10 @@ func (o *Origins) Forget(netns uint32) error {
 	return nil
 }
 
-// Strangers are the inodes of network namespaces that packets came from since
+// UnknownOrigins are the inodes of network namespaces that packets came from since
 // it was last called, while nothing was said of them; not all of them if there
 // are very many.
-func (o *Origins) Strangers() ([]uint32, error) {
+func (o *Origins) UnknownOrigins() ([]uint32, error) {
 	var list []uint32
 	var netns, value uint32
 	entries := o.unknown.Iterate()
@@ -176,9 +176,9 @@ func (o *Origins) Close() error {
 	return errors.Join(errs...)
 }
 
-// LimitStrangers says that origins are watched, and limits packets of unknown origin to a rate
+// LimitUnknownOrigins says that origins are watched, and limits packets of unknown origin to a rate
 // all together; 0 says that they are not.
-func (u *Uplink) LimitStrangers(bps uint64) error {
+func (u *Uplink) LimitUnknownOrigins(bps uint64) error {
 	var byteNS uint64
 	if bps > 0 {
 		byteNS = max(1, 8e9/bps)

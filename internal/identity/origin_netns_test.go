@@ -17,11 +17,11 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
-// watch watches origins and limits strangers to a rate.
-func (b *bed) watch(strangersBPS uint64) {
+// watch watches origins and limits unknown origins to a rate.
+func (b *bed) watch(unknownBPS uint64) {
 	b.t.Helper()
 	b.inHost(b.origins.Watch)
-	if err := b.uplink.LimitStrangers(strangersBPS); err != nil {
+	if err := b.uplink.LimitUnknownOrigins(unknownBPS); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -43,9 +43,9 @@ func (b *bed) set(netNS string, number uint16) {
 	}
 }
 
-// expectStranger asserts that what do sends is a stranger's: wantBytes, of
+// expectUnknown asserts that what do sends is an unknown origin's: wantBytes, of
 // which the host is counted from atLeast to atMost and nobody else anything.
-func (b *bed) expectStranger(what string, wantBytes, atLeast, atMost uint64, do func()) {
+func (b *bed) expectUnknown(what string, wantBytes, atLeast, atMost uint64, do func()) {
 	b.t.Helper()
 	enough := func(counted []uint64) bool {
 		return counted[NumberNone] >= wantBytes && counted[NumberHost] >= atLeast
@@ -54,7 +54,7 @@ func (b *bed) expectStranger(what string, wantBytes, atLeast, atMost uint64, do 
 		switch uint16(n) {
 		case NumberNone:
 			if got < wantBytes {
-				b.t.Errorf("%s: %d bytes counted for strangers, want %d", what, got, wantBytes)
+				b.t.Errorf("%s: %d bytes counted for unknown origins, want %d", what, got, wantBytes)
 			}
 		case NumberHost:
 			if got < atLeast || got > atMost {
@@ -70,7 +70,7 @@ func (b *bed) expectStranger(what string, wantBytes, atLeast, atMost uint64, do 
 }
 
 // What a namespace is said to be decides, whatever tag there is; what is not
-// said makes a stranger.
+// said makes an unknown origin.
 func TestOrigins(t *testing.T) {
 	for _, of := range []struct{ kind, mode string }{{"macvlan", "bridge"}, {"ipvlan", "l2"}, {"ipvlan", "l3"}} {
 		t.Run(of.kind+" "+of.mode, func(t *testing.T) {
@@ -86,7 +86,7 @@ func testOrigins(t *testing.T, kind, mode string) {
 	b := newBed(t)
 	one := b.directContainer("one", 101, kind, mode)
 	bridged := b.bridgeContainer("bridged")
-	b.tie(bridged, v1.ModeBridge, NumberFirst+1)
+	b.assign(bridged, v1.ModeBridge, NumberFirst+1)
 	b.meet(bridged)
 	const plenty, narrow = 1e9, 100e3
 	b.watch(plenty)
@@ -97,24 +97,24 @@ func testOrigins(t *testing.T, kind, mode string) {
 		all := frameBytes(target)
 		plain := func() { b.sendIn(one, target, 0) }
 		forged := func() { b.sendIn(one, target, forgedPriority) }
-		if err := b.uplink.LimitStrangers(plenty); err != nil {
+		if err := b.uplink.LimitUnknownOrigins(plenty); err != nil {
 			t.Fatal(err)
 		}
-		b.expectStranger("within the limit", all, all, all+slackBytes, plain)
-		b.expectStranger("forged, within the limit", all, all, all+slackBytes, forged)
-		strangers, err := b.origins.Strangers()
-		if err != nil || !slices.Equal(strangers, []uint32{b.inode(one)}) {
-			t.Errorf("strangers %v, %v, want %d", strangers, err, b.inode(one))
+		b.expectUnknown("within the limit", all, all, all+slackBytes, plain)
+		b.expectUnknown("forged, within the limit", all, all, all+slackBytes, forged)
+		unknown, err := b.origins.UnknownOrigins()
+		if err != nil || !slices.Equal(unknown, []uint32{b.inode(one)}) {
+			t.Errorf("unknown origins %v, %v, want %d", unknown, err, b.inode(one))
 		}
-		if strangers, err := b.origins.Strangers(); len(strangers) != 0 || err != nil {
-			t.Errorf("strangers once more: %v, %v", strangers, err)
+		if unknown, err := b.origins.UnknownOrigins(); len(unknown) != 0 || err != nil {
+			t.Errorf("unknown origins once more: %v, %v", unknown, err)
 		}
 		// 100 ms at once, and what the time taken allows.
-		if err := b.uplink.LimitStrangers(narrow); err != nil {
+		if err := b.uplink.LimitUnknownOrigins(narrow); err != nil {
 			t.Fatal(err)
 		}
-		b.expectStranger("beyond the limit", all, 1, all/2, plain)
-		// Others are not in the strangers' way, nor they in theirs.
+		b.expectUnknown("beyond the limit", all, 1, all/2, plain)
+		// Others are not in the unknown origins' way, nor they in theirs.
 		b.expect("host", NumberHost, all, func() { b.sendIn(b.hostNS(), target, 0) })
 		b.expect("bridged", NumberFirst+1, all, func() { b.sendIn(bridged, target, 0) })
 
@@ -171,7 +171,7 @@ func testOrigins(t *testing.T, kind, mode string) {
 	}
 	b.expect("a new agent", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 	b.watch(plenty)
-	b.expectStranger("watched by a new agent", frameBytes(target), frameBytes(target), frameBytes(target)+slackBytes,
+	b.expectUnknown("watched by a new agent", frameBytes(target), frameBytes(target), frameBytes(target)+slackBytes,
 		func() { b.sendIn(one, target, 0) })
 }
 
@@ -193,10 +193,10 @@ func testOriginsToGroup(b *bed, one string, target netip.AddrPort) {
 		b.t.Fatal(err)
 	}
 	const plenty = 1e9
-	if err := b.uplink.LimitStrangers(plenty); err != nil {
+	if err := b.uplink.LimitUnknownOrigins(plenty); err != nil {
 		b.t.Fatal(err)
 	}
-	b.expectStranger("to a group, a stranger", all, all, all+slackBytes, send(forgedPriority))
+	b.expectUnknown("to a group, an unknown origin", all, all, all+slackBytes, send(forgedPriority))
 	b.run("ip", "-n", one, "neigh", "del", target.Addr().String(), "dev", "eth0")
 	b.meet(one)
 }
@@ -208,11 +208,11 @@ func TestOriginsOfOverlay(t *testing.T) {
 	far := netip.MustParseAddr("198.18.0.200")
 	hidden := b.overlay("hid", 77, b.host.PeerAddr.Prev(), b.host.PeerAddr)
 	one := b.overlayContainer(hidden, "one", far)
-	b.tie(one, v1.ModeOverlay, NumberFirst)
+	b.assign(one, v1.ModeOverlay, NumberFirst)
 	target := netip.AddrPortFrom(far, 9)
 	all := frameBytes(target) + packets*(14+20+8+8)
 	b.watch(1e9)
-	b.expectStranger("not known", all, all, all+slackBytes, func() { b.sendIn(one, target, 0) })
+	b.expectUnknown("not known", all, all, all+slackBytes, func() { b.sendIn(one, target, 0) })
 	b.set(hidden, NumberNone)
 	b.expect("known", NumberFirst, all, func() { b.sendIn(one, target, 0) })
 

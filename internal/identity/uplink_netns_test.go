@@ -252,8 +252,8 @@ func (b *bed) inspect(netNS string) []Attachment {
 	return found
 }
 
-// tie ties a container's only attachment to number, which must be found in mode.
-func (b *bed) tie(netNS string, mode v1.Mode, number uint16) Tap {
+// assign assigns a container's only attachment to number, which must be found in mode.
+func (b *bed) assign(netNS string, mode v1.Mode, number uint16) Tap {
 	b.t.Helper()
 	found := b.inspect(netNS)
 	if len(found) != 1 || found[0].Mode != mode || found[0].Tap.Ifindex == 0 || found[0].Obstacle != "" {
@@ -269,7 +269,7 @@ func (b *bed) tie(netNS string, mode v1.Mode, number uint16) Tap {
 		}
 		got, err := TapNumber(found[0].Tap)
 		if err == nil && got != number {
-			return fmt.Errorf("the tap says it is tied to %d, not %d", got, number)
+			return fmt.Errorf("the tap says it is assigned to %d, not %d", got, number)
 		}
 		return err
 	})
@@ -458,8 +458,8 @@ func (b *bed) directContainer(suffix string, index byte, kind, mode string) stri
 func TestBridgePackets(t *testing.T) {
 	b := newBed(t)
 	one, two := b.bridgeContainer("one"), b.bridgeContainer("two")
-	b.tie(one, v1.ModeBridge, NumberFirst)
-	b.tie(two, v1.ModeBridge, NumberFirst+1)
+	b.assign(one, v1.ModeBridge, NumberFirst)
+	b.assign(two, v1.ModeBridge, NumberFirst+1)
 	b.meet(one)
 	b.meet(two)
 	for _, target := range b.targets() {
@@ -473,8 +473,8 @@ func TestBridgePackets(t *testing.T) {
 func TestMacvlanPackets(t *testing.T) {
 	b := newBed(t)
 	one, two := b.macvlanContainer("one", 101), b.macvlanContainer("two", 102)
-	tap := b.tie(one, v1.ModeMacvlan, NumberFirst)
-	b.tie(two, v1.ModeMacvlan, NumberFirst+1)
+	tap := b.assign(one, v1.ModeMacvlan, NumberFirst)
+	b.assign(two, v1.ModeMacvlan, NumberFirst+1)
 	for _, target := range b.targets() {
 		b.expect(fmt.Sprint("one to ", target), NumberFirst, frameBytes(target), func() { b.sendIn(one, target, 0) })
 		b.expect(fmt.Sprint("two to ", target), NumberFirst+1, frameBytes(target), func() { b.sendIn(two, target, 0) })
@@ -485,15 +485,15 @@ func TestMacvlanPackets(t *testing.T) {
 	}
 
 	// A second program there, or a new version, replaces the first.
-	b.tie(one, v1.ModeMacvlan, NumberFirst+2)
+	b.assign(one, v1.ModeMacvlan, NumberFirst+2)
 	target := b.targets()[0]
-	b.expect("tied anew", NumberFirst+2, frameBytes(target), func() { b.sendIn(one, target, 0) })
+	b.expect("assigned anew", NumberFirst+2, frameBytes(target), func() { b.sendIn(one, target, 0) })
 
 	// A container with the rights to can remove its tap; its cgroup remains.
 	b.inHost(func() error { return DetachTap(tap) })
 	b.expect("tap removed, cgroup unknown", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 	cgroup := b.cgroup("one")
-	if err := b.uplink.TieCgroup(cgroup, NumberFirst); err != nil {
+	if err := b.uplink.AssignCgroup(cgroup, NumberFirst); err != nil {
 		t.Fatal(err)
 	}
 	for _, target := range b.targets() {
@@ -555,11 +555,11 @@ func TestOverlayPackets(t *testing.T) {
 			hidden := b.overlay("hid"+n, 77+i, outer.local, outer.remote)
 			one := b.overlayContainer(hidden, "a"+n, far4, far6)
 			two := b.overlayContainer(hidden, "b"+n, far4, far6)
-			tap := b.tie(one, v1.ModeOverlay, NumberFirst)
+			tap := b.assign(one, v1.ModeOverlay, NumberFirst)
 			if tap.NetNSPath == "" || !tap.Priority || tap.Egress {
 				t.Errorf("tap %+v", tap)
 			}
-			b.tie(two, v1.ModeOverlay, NumberFirst+1)
+			b.assign(two, v1.ModeOverlay, NumberFirst+1)
 			time.Sleep(1200 * time.Millisecond) // reports of multicast listeners
 			for _, target := range []netip.AddrPort{netip.AddrPortFrom(far4, 9), netip.AddrPortFrom(far6, 9)} {
 				want := frameBytes(target) + packets*uint64(outer.bytes)
@@ -570,7 +570,7 @@ func TestOverlayPackets(t *testing.T) {
 			b.inHost(func() error { return DetachTap(tap) })
 			b.inHost(func() error {
 				if number, err := TapNumber(tap); number != 0 || err != nil {
-					return fmt.Errorf("tied to %d after detaching, %w", number, err)
+					return fmt.Errorf("assigned to %d after detaching, %w", number, err)
 				}
 				return nil
 			})
@@ -583,7 +583,7 @@ func TestCgroupPackets(t *testing.T) {
 	b := newBed(t)
 	container, nested := b.cgroup("container"), b.cgroup("container", "nested", "deeper")
 	outside := b.cgroup("outside")
-	if err := b.uplink.TieCgroup(container, NumberFirst); err != nil {
+	if err := b.uplink.AssignCgroup(container, NumberFirst); err != nil {
 		t.Fatal(err)
 	}
 	host := b.hostNS()
@@ -602,14 +602,14 @@ func TestCgroupPackets(t *testing.T) {
 		undo()
 	}
 
-	// What was tied outlives the agent, and is known to the next.
+	// What was assigned outlives the agent, and is known to the next.
 	b.open()
 	target := b.targets()[0]
 	if got := fmt.Sprint(b.uplink.CgroupNumbers()); got != fmt.Sprint([]uint16{NumberFirst}) {
 		t.Errorf("a new agent finds cgroups of %s", got)
 	}
 	if number, err := b.uplink.CgroupNumber(container); number != NumberFirst || err != nil {
-		t.Errorf("a new agent finds the container's cgroup tied to %d, %v", number, err)
+		t.Errorf("a new agent finds the container's cgroup assigned to %d, %v", number, err)
 	}
 	b.expect("after a restart", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })
 	// A classifier with other constants takes over what the last one knew.
@@ -621,28 +621,28 @@ func TestCgroupPackets(t *testing.T) {
 	b.expect("after an update", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })
 
 	// The innermost counts; a number has one cgroup.
-	if err := b.uplink.TieCgroup(nested, NumberFirst+1); err != nil {
+	if err := b.uplink.AssignCgroup(nested, NumberFirst+1); err != nil {
 		t.Fatal(err)
 	}
-	b.expect("tied inside", NumberFirst+1, frameBytes(target), func() { b.sendFromCgroup("send", host, nested, target) })
-	if err := b.uplink.TieCgroup(outside, NumberFirst+1); err != nil {
+	b.expect("assigned inside", NumberFirst+1, frameBytes(target), func() { b.sendFromCgroup("send", host, nested, target) })
+	if err := b.uplink.AssignCgroup(outside, NumberFirst+1); err != nil {
 		t.Fatal(err)
 	}
 	b.expect("moved away", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, nested, target) })
 	b.expect("moved here", NumberFirst+1, frameBytes(target), func() { b.sendFromCgroup("send", host, outside, target) })
 	for _, number := range b.uplink.CgroupNumbers() {
-		if err := b.uplink.UntieCgroup(number); err != nil {
+		if err := b.uplink.UnassignCgroup(number); err != nil {
 			t.Error(err)
 		}
 	}
-	b.expect("untied", NumberHost, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })
+	b.expect("unassigned", NumberHost, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })
 }
 
 // What a listener answers before there is a connection is its container's too.
 func TestCgroupConnections(t *testing.T) {
 	b := newBed(t)
 	cgroup := b.cgroup("server")
-	if err := b.uplink.TieCgroup(cgroup, NumberFirst); err != nil {
+	if err := b.uplink.AssignCgroup(cgroup, NumberFirst); err != nil {
 		t.Fatal(err)
 	}
 	for _, address := range []netip.Addr{b.host.PeerAddr.Prev(), b.host.PeerAddr6.Prev()} {
@@ -692,7 +692,7 @@ func TestCgroupConnections(t *testing.T) {
 	}
 }
 
-func TestTieCgroupErrors(t *testing.T) {
+func TestAssignCgroupErrors(t *testing.T) {
 	b := newBed(t)
 	mount, err := cgroup.FindRoot("/proc")
 	if err != nil {
@@ -714,17 +714,17 @@ func TestTieCgroupErrors(t *testing.T) {
 		{mount, "is the root of all cgroups"},
 		{file, "is a file in a cgroup"},
 	} {
-		if err := b.uplink.TieCgroup(test.path, NumberFirst); err == nil || !strings.Contains(err.Error(), test.says) {
+		if err := b.uplink.AssignCgroup(test.path, NumberFirst); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want an error that says %q", test.path, err, test.says)
 		}
 	}
-	if err := b.uplink.TieCgroup(dir, NumberFirst); !errors.Is(err, kernel.ErrNoCgroup) {
+	if err := b.uplink.AssignCgroup(dir, NumberFirst); !errors.Is(err, kernel.ErrNoCgroup) {
 		t.Errorf("gone: %v", err)
 	}
 	// One level more than the program tries.
 	path := b.cgroup()
 	for i := range maxCgroupLevels + 1 {
-		err := b.uplink.TieCgroup(path, NumberFirst+uint16(i))
+		err := b.uplink.AssignCgroup(path, NumberFirst+uint16(i))
 		if i < maxCgroupLevels && err != nil {
 			t.Errorf("level %d: %v", i+1, err)
 		}

@@ -35,8 +35,8 @@ type Link struct {
 // ReserveBPS is the part of the rate that floors may not claim.
 func (l Link) ReserveBPS() uint64 { return l.RateBPS / 10_000 * uint64(l.ReserveBasisPoints) }
 
-// StrangersBPS is what senders that nobody knows may have together.
-func (l Link) StrangersBPS() uint64 { return l.RateBPS / hostReserveDivisor }
+// UnknownBPS is what senders that nobody knows may have together.
+func (l Link) UnknownBPS() uint64 { return l.RateBPS / hostReserveDivisor }
 
 // HostReserveBPS is what the host class can always have when floorBPS is
 // granted to it.

@@ -219,7 +219,7 @@ func TestReserves(t *testing.T) {
 	if got := link.HostReserveBPS(20e6); got != 20e6 {
 		t.Errorf("with a floor it is %d", got)
 	}
-	if got := link.StrangersBPS(); got != 1e6 {
-		t.Errorf("strangers may have %d", got)
+	if got := link.UnknownBPS(); got != 1e6 {
+		t.Errorf("unknown origins may have %d", got)
 	}
 }

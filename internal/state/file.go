@@ -90,14 +90,14 @@ type Set struct {
 }
 
 // Attachment is a device of a container with what undoes what was done to it:
-// where its packets are tied, and how large they were before.
+// where its packets get its number, and how large they were before.
 type Attachment struct {
 	Interface   string `json:"interface"`
 	Tap         Tap    `json:"tap"`
 	GSOMaxBytes uint32 `json:"gso_max_bytes"`
 }
 
-// Tap is the device where a container's packets are tied to its number, and how.
+// Tap is the device where a container's packets get its number, and how.
 type Tap struct {
 	NetNSPath string `json:"netns_path,omitempty"`
 	Ifindex   int    `json:"ifindex"`

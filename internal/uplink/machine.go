@@ -47,13 +47,13 @@ type Classifier interface {
 	SetDirect(link identity.Link, direct []identity.Direct) error
 	// DirectSent is what a number has sent that way; the packets wrap.
 	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
-	// TieCgroup makes the packets of a cgroup's sockets count for number.
-	TieCgroup(path string, number uint16) error
-	// UntieCgroup forgets the cgroup of a number.
-	UntieCgroup(number uint16) error
-	// LimitStrangers has packets judged by the network namespace they come
+	// AssignCgroup makes the packets of a cgroup's sockets count for number.
+	AssignCgroup(path string, number uint16) error
+	// UnassignCgroup forgets the cgroup of a number.
+	UnassignCgroup(number uint16) error
+	// LimitUnknownOrigins has packets judged by the network namespace they come
 	// from, and limits those of unknown ones; 0 ends that.
-	LimitStrangers(bps uint64) error
+	LimitUnknownOrigins(bps uint64) error
 	Close() error
 }
 

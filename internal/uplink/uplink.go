@@ -152,7 +152,7 @@ type Change struct {
 	// other ones than those of the plan.
 	Adopted bool
 	// Classified: the classifier was attached. It knows no cgroups but those of
-	// its predecessor, and does not limit strangers.
+	// its predecessor, and does not limit unknown origins.
 	Classified bool
 	// Made: all classes were made, and count from zero.
 	Made bool

@@ -113,7 +113,7 @@ func (s *site) testNetworks(t *testing.T) {
 		{"connect", "second", connect, 1},
 	} {
 		step.do(s.engine, t, step.network)
-		s.Await(fmt.Sprintf("%d veths tied after %s %s", step.veths, step.what, step.network), noticed, func() (bool, string) {
+		s.Await(fmt.Sprintf("%d veths assigned after %s %s", step.veths, step.what, step.network), noticed, func() (bool, string) {
 			programs := s.Programs("weir_tap")
 			return len(programs) == step.veths+1, fmt.Sprint(programs) // and that of the static container
 		})

@@ -288,19 +288,19 @@ func (c *churn) comeAndGo(ctx context.Context, t *testing.T, numbers []int) {
 	}
 }
 
-// measure waits until the agent has tied a container's packets to it. It does
+// measure waits until the agent has assigned a container's packets to it. It does
 // not ask the agent, which would be kept busy by listing a thousand containers.
 func (c *churn) measure(t *testing.T, number int) {
 	veth, _ := c.fleet.veth.Load(number)
 	began := time.Now()
-	for tied := false; !tied; {
+	for assigned := false; !assigned; {
 		err := testbed.InNetNS(c.fleet.bed.Host.NetNSPath(), func() error {
 			device, err := kernel.LinkByName(veth.(string))
 			if err != nil {
 				return err
 			}
 			program, err := kernel.Hook{Ifindex: device.Index}.Find("weir_tap")
-			if tied = program != nil; tied {
+			if assigned = program != nil; assigned {
 				err = program.Close()
 			}
 			return err

@@ -117,7 +117,7 @@ func TestVethReplaced(t *testing.T) {
 				agent.AwaitContainer("one", "without a network", noticed, func(c v1.Container) bool { return c.Mode == v1.ModeNone })
 				attachVeth(t, b, one.NetNSPath(), "new")
 			}
-			b.Await("tied", noticed, func() (bool, string) {
+			b.Await("assigned", noticed, func() (bool, string) {
 				programs := bpfPrograms(t, b)
 				return set(programs)["vnew: weir_tap"], fmt.Sprint(programs)
 			})
@@ -148,7 +148,7 @@ func TestInterfaceAdded(t *testing.T) {
 	agent := b.StartAgent(harness.AgentOptions{})
 	classes := tcClasses(b)
 	attachVeth(t, b, one.NetNSPath(), "second")
-	b.Await("tied", checkInterval+noticed, func() (bool, string) {
+	b.Await("assigned", checkInterval+noticed, func() (bool, string) {
 		programs := bpfPrograms(t, b)
 		return set(programs)["vsecond: weir_tap"] && set(programs)[one.HostInterface+": weir_tap"], fmt.Sprint(programs)
 	})

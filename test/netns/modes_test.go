@@ -368,7 +368,7 @@ func TestLatency(t *testing.T) {
 }
 
 // TestVethVanishesWhileAttaching: containers that lose their interface while
-// the agent is about to tie it neither stop it nor leave anything.
+// the agent is about to assign it neither stop it nor leave anything.
 func TestVethVanishesWhileAttaching(t *testing.T) {
 	b := newBed(t)
 	f := newFleet(t, b, 8)
@@ -384,7 +384,7 @@ func TestVethVanishesWhileAttaching(t *testing.T) {
 		if err := f.start(number); err != nil {
 			t.Fatal(err)
 		}
-		// From at once to when it is certainly tied.
+		// From at once to when it is certainly assigned.
 		time.Sleep(time.Duration(turn) * time.Millisecond / 2)
 		b.Run("ip", "link", "del", fmt.Sprintf("vf%d", f.veths.Load()))
 		if turn%2 == 0 {
