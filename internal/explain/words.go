@@ -65,6 +65,9 @@ func (d *division) budget(g *groups) []string {
 
 // allocation says why the container gets what it gets now.
 func (d *division) allocation() []string {
+	if d.isHost && !d.uplink.HostCompetes && d.host.DemandBPS == 0 {
+		return []string{"it sends nothing; that much is kept for it at any time"}
+	}
 	if d.isHost && !d.uplink.HostCompetes {
 		return []string{fmt.Sprintf("it wants %s and gets it", rate(d.host.DemandBPS))}
 	}
