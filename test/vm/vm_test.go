@@ -189,8 +189,8 @@ func TestSkipsOnMachinesAreFailures(t *testing.T) {
 	}
 }
 
-// TestMachinesAreWhole: what the matrix names is there to be compiled.
-func TestMachinesAreWhole(t *testing.T) {
+// TestEveryMachineIsWhole: what the matrix names is there to be compiled.
+func TestEveryMachineIsWhole(t *testing.T) {
 	for _, m := range Machines {
 		for _, s := range m.Suites {
 			if strings.ContainsAny(s.Run+s.Skip, " \t") || s.Run == "" {
