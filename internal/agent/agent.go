@@ -252,7 +252,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	// not needed any more, and small devices have better use for it.
 	debug.FreeOSMemory()
 
-	interval := settledInterval
+	interval := restInterval
 	control := time.NewTicker(interval)
 	defer control.Stop()
 	check := time.NewTicker(checkInterval)
@@ -382,6 +382,8 @@ func (a *Agent) reconcile() {
 		u.plan(a.registry.byKey, controlled)
 		if u.installed() {
 			a.apply(u)
+		} else {
+			u.ask()
 		}
 		u.ledger.Keep(u.hasClass)
 	}
@@ -402,7 +404,7 @@ func (a *Agent) apply(u *uplink) {
 // control is one turn of the control loop over all uplinks. It returns when to
 // look next.
 func (a *Agent) control(now time.Time) time.Duration {
-	next := idleInterval
+	next := restInterval
 	suspect := false
 	for _, u := range a.uplinks {
 		if !u.installed() {

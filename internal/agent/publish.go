@@ -70,6 +70,9 @@ func (a *Agent) publishSoon(now time.Time) {
 // the last time.
 func (a *Agent) publish(now time.Time) {
 	a.publishedAt = now
+	for _, u := range a.uplinks {
+		u.ask()
+	}
 	s := &stats.Snapshot{At: time.Now(), Status: a.status()}
 	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
@@ -116,7 +119,7 @@ func (a *Agent) status() v1.Status {
 func (u *uplink) view() v1.Uplink {
 	view := v1.Uplink{
 		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != lifecycle.Absent, State: v1.StateOK,
-		HostCompetes: u.hostCompetes(),
+		HostCompetes: u.hostCompetes,
 	}
 	if u.backend != nil {
 		view.Scheduler = u.backend.Name()

@@ -116,8 +116,8 @@ func TestSlowerLink(t *testing.T) {
 	}
 	b.machine.speedBPS = 1e9
 	b.check()
-	if state, reason := c.state(); state != v1.StateOK || c.entitledBPS != 100e6 {
-		t.Errorf("%s: %s, entitled to %d", state, reason, c.entitledBPS)
+	if state, reason := c.state(); state != v1.StateOK || c.class.EntitledBPS != 100e6 {
+		t.Errorf("%s: %s, entitled to %d", state, reason, c.class.EntitledBPS)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestRepairGivesWay(t *testing.T) {
 	b.scheduler.err = errors.New("no memory")
 	b.reconcile()
 	repairs := 0
-	for now := epoch; now.Before(epoch.Add(time.Minute)); now = now.Add(settledInterval) {
+	for now := epoch; now.Before(epoch.Add(time.Minute)); now = now.Add(restInterval) {
 		before := b.scheduler.forgot
 		b.control(now)
 		if b.scheduler.forgot > before {

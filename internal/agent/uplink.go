@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/plan"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/stats"
@@ -56,27 +56,21 @@ type uplink struct {
 	// of their numbers; participants are they and the host's.
 	controlled   []*share
 	participants []*share
-	allocator    alloc.Allocator
+	// hostCompetes: the host class wants more than its reserve.
+	hostCompetes bool
 
 	// ledger makes totals that only grow of the kernel's counters; measuredAt is
 	// when those of all were read last.
 	ledger     stats.Ledger
 	measuredAt time.Time
 
-	lastLook    time.Time
-	lastTraffic time.Time
-	lastChange  time.Time
-	lastStats   time.Time
+	// lastStats is when counters were last asked for.
+	lastStats time.Time
 
 	// Scratch space of the control loop.
-	competing []alloc.Container
-	classes   []sched.Class
-	offered   []uint64
-	asked     []uint16
-	lacking   []uint16
-	// inDoubt: counters were asked for, as the rates left doubt who wants more.
-	inDoubt    bool
-	classStats []sched.Stats
+	classes  []sched.Class
+	snapshot sched.Snapshot
+	unknown  [identity.NumberNone + 1]uint64
 }
 
 func newUplink(index int, device *lifecycle.Device, reserveBasisPoints uint32) *uplink {
@@ -116,6 +110,7 @@ func (u *uplink) take() {
 func (u *uplink) apply() error {
 	err := u.device.Apply(u.tree())
 	u.take()
+	u.ask()
 	u.suspect = u.suspect || err != nil
 	return err
 }
@@ -130,6 +125,7 @@ func (a *Agent) advance(u *uplink) (changed bool) {
 		return u.tree()
 	})
 	u.take()
+	u.ask()
 	if change.Any {
 		u.forgetMeasurements(change)
 	}
@@ -155,7 +151,7 @@ func (u *uplink) forgetMeasurements(change lifecycle.Change) {
 	if !u.installed() {
 		// Nobody counts.
 		for _, s := range u.participants {
-			s.backlogBytes, s.measured, s.rate = 0, measured{}, stats.Rate{}
+			s.active, s.measured, s.rate = false, measured{}, stats.Rate{}
 		}
 	}
 }
@@ -180,16 +176,19 @@ func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
 
 // adoptionLooks is how often a new agent looks at who is sending before it
 // changes what an earlier one allocated.
-const adoptionLooks = 4
+const (
+	adoptionLooks    = 4
+	adoptionInterval = 10 * time.Millisecond
+)
 
-// lookAtSenders finds out what was sent, and who is sending.
+// lookAtSenders finds out what was sent, before anybody is shown less than an
+// earlier agent had said, and who is sending.
 func (u *uplink) lookAtSenders() {
-	u.recount(time.Now())
 	for range adoptionLooks {
 		// Classes that are missing are made by the next reconciliation.
-		if _, _, err := u.measure(time.Now()); err != nil {
+		if _, err := u.control(time.Now()); err != nil {
 			return
 		}
-		time.Sleep(changingInterval)
+		time.Sleep(adoptionInterval)
 	}
 }

@@ -31,7 +31,7 @@ func TestVerifyTaps(t *testing.T) {
 				for _, times := range taps.verified {
 					before += times
 				}
-				now = now.Add(idleInterval)
+				now = now.Add(restInterval)
 				b.control(now)
 				for _, times := range taps.verified {
 					before -= times
