@@ -266,6 +266,7 @@ func (r *NetmodesReport) complete() {
 	r.Claims = r.judgeNetmodes()
 	r.Tables = r.netmodesTables()
 	r.Plots = r.netmodesPlots()
+	r.Quantities = r.quantities()
 }
 
 // settingName names what cases have in common.
