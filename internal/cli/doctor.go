@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newDoctorCommand(g *global) *cobra.Command {
@@ -102,7 +102,7 @@ func examine(ctx context.Context, socket string) []finding {
 	}
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
 		"no published port is passed on from IPv6 by docker-proxy", "what containers answer there is counted as the host's")
-	status, err := server.NewClient(socket).Status(ctx)
+	status, err := client.Unix(socket).Status(ctx)
 	unavailable := "not running"
 	if err == nil && status.State != v1.StateOK {
 		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)

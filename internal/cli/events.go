@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newEventsCommand(g *global) *cobra.Command {
@@ -38,7 +38,7 @@ what --since takes, also after a restart of the agent.`,
 		if *format == outputJSON {
 			write = func(w io.Writer, e v1.Event) error { return json.NewEncoder(w).Encode(e) }
 		}
-		err := server.NewClient(g.socket).Events(cmd.Context(), since, !once, func(e v1.Event) error {
+		err := client.Unix(g.socket).Events(cmd.Context(), since, !once, func(e v1.Event) error {
 			if err := write(cmd.OutOrStdout(), e); err != nil {
 				return fmt.Errorf("print: %w", err)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/api/v1/client"
 )
 
 func newExplainCommand(g *global) *cobra.Command {
@@ -26,7 +26,7 @@ NAME is as for weir set; "host" is the host class.`,
 	}
 	format := addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		explanation, err := server.NewClient(g.socket).Explain(cmd.Context(), args[0])
+		explanation, err := client.Unix(g.socket).Explain(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newPsCommand(g *global) *cobra.Command {
@@ -23,7 +23,7 @@ func newPsCommand(g *global) *cobra.Command {
 	}
 	format := addOutputFlag(cmd, outputWide)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
+		containers, err := client.Unix(g.socket).Containers(cmd.Context())
 		if err != nil {
 			return err
 		}

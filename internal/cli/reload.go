@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newReloadCommand(g *global) *cobra.Command {
@@ -28,7 +28,7 @@ file, or a change of anything else, which takes a restart of the agent, everythi
 stays as it was.`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return server.NewClient(g.socket).Reload(cmd.Context())
+			return client.Unix(g.socket).Reload(cmd.Context())
 		},
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/api/v1/client"
 )
 
 func newSetCommand(g *global) *cobra.Command {
@@ -58,7 +58,7 @@ Swarm service or of a pod that has one container in a network of its own.`,
 		if !any {
 			return usagef("nothing to set: %s", cmd.UseLine())
 		}
-		container, err := server.NewClient(g.socket).Set(cmd.Context(), args[0], change)
+		container, err := client.Unix(g.socket).Set(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func newResetCommand(g *global) *cobra.Command {
 		Args:              exactArgs("NAME"),
 		ValidArgsFunction: completeNames(g),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			container, err := server.NewClient(g.socket).Reset(cmd.Context(), args[0])
+			container, err := client.Unix(g.socket).Reset(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func completeNames(g *global) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
+		containers, err := client.Unix(g.socket).Containers(cmd.Context())
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newTopCommand(g *global) *cobra.Command {
@@ -45,7 +45,7 @@ keys, page up and page down, home and end move through the list.`,
 		if interval < 50*time.Millisecond {
 			return usagef("--interval %s is too short: give 50ms or more", interval)
 		}
-		client := server.NewClient(g.socket)
+		client := client.Unix(g.socket)
 		sample, err := sampleTop(cmd.Context(), client)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ type topSample struct {
 	Containers []v1.Container `json:"containers"`
 }
 
-func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
+func sampleTop(ctx context.Context, client *client.Client) (topSample, error) {
 	seen, err := client.Snapshot(ctx)
 	return topSample(seen), err
 }
@@ -357,7 +357,7 @@ func bar(part, mark float64, width int) string {
 
 // topModel is the live picture.
 type topModel struct {
-	client   *server.Client
+	client   *client.Client
 	interval time.Duration
 	order    topOrder
 	sample   topSample

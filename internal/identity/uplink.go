@@ -57,6 +57,7 @@ type Uplink struct {
 	majors     Majors
 	cgroups    cgroups
 	globals    globals
+	classes    classes
 }
 
 // globals are the variables of a program that user space writes.
@@ -146,7 +147,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
-		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups} {
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapMinors, uplinkMapClassActivity} {
 			m, err := mapOf(old, name)
 			if err != nil {
 				return err
@@ -180,6 +181,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	}
 	defer objects.Program.Close()
 	u.activities = objects.Activities
+	u.classes = classes{minors: objects.Minors, activities: objects.ClassActivity}
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
 		uplinkVarControlByteNs:     spec.Variables[uplinkVarControlByteNs].Offset,
 		uplinkVarControlContainers: spec.Variables[uplinkVarControlContainers].Offset,
@@ -203,10 +205,12 @@ func (u *Uplink) attach(origins *Origins) error {
 
 // loaded are what is loaded for one uplink.
 type loaded struct {
-	Program    *ebpf.Program `ebpf:"weir_uplink"`
-	Activities *ebpf.Map     `ebpf:"activities"`
-	Cgroups    *ebpf.Map     `ebpf:"cgroups"`
-	Globals    *ebpf.Map     `ebpf:".bss"`
+	Program       *ebpf.Program `ebpf:"weir_uplink"`
+	Activities    *ebpf.Map     `ebpf:"activities"`
+	Cgroups       *ebpf.Map     `ebpf:"cgroups"`
+	Globals       *ebpf.Map     `ebpf:".bss"`
+	Minors        *ebpf.Map     `ebpf:"minors"`
+	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
 }
 
 // loadUplinkProgram loads the program that the kernel has all for, or else the one
@@ -390,6 +394,8 @@ func (u *Uplink) close() {
 	u.activities.Close()
 	u.cgroups.entries.Close()
 	u.globals.values.Close()
+	u.classes.minors.Close()
+	u.classes.activities.Close()
 }
 
 // UplinkAttached says whether a device has a classifier that sees all packets (one

@@ -347,6 +347,23 @@ func TestRules(t *testing.T) {
 	if got := rules.Resolve(claims, weight(9)).Policy; got != usualParts(v1.Policy{Weight: 9, MinBPS: 5e6}) {
 		t.Errorf("an image that is trusted: %+v", got)
 	}
+
+	// Compose gives the images that it builds the same labels as the containers,
+	// but for their number.
+	rules.TrustImageLabels, rules.Limits = false, nil
+	built := policy.Subject{Labels: maps(compose("shop", "web"), "com.docker.compose.container-number", "1"), ImageLabels: compose("shop", "web")}
+	if got := rules.Resolve(built, policy.Values{}).Policy.MinBPS; got != 5e6 {
+		t.Errorf("a container of Compose from an image that Compose built: a minimum of %d", got)
+	}
+	built.ImageLabels = built.Labels
+	if got := rules.Resolve(built, policy.Values{}).Policy.MinBPS; got != 0 {
+		t.Errorf("an image that claims to be a container of Compose: a minimum of %d", got)
+	}
+	stack := policy.Subject{Labels: maps(swarm, "com.docker.compose.container-number", "1"), ImageLabels: swarm}
+	rules.Policies[0].Service = "shop_web"
+	if got := rules.Resolve(stack, policy.Values{}).Policy.MinBPS; got != 0 {
+		t.Errorf("an image that claims a service of Swarm: a minimum of %d", got)
+	}
 }
 
 // maps is labels with one more.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -43,7 +44,7 @@ func TestTooManyConnections(t *testing.T) {
 	defer cancel()
 	var err error
 	for ctx.Err() == nil {
-		if _, err = NewClient(socket).Status(ctx); err == nil {
+		if _, err = client.Unix(socket).Status(ctx); err == nil {
 			return
 		}
 	}

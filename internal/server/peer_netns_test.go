@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch socket := os.Getenv(askEnv); {
 	case socket != "":
-		err = askForAll(context.Background(), NewClient(socket))
+		err = askForAll(context.Background(), client.Unix(socket))
 	case os.Getenv(listenEnv) != "":
 		_, err = Listen(os.Getenv(listenEnv), strconv.Itoa(testGroup))
 	default:
@@ -55,7 +56,7 @@ func TestMain(m *testing.M) {
 }
 
 // askForAll looks, changes a policy, and takes Weir down.
-func askForAll(ctx context.Context, client *Client) error {
+func askForAll(ctx context.Context, client *client.Client) error {
 	if _, err := client.Status(ctx); err != nil {
 		return err
 	}

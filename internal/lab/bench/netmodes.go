@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // SuiteNetmodes measures what each network mode of containers costs. It is not a

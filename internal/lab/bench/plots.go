@@ -3,7 +3,7 @@ package bench
 import (
 	"slices"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // plots are all plots of a suite: shares and CPU by group, rates over time by
