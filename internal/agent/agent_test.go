@@ -138,9 +138,10 @@ func (l *link) run(d time.Duration) {
 
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
-	offered [identity.NumberLast + 1]uint64
-	cgroups map[uint16]string
-	err     error
+	offered   [identity.NumberLast + 1]uint64
+	cgroups   map[uint16]string
+	published map[identity.Published]uint16
+	err       error
 	// attached: it is on the device.
 	attached bool
 
@@ -162,6 +163,11 @@ func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
 
 func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 	delete(c.cgroups, number)
+	return c.err
+}
+
+func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) error {
+	c.published = numbers
 	return c.err
 }
 
