@@ -46,10 +46,8 @@ type Class struct {
 type TrafficClasses struct {
 	// Ordered: packets go in the order EF, AF, BE.
 	Ordered bool
-	// EFMaxBPS is up to which rate EF goes first.
-	EFMaxBPS uint64
-	// AFMinBPS is what AF has before BE gets any.
-	AFMinBPS uint64
+	// Parts is how what the Class has is divided among them.
+	Parts alloc.ClassParts
 }
 
 // Tree is the whole of what a scheduler is to do with a link.
@@ -80,7 +78,8 @@ const (
 )
 
 // Minors are the scheduler's numbers of the classes that packets of one competitor
-// go to, by kind of traffic. 0 is the competitor's own number.
+// go to, by kind of traffic. 0 is that of unclassified packets, and of these the
+// competitor's own number.
 type Minors [BE + 1]uint16
 
 // Majors are the handles by which the classifier names the scheduler's qdiscs in a
@@ -120,6 +119,9 @@ type Traffic interface {
 	// DirectSent is what a number has sent that way; the packets wrap. It makes
 	// no system call.
 	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
+	// SetMinors says to which classes the packets of a number go, by kind of
+	// traffic. The classes must be there.
+	SetMinors(number uint16, minors Minors) error
 }
 
 // Counters are what the kernel counted of one class since it was made.

@@ -63,7 +63,15 @@ type fakeTraffic struct {
 	directBytes [100]uint64
 	bounds      sched.Bounds
 	direct      []sched.Direct
+	minors      map[uint16]sched.Minors
+	told        int // how often minors were set
 	err         error
+}
+
+func (f *fakeTraffic) SetMinors(number uint16, minors sched.Minors) error {
+	f.told++
+	f.minors[number] = minors
+	return nil
 }
 
 func (f *fakeTraffic) OfferedBytes(dst []uint64) error {
@@ -94,7 +102,7 @@ type bed struct {
 
 func newBed(t testing.TB, rateBPS uint64) *bed {
 	t.Helper()
-	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{}}
+	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{minors: map[uint16]sched.Minors{}}}
 	b.Backend = New(b.kernel, testIfindex)
 	b.tree = sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, HostNumber: hostNumber,
 		Classes: []sched.Class{{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}}}

@@ -23,6 +23,10 @@ type member struct {
 	// nothing until activeSince.
 	active      bool
 	activeSince time.Time
+	// minors is what the classifier was told of it, if minorsTold says so. It may know
+	// others of an earlier agent, or of the number's last holder.
+	minors     sched.Minors
+	minorsTold bool
 	// entitledBPS is what it can always have, guaranteedBPS what of that HTB holds
 	// by itself, allocatedBPS what it may send now.
 	entitledBPS   uint64

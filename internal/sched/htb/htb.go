@@ -74,14 +74,17 @@ func (b *Backend) want(want sched.Tree) {
 
 // put brings the classifier and the kernel to what everybody has now.
 func (b *Backend) put() error {
-	if err := b.setDirect(); err != nil {
+	if err := errors.Join(b.setDirect(), b.withholdMinors()); err != nil {
 		return err
 	}
 	b.wanted.classes = b.wanted.classes[:0]
 	for _, m := range b.members {
 		b.wanted.classes = append(b.wanted.classes, b.class(m))
 	}
-	return b.program(b.wanted)
+	if err := b.program(b.wanted); err != nil {
+		return err
+	}
+	return b.tellMinors()
 }
 
 // program brings the kernel to a tree.

@@ -54,6 +54,9 @@ type loop struct {
 func (b *Backend) Connect(want sched.Tree, traffic sched.Traffic) error {
 	b.traffic, b.following, b.uncounted = traffic, true, true
 	b.want(want)
+	for _, m := range b.members {
+		m.minorsTold = false
+	}
 	return b.setDirect()
 }
 
