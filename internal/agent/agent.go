@@ -7,10 +7,11 @@
 // socket), and from a clock. Each leads to the same two steps:
 //
 //	reconcile  who runs, with what policy; numbers, taps, classes (seldom)
-//	control    who is sending, and so what everybody may send now (often)
+//	control    the schedulers look who is sending, and adjust what everybody may
+//	           send now (often; what they do is theirs: internal/sched)
 //
 // Both go over all uplinks. A container is known once (container.go), with one
-// share for every uplink (share.go), which is planned there (plan.go).
+// share for every uplink (share.go), whose claims are decided on there (plan.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
 // kernel's state plus one small file (internal/state).
@@ -37,7 +38,7 @@ import (
 
 // Config is what an agent needs to know.
 type Config struct {
-	// Uplinks are the devices whose egress is shared out, at least one.
+	// Uplinks are the devices that are shared out, at least one.
 	Uplinks []UplinkConfig
 	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
 	// claim, in hundredths of a percent.
