@@ -74,7 +74,7 @@ type Node struct {
 	OtherMinBPS uint64 `json:"other_min_bps"`
 
 	// Availability is the part of the time that the node is there, 0 to 1; see
-	// [EstimateAvailability]. 0: nothing is known.
+	// [EstimateAvailability]. 0 and 1: nothing is known.
 	Availability float64 `json:"availability"`
 	// PullBPS is the rate at which the node gets images, as measured on its link to
 	// the registry and free at the moment. 0: not known.

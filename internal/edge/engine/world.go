@@ -233,7 +233,7 @@ func (s *service) pairUp() {
 		switch old := byID[i.Replaces]; {
 		case i.replacedBy != nil && i.replacedBy.State == InstanceRunning:
 			s.surplus = append(s.surplus, i)
-		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.node.State != NodeGone:
+		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.reachable():
 			s.arriving = append(s.arriving, i)
 		default:
 			counted = append(counted, i)
