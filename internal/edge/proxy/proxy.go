@@ -70,7 +70,7 @@ const (
 )
 
 const (
-	maxUsers       = 10000 // connections of one proxy
+	maxUsers       = 4000 // connections of one proxy, which takes two files for each
 	connectTimeout = 1 * time.Second
 	idleTimeout    = 60 * time.Second
 )

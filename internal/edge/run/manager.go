@@ -52,18 +52,23 @@ type Options struct {
 	Nodes   Nodes
 	Store   *store.Store
 	Log     *slog.Logger
-	Policy  engine.Policy
-	// Proxy completes the configuration of a service's proxy.
+	Engine  Engine
+	// Control is where proxies take commands, as HAProxy's option says it.
 	Control string
 	// DryRun: decide, and change nothing.
 	DryRun bool
 }
 
-// Nodes measures nodes. *monitor or a single node's.
+// Nodes measures nodes.
 type Nodes interface {
 	// Measure is what is known of all nodes now; it does not wait for those that do
 	// not answer.
 	Measure(context.Context, []runtime.Node) []Measured
+}
+
+// Engine decides; *engine.Engine is it.
+type Engine interface {
+	Round(engine.Input) engine.Result
 }
 
 // Manager runs services. Its exported methods may be called concurrently.
@@ -185,7 +190,7 @@ func (m *Manager) round(ctx context.Context) {
 		m.log.Info("the container engine answers again")
 		m.down = ""
 	}
-	result := engine.Decide(seen.input, m.opts.Policy)
+	result := m.opts.Engine.Round(seen.input)
 	m.memory = result.Memory
 	m.carryOut(ctx, seen, result.Decisions)
 	m.syncProxies(ctx, seen)
@@ -208,14 +213,14 @@ func (m *Manager) unreachable(err error) {
 	}
 }
 
-// ErrSpecification is a specification that cannot be deployed.
-type ErrSpecification struct{ error }
+// SpecificationError is a specification that cannot be deployed.
+type SpecificationError struct{ error }
 
 // Deploy makes a service from its specification. The same one again changes nothing.
 func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
 	s, err := spec.Parse(document)
 	if err != nil {
-		return edge.Deployed{}, &ErrSpecification{err}
+		return edge.Deployed{}, &SpecificationError{err}
 	}
 	service, err := m.service(s)
 	if err != nil {
@@ -277,7 +282,7 @@ func (m *Manager) service(s spec.Spec) (runtime.Service, error) {
 	}
 	config, err := proxyConfig(s, m.opts.Control)
 	if err != nil {
-		return runtime.Service{}, &ErrSpecification{err}
+		return runtime.Service{}, &SpecificationError{err}
 	}
 	made := runtime.Service{
 		Name: s.Name, Document: string(document), Image: s.Image, Labels: maps.Clone(s.Labels),
