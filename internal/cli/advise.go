@@ -67,7 +67,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeNames(g),
+		ValidArgsFunction: (&connection{global: g}).completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {

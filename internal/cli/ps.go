@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -22,8 +21,13 @@ func newPsCommand(g *global) *cobra.Command {
 		Args:  exactArgs(),
 	}
 	format := addOutputFlag(cmd, outputWide)
+	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		containers, err := client.Unix(g.socket).Containers(cmd.Context())
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		containers, err := agent.Containers(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -36,6 +36,7 @@ keys, page up and page down, home and end move through the list.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
+	connect := addConnectionFlags(cmd, g)
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.Flags().Var(&order, "sort", "who is on top: rate, or start for those that started first")
@@ -45,7 +46,10 @@ keys, page up and page down, home and end move through the list.`,
 		if interval < 50*time.Millisecond {
 			return usagef("--interval %s is too short: give 50ms or more", interval)
 		}
-		client := client.Unix(g.socket)
+		client, err := connect.open()
+		if err != nil {
+			return err
+		}
 		sample, err := sampleTop(cmd.Context(), client)
 		if err != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -90,7 +91,7 @@ func TestOnlyRootTakesDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &fakeAgent{events: stats.NewEvents(time.Now())}
-	s := New(a, slog.New(slog.DiscardHandler))
+	s := New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	go func() {
 		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("serve: %v", err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/access"
 )
 
 // Metrics and explanations are of the same snapshot as everything else.
@@ -63,8 +65,8 @@ func TestMetricsAndExplain(t *testing.T) {
 // while, not for ever.
 func TestSlowSender(t *testing.T) {
 	const timeout = 100 * time.Millisecond
-	a := &api{agent: &fakeAgent{}, log: slog.New(slog.DiscardHandler), timeout: timeout}
-	conn, err := net.Dial("unix", serve(t, a.server()))
+	a := newAPI(&fakeAgent{}, slog.New(slog.DiscardHandler), timeout)
+	conn, err := net.Dial("unix", serve(t, a.Socket(access.Admin)))
 	if err != nil {
 		t.Fatal(err)
 	}

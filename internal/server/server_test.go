@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/stats"
 )
@@ -113,7 +114,7 @@ func newTestClient(socket string) *testClient {
 func serveAgent(t *testing.T) (*fakeAgent, *testClient) {
 	t.Helper()
 	a := &fakeAgent{events: stats.NewEvents(time.Now())}
-	return a, newTestClient(serve(t, New(a, slog.New(slog.DiscardHandler))))
+	return a, newTestClient(serve(t, New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)))
 }
 
 func ptr(s string) *string { return &s }

@@ -100,6 +100,8 @@ func New(address string, o Options) (*Client, error) {
 		return nil, fmt.Errorf("%q is not where an agent listens: write https://HOST:PORT, or the path of a Unix socket", address)
 	case parsed.User != nil, strings.Trim(parsed.Path, "/") != "", parsed.RawQuery != "", parsed.Fragment != "":
 		return nil, fmt.Errorf("%q has more than a host and a port: write https://%s", parsed.Redacted(), parsed.Host)
+	case strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return nil, errors.New("this is not a token: `weir token NAME` on the agent's host makes one, a single word")
 	}
 	return &Client{
 		address: "https://" + parsed.Host, base: "https://" + parsed.Host, token: o.Token,

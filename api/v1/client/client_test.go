@@ -96,7 +96,7 @@ func TestAnswerWithoutEnd(t *testing.T) {
 			read += len(p)
 			return len(p), nil
 		})
-		return &http.Response{StatusCode: 200, Body: io.NopCloser(endless)}, nil
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(endless)}, nil
 	})
 	if _, err := client.Status(t.Context()); err == nil || read > 2*maxAnswerBytes {
 		t.Errorf("%d bytes read: %v", read, err)
@@ -128,6 +128,14 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q: %+v, %v", tc.address, c, err)
 		case tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "secret")):
 			t.Errorf("%q: %v", tc.address, err)
+		}
+	}
+}
+
+func TestNotAToken(t *testing.T) {
+	for _, token := range []string{"two words", "line\n", "\x1b[31m", "tökén"} {
+		if _, err := New("https://gateway:7481", Options{Token: token}); err == nil || strings.Contains(err.Error(), token) {
+			t.Errorf("%q: %v", token, err)
 		}
 	}
 }
