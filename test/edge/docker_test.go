@@ -15,12 +15,19 @@ import (
 // TestOneEngine is what one plain engine can show, one thing after the other.
 func TestOneEngine(t *testing.T) {
 	s := newSite(t)
-	s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
 	s.start(t)
 	t.Run("a service from its specification", s.testDeploy)
 	t.Run("a crowd comes", s.testCrowd)
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
+	t.Run("bad input", s.testBadInput)
+	t.Run("images that do not work", s.testBadImages)
+	t.Run("two at once", s.testTwoAtOnce)
+	t.Run("a minimum that is refused", s.testRefused)
+	t.Run("dry run", s.testDryRun)
+	t.Run("a full disk", s.testFullDisk)
+	t.Run("no agent", s.testNoAgent)
 }
 
 func (s *site) testDeploy(t *testing.T) {
@@ -109,19 +116,36 @@ func (s *site) come(t *testing.T, port, users, percent int) (leave func()) {
 	}
 }
 
-// testKills: what runs goes on, and the next weir-edge finds it.
+// testKills: what runs goes on, and the next weir-edge finds it, whatever it was doing.
 func (s *site) testKills(t *testing.T) {
 	leave := s.come(t, 8080, 4, 0)
 	defer leave()
-	before := len(s.ps(t))
-	for range 5 {
+	for i := range 20 {
+		var crowdLeaves func()
+		if i%3 == 0 { // the load changes all the time
+			crowdLeaves = s.come(t, 8080, 12, 1)
+		}
+		time.Sleep(time.Duration(i*37%200) * time.Millisecond)
 		s.manager.kill()
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		s.start(t)
+		if crowdLeaves != nil {
+			crowdLeaves()
+		}
 	}
-	if after := s.ps(t); len(after) != before {
-		t.Errorf("there were %d instances and are %+v", before, after)
-	}
+	await(t, "all instances answer", 20*time.Second, func() error {
+		list := s.ps(t)
+		for _, i := range list {
+			if i.State != "running" {
+				return errNot(s.must(t, "ps"))
+			}
+		}
+		if len(list) == 0 {
+			return errNot("no instance")
+		}
+		return nil
+	})
+	t.Logf("weir-edge ps\n%s", s.must(t, "ps"))
 }
 
 func (s *site) testRemove(t *testing.T) {

@@ -70,10 +70,12 @@ const pagesImage = "example.test/pages:1"
 type site struct {
 	*harness.Bed
 	engine *testbed.Engine
+	agent  *harness.Agent
 	client *server.Client
 	dir    string
+	// t is the test that the site lasts for.
+	t *testing.T
 
-	mu      sync.Mutex
 	manager *manager
 }
 
@@ -103,7 +105,7 @@ func (l *logBuffer) String() string {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{Bed: harness.NewBed(t, testbed.HostOptions{})}
+	s := &site{Bed: harness.NewBed(t, testbed.HostOptions{}), t: t}
 	local, _ := s.Host.EnginePools()
 	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{
 		NetNSPath: s.Host.NetNSPath(), BridgeCIDR: s.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
@@ -137,9 +139,7 @@ func (s *site) importPages(t *testing.T, image string, args ...string) {
 func (s *site) start(t *testing.T, args ...string) *manager {
 	t.Helper()
 	m := s.launch(t, append([]string{"--socket", s.socket(), "--state-dir", s.dir}, args...)...)
-	s.mu.Lock()
 	s.manager = m
-	s.mu.Unlock()
 	await(t, "weir-edge answers", 10*time.Second, func() error {
 		nodes, err := s.client.Nodes(t.Context())
 		if err == nil && len(nodes) == 0 {
@@ -164,11 +164,11 @@ func (s *site) launch(t *testing.T, args ...string) *manager {
 		_ = m.cmd.Wait()
 		close(m.end)
 	}()
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		m.kill()
-		if t.Failed() {
+		if s.t.Failed() && m == s.manager {
 			t.Logf("weir-edge said:\n%s", m.log)
-			s.logProxies(t)
+			s.logProxies(s.t)
 		}
 	})
 	return m

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
 	"github.com/weir-project/weir/internal/edge/server"
@@ -73,7 +74,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if _, err := rt.Nodes(ctx); err != nil {
 		return fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
 	}
-	decider, err := newEngine()
+	decider, err := engine.New(engine.DefaultPolicy())
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ type Options struct {
 	Nodes   Nodes
 	Store   *store.Store
 	Log     *slog.Logger
-	Engine  Engine
+	Engine  *engine.Engine
 	// Control is where proxies take commands, as HAProxy's option says it.
 	Control string
 	// DryRun: decide, and change nothing.
@@ -64,11 +64,6 @@ type Nodes interface {
 	// Measure is what is known of all nodes now; it does not wait for those that do
 	// not answer.
 	Measure(context.Context, []runtime.Node) []Measured
-}
-
-// Engine decides; *engine.Engine is it.
-type Engine interface {
-	Round(engine.Input) engine.Result
 }
 
 // Manager runs services. Its exported methods may be called concurrently.
@@ -229,7 +224,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	if m.opts.DryRun {
 		return edge.Deployed{}, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
 	}
-	if _, err := m.rt.Fetch(ctx, s.Image); err != nil {
+	if err := m.fetch(ctx, s.Image); err != nil {
 		return edge.Deployed{}, err
 	}
 	m.rounds.Lock()
@@ -256,6 +251,23 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	m.record(edge.Event{Kind: edge.EventDeployed, Service: s.Name, Message: fmt.Sprintf("service %s was deployed", s.Name)})
 	m.again()
 	return edge.Deployed{Service: s.Name, Changed: true}, nil
+}
+
+// fetch gets an image to where it can be got without starting anything, so that an
+// error is the answer to who deploys.
+func (m *Manager) fetch(ctx context.Context, image string) error {
+	found, err := m.rt.Fetch(ctx, image)
+	if err != nil {
+		return err
+	}
+	nodes, err := m.rt.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 1 {
+		m.learnImage(nodes[0].Name, image, found)
+	}
+	return nil
 }
 
 // portsFree says which other service has a port of a new one.
