@@ -40,7 +40,7 @@ func (s *site) testBadInput(t *testing.T) {
 	unknown := good()
 	unknown["replicas"] = 3
 	s.refused(t, unknown, "replicas")
-	s.refused(t, specification("bad", "example.test/nobody:1", 8090, 10, nil), "example.test/nobody:1", "the image is not there", "push")
+	s.refused(t, specification("bad", "127.0.0.1:1/nobody:1", 8090, 10, nil), "127.0.0.1:1/nobody:1", "the image is not there", "push")
 	s.refused(t, specification("bad", pagesImage, 8090, 10, map[string]string{"weir-edge.mode": "smtp"}), "weir-edge.mode", "http or tcp")
 	s.refused(t, specification("bad", pagesImage, 8090, 10, map[string]string{"weir-edge.health": "/a b\n server x"}), "weir-edge.health")
 	s.refused(t, specification("bad", pagesImage, 8090, 10, map[string]string{"weir.min": "10MB/s"}), "weir.min", "bytes")

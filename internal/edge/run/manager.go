@@ -213,6 +213,14 @@ type SpecificationError struct{ error }
 
 // Deploy makes a service from its specification. The same one again changes nothing.
 func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
+	deployed, err := m.deploy(ctx, document)
+	if deployed.Changed {
+		m.round(m.ctx) // so that whoever asks next sees it
+	}
+	return deployed, err
+}
+
+func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
 	s, err := spec.Parse(document)
 	if err != nil {
 		return edge.Deployed{}, &SpecificationError{err}
@@ -249,7 +257,6 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 		return edge.Deployed{}, err
 	}
 	m.record(edge.Event{Kind: edge.EventDeployed, Service: s.Name, Message: fmt.Sprintf("service %s was deployed", s.Name)})
-	m.again()
 	return edge.Deployed{Service: s.Name, Changed: true}, nil
 }
 
@@ -333,6 +340,12 @@ func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
 
 // Remove ends a service.
 func (m *Manager) Remove(ctx context.Context, service string) error {
+	err := m.remove(ctx, service)
+	m.round(m.ctx)
+	return err
+}
+
+func (m *Manager) remove(ctx context.Context, service string) error {
 	if m.opts.DryRun {
 		return errors.New("remove: this weir-edge runs with --dry-run and changes nothing")
 	}
@@ -342,6 +355,5 @@ func (m *Manager) Remove(ctx context.Context, service string) error {
 		return err
 	}
 	m.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})
-	m.again()
 	return nil
 }
