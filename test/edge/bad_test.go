@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/moby/moby/client"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
 )
 
 // refused deploys what cannot be and looks for words in what is said.
@@ -110,8 +110,11 @@ func (s *site) importForeign(t *testing.T, image, architecture string) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	progress, err := s.engine.API().ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, image,
-		client.ImageImportOptions{Platform: ocispec.Platform{OS: "linux", Architecture: architecture}})
+	loaded, _, err := edgeruntime.ImageArchive(image, architecture, archive.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	progress, err := s.engine.API().ImageLoad(t.Context(), bytes.NewReader(loaded))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,6 +152,8 @@ func (m *Manager) node(s *seen, n Measured) engine.Node {
 	switch {
 	case !n.Node.Ready:
 		node.State, node.Reason = engine.NodeGone, n.Node.Reason
+	case n.Node.Draining:
+		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
 	case n.At.IsZero() || n.Error != nil && age > goneAfter:
 		node.State, node.Reason = engine.NodeGone, fmt.Sprintf("it does not answer: %v", n.Error)
 	case n.Error != nil && age > staleAfter:
