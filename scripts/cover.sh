@@ -9,7 +9,7 @@ cd "$root"
 minimum=${COVER_MIN:-95}
 
 packages=()
-for package in internal/policy internal/alloc internal/plan internal/demand internal/stats internal/config internal/model \
+for package in internal/policy internal/alloc internal/plan internal/demand internal/stats internal/config internal/model internal/report \
 	internal/appid internal/appid/c45 internal/appid/flow internal/sdn/openflow; do
 	if compgen -G "$package/*.go" >/dev/null; then packages+=("$package"); fi
 done

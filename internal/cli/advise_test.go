@@ -10,7 +10,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // measured is what weir bench netmodes found on a machine: bridge twice as fast as

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -172,14 +171,4 @@ func refreshMeasurements(cmd *cobra.Command, path string) error {
 		return err
 	}
 	return keep(path, found)
-}
-
-// writePage writes a report as an HTML page.
-func writePage(path string, found report.Report) (err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return found.WriteHTML(file)
 }

@@ -173,6 +173,13 @@ const (
 	uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT   uplinkWeirPriority = 4
 )
 
+type uplinkWeirPublished struct {
+	_        structs.HostLayout
+	Family   uint16
+	Port     uint16
+	Protocol uint32
+}
+
 type uplinkWeirSaved uint32
 
 const (
@@ -213,6 +220,7 @@ const (
 	uplinkMapMinors                 = "minors"
 	uplinkMapNamespaces             = "namespaces"
 	uplinkMapOrigins                = "origins"
+	uplinkMapPublished              = "published"
 	uplinkMapTrees                  = "trees"
 	uplinkMapUnknownDue             = "unknown_due"
 	uplinkMapUnknownNetns           = "unknown_netns"
@@ -228,6 +236,7 @@ const (
 	uplinkVarDirectMaxBytes         = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs      = "link_byte_shifted_ns"
 	uplinkVarLinkHeaderBytes        = "link_header_bytes"
+	uplinkVarPublishedPorts         = "published_ports"
 	uplinkVarSavePriority           = "save_priority"
 	uplinkVarStamping               = "stamping"
 	uplinkVarUnknownByteNs          = "unknown_byte_ns"
@@ -306,6 +315,7 @@ type uplinkMapSpecs struct {
 	Minors                 *ebpf.MapSpec `ebpf:"minors"`
 	Namespaces             *ebpf.MapSpec `ebpf:"namespaces"`
 	Origins                *ebpf.MapSpec `ebpf:"origins"`
+	Published              *ebpf.MapSpec `ebpf:"published"`
 	Trees                  *ebpf.MapSpec `ebpf:"trees"`
 	UnknownDue             *ebpf.MapSpec `ebpf:"unknown_due"`
 	UnknownNetns           *ebpf.MapSpec `ebpf:"unknown_netns"`
@@ -325,6 +335,7 @@ type uplinkVariableSpecs struct {
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
 	LinkHeaderBytes   *ebpf.VariableSpec `ebpf:"link_header_bytes"`
+	PublishedPorts    *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
@@ -373,6 +384,7 @@ type uplinkMaps struct {
 	Minors                 *ebpf.Map `ebpf:"minors"`
 	Namespaces             *ebpf.Map `ebpf:"namespaces"`
 	Origins                *ebpf.Map `ebpf:"origins"`
+	Published              *ebpf.Map `ebpf:"published"`
 	Trees                  *ebpf.Map `ebpf:"trees"`
 	UnknownDue             *ebpf.Map `ebpf:"unknown_due"`
 	UnknownNetns           *ebpf.Map `ebpf:"unknown_netns"`
@@ -395,6 +407,7 @@ func (m *uplinkMaps) Close() error {
 		m.Minors,
 		m.Namespaces,
 		m.Origins,
+		m.Published,
 		m.Trees,
 		m.UnknownDue,
 		m.UnknownNetns,
@@ -415,6 +428,7 @@ type uplinkVariables struct {
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
 	LinkHeaderBytes   *ebpf.Variable `ebpf:"link_header_bytes"`
+	PublishedPorts    *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`

@@ -28,7 +28,31 @@ type Report struct {
 	Claims   []Claim   `json:"claims,omitempty"`
 	Tables   []Table   `json:"tables,omitempty"`
 	Plots    []Plot    `json:"plots,omitempty"`
+	// Quantities are all numbers that runs of one command can be compared by.
+	Quantities []Quantity `json:"quantities,omitempty"`
 }
+
+// Quantity is one thing that was measured or computed, run by run.
+type Quantity struct {
+	// Case and Name together name it: what was done, and what of it is counted.
+	Case string `json:"case"`
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Better says which direction is good; empty where none is.
+	Better Better `json:"better,omitempty"`
+	// Values has one for each repeat. Exact ones are computed: any difference counts.
+	Values []float64 `json:"values"`
+	Exact  bool      `json:"exact,omitempty"`
+}
+
+// Better is the direction in which a quantity is good.
+type Better string
+
+// Directions.
+const (
+	Higher Better = "higher"
+	Lower  Better = "lower"
+)
 
 // Provenance is where numbers come from.
 type Provenance struct {

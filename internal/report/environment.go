@@ -2,12 +2,8 @@ package report
 
 import (
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Unknown stands for what could not be found out: a report is worth having
@@ -30,64 +26,6 @@ type Environment struct {
 	// Containers is what stood for them: "docker VERSION" or "network namespaces".
 	Containers string `json:"containers,omitempty"`
 	TC         string `json:"tc,omitempty"`
-}
-
-// ReadEnvironment describes this machine and this build of weir.
-func ReadEnvironment(weirVersion string) Environment {
-	e := Environment{
-		Machine:  machine(),
-		CPUs:     runtime.NumCPU(),
-		CPUModel: cpuModel(contents("/proc/cpuinfo")),
-		Arch:     runtime.GOARCH,
-		Kernel:   Unknown,
-		TCP:      contents("/proc/sys/net/ipv4/tcp_congestion_control"),
-		Weir:     weirVersion,
-		Go:       runtime.Version(),
-	}
-	var uname unix.Utsname
-	if unix.Uname(&uname) == nil {
-		e.Kernel = unix.ByteSliceToString(uname.Release[:])
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		e.MemoryBytes = uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // 32 bits on arm
-	}
-	return e
-}
-
-// contents of a small file of one value.
-func contents(path string) string {
-	text, err := os.ReadFile(path)
-	if trimmed := strings.Trim(string(text), " \n\x00"); err == nil && trimmed != "" {
-		return trimmed
-	}
-	return Unknown
-}
-
-// machine is what the firmware calls it: boards have a device tree, PCs and
-// guests DMI.
-func machine() string {
-	if model := contents("/proc/device-tree/model"); model != Unknown {
-		return model
-	}
-	vendor, product := contents("/sys/class/dmi/id/sys_vendor"), contents("/sys/class/dmi/id/product_name")
-	if vendor == Unknown || strings.HasPrefix(product, vendor) {
-		return product
-	}
-	return vendor + " " + product
-}
-
-// cpuModel is the first name that /proc/cpuinfo has for a processor: x86 calls
-// it "model name", ARM says what the board is.
-func cpuModel(cpuinfo string) string {
-	for _, key := range []string{"model name", "Model", "Hardware"} {
-		for line := range strings.Lines(cpuinfo) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
-				return strings.TrimSpace(value)
-			}
-		}
-	}
-	return Unknown
 }
 
 // fact is a line of a page's provenance.
