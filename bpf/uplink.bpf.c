@@ -372,7 +372,7 @@ static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
 	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
 }
 
-/* Whose a packet is that no container sent. */
+/* Whose a packet is that no container sent; it passed no tap. */
 static __always_inline __u32 number_of_published(struct __sk_buff *skb)
 {
 	struct weir_published key = { .protocol = IPPROTO_TCP };
@@ -387,7 +387,7 @@ static __always_inline __u32 number_of_published(struct __sk_buff *skb)
 	if (full)
 		key.protocol = full->protocol;
 	number = bpf_map_lookup_elem(&published, &key);
-	return number ? *number : WEIR_NUMBER_HOST;
+	return number ? *number | UNTAPPED : WEIR_NUMBER_HOST;
 }
 
 /*
