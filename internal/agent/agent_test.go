@@ -20,7 +20,7 @@ import (
 	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -102,8 +102,8 @@ func (k *fakeKernel) count(number uint16, stats kernel.ClassStats) {
 	k.stats[number] = stats
 }
 
-// link plays an uplink that everybody can send over as they want.
-type link struct {
+// wire plays an uplink that everybody can send over as they want.
+type wire struct {
 	*bench
 	now     time.Time
 	greedy  map[*share]bool
@@ -111,13 +111,13 @@ type link struct {
 	sent    map[*share]float64
 }
 
-func newLink(b *bench) *link {
+func newWire(b *bench) *wire {
 	b.reconcile()
-	return &link{bench: b, now: epoch, greedy: map[*share]bool{}, paceBPS: map[*share]float64{}, sent: map[*share]float64{}}
+	return &wire{bench: b, now: epoch, greedy: map[*share]bool{}, paceBPS: map[*share]float64{}, sent: map[*share]float64{}}
 }
 
 // run lets time pass, and the control loop look when it wants to.
-func (l *link) run(d time.Duration) {
+func (l *wire) run(d time.Duration) {
 	const step = time.Millisecond
 	next := l.now
 	for end := l.now.Add(d); l.now.Before(end); l.now = l.now.Add(step) {
@@ -189,7 +189,7 @@ func (c *fakeClassifier) OfferedBytes(dst []uint64) error {
 type fakeMachine struct {
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
-	delays     lifecycle.Delays
+	delays     uplink.Delays
 	foreign    *kernel.Qdisc // instead of ours
 	gsoErr     error
 	gone       bool
@@ -230,11 +230,11 @@ func (m *fakeMachine) Qdiscs(int) ([]kernel.Qdisc, error) {
 func (*fakeMachine) Save(int) ([]kernel.SavedObject, error)  { return nil, nil }
 func (*fakeMachine) Restore(int, []kernel.SavedObject) error { return nil }
 func (m *fakeMachine) DeleteRoot(int) error                  { m.foreign = nil; return nil }
-func (m *fakeMachine) Scheduler(int) lifecycle.Scheduler     { return m.scheduler }
+func (m *fakeMachine) Scheduler(int) uplink.Scheduler        { return m.scheduler }
 func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifier.attached, nil }
 func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
 
-func (m *fakeMachine) OpenClassifier(int, sched.Majors) (lifecycle.Classifier, lifecycle.Delays, error) {
+func (m *fakeMachine) OpenClassifier(int, sched.Majors) (uplink.Classifier, uplink.Delays, error) {
 	m.classifier.attached = true
 	return m.classifier, m.delays, nil
 }
@@ -255,7 +255,7 @@ func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
 // bench is an agent on an uplink that is not there.
 type bench struct {
 	*Agent
-	*uplink
+	*link
 	machine    *fakeMachine
 	host       *share
 	t          testing.TB
@@ -274,17 +274,17 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 	}
 	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
 	b.machine = &fakeMachine{scheduler: b.scheduler, classifier: b.classifier}
-	device := lifecycle.New(lifecycle.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
+	device := uplink.New(uplink.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
 	device.Advance(func() sched.Tree {
 		return sched.Tree{RateBPS: rateBPS, HostNumber: identity.NumberHost,
 			Classes: []sched.Class{{Number: identity.NumberHost, Weight: 100, CeilingBPS: alloc.Unlimited}}}
 	})
-	b.uplink = newUplink(0, device, config.DefaultReserveBasisPoints)
+	b.link = newLink(0, device, config.DefaultReserveBasisPoints)
 	b.Agent = &Agent{
 		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
-		uplinks:   []*uplink{b.uplink},
+		uplinks:   []*link{b.link},
 		inspector: identity.NewInspector(),
 		taps:      &fakeTaps{},
 		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
@@ -297,14 +297,14 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		rescan:    make(chan struct{}, 1),
 	}
 	b.addShares(b.Agent.host)
-	b.host = b.uplink.host
+	b.host = b.link.host
 	b.scheduler.applied, b.scheduler.forgot = nil, 0
 	return b
 }
 
 func (b *bench) plan() {
-	b.uplink.plan(b.registry.byKey, b.registry.controlled())
-	_ = b.uplink.apply()
+	b.link.plan(b.registry.byKey, b.registry.controlled())
+	_ = b.link.apply()
 }
 
 func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }
@@ -349,8 +349,8 @@ func (b *bench) stop(c *share) {
 }
 
 // useDelays makes the kernel one that can measure delays.
-func (b *bench) useDelays(measured lifecycle.Delays) {
+func (b *bench) useDelays(measured uplink.Delays) {
 	b.machine.delays = measured
 	b.classifier.attached = false
-	b.advance(b.uplink)
+	b.advance(b.link)
 }

@@ -130,8 +130,8 @@ func TestState(t *testing.T) {
 	const obstacle = "its network cannot be looked at: gone"
 	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
 	const said = `weir.min="fast": is not a rate (no minimum applies)`
-	lte := &uplink{name: "wwan0"}
-	fine := &share{container: &container{}, uplink: &uplink{name: "eth0"}}
+	lte := &link{name: "wwan0"}
+	fine := &share{container: &container{}, uplink: &link{name: "eth0"}}
 	refused := &share{container: &container{}, uplink: lte, refused: errors.New("minimum 9mbit cannot be guaranteed")}
 	late := &share{container: &container{}, uplink: lte, refusedLatency: errors.New("latency 1ms cannot be guaranteed")}
 	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, class: sched.State{GuaranteedBPS: 8e6}}
@@ -165,7 +165,7 @@ func TestState(t *testing.T) {
 func TestWanted(t *testing.T) {
 	c := &share{
 		container:   &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
-		uplink:      &uplink{rateBPS: 100e6},
+		uplink:      &link{rateBPS: 100e6},
 		admittedBPS: 3, latency: time.Millisecond,
 	}
 	if got := c.competitor(); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: alloc.Unlimited}) {

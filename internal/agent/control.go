@@ -21,7 +21,7 @@ const (
 // control is one turn of the control loop at an uplink: its scheduler looks at who
 // is sending and adjusts what everybody may send. It returns when to look next. An
 // error means that the scheduler or the classifier is not as it should be.
-func (u *uplink) control(now time.Time) (time.Duration, error) {
+func (u *link) control(now time.Time) (time.Duration, error) {
 	count := now.Sub(u.lastStats) >= max(statsInterval, time.Duration(len(u.participants))*statsIntervalPerShare)
 	if count {
 		u.lastStats = now
@@ -42,7 +42,7 @@ func (u *uplink) control(now time.Time) (time.Duration, error) {
 
 // ask asks the scheduler what it knows. It is the only way from there to what
 // people see.
-func (u *uplink) ask() {
+func (u *link) ask() {
 	if u.backend == nil {
 		u.hostCompetes = false
 		u.entitle()
@@ -67,7 +67,7 @@ func (u *uplink) ask() {
 // count takes in the counters of all that the scheduler has counted now, for people
 // to look at: all of one moment. The others have not sent anything since: what was
 // counted stands.
-func (u *uplink) count(now time.Time) error {
+func (u *link) count(now time.Time) error {
 	anybody := false
 	for _, s := range u.participants {
 		anybody = anybody || s.active
@@ -93,7 +93,7 @@ func (u *uplink) count(now time.Time) error {
 
 // unknownSent says whether unknown origins have offered anything since the last
 // call.
-func (u *uplink) unknownSent() bool {
+func (u *link) unknownSent() bool {
 	before := u.unknownBytes
 	if u.classifier.OfferedBytes(u.unknown[:]) == nil {
 		u.unknownBytes = u.unknown[identity.NumberNone]
@@ -108,7 +108,7 @@ func (u *uplink) unknownSent() bool {
 const delayTurns = 8
 
 // measureDelays begins or ends measuring delays.
-func (u *uplink) measureDelays(now bool) error {
+func (u *link) measureDelays(now bool) error {
 	switch {
 	case u.delays == nil:
 		return nil
@@ -120,7 +120,7 @@ func (u *uplink) measureDelays(now bool) error {
 }
 
 // share finds a participant by its number.
-func (u *uplink) share(number uint16) *share {
+func (u *link) share(number uint16) *share {
 	i, found := slices.BinarySearchFunc(u.controlled, number, func(s *share, number uint16) int {
 		return cmp.Compare(s.number, number)
 	})

@@ -92,10 +92,10 @@ func TestAdmit(t *testing.T) {
 func TestApplyMends(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a")
-	b.uplink.reason = unix.EPERM
-	b.Agent.apply(b.uplink)
-	if b.uplink.reason != nil {
-		t.Errorf("still %v", b.uplink.reason)
+	b.link.reason = unix.EPERM
+	b.Agent.apply(b.link)
+	if b.link.reason != nil {
+		t.Errorf("still %v", b.link.reason)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestSentBytes(t *testing.T) {
 		b.classifier.offered[a.number] = 1000 + 3000*i
 		b.classifier.directBytes[a.number] = 1000 * i
 		b.scheduler.kernel.count(a.number, kernel.ClassStats{SentBytes: 1000 + 2000*i})
-		if _, err := b.uplink.control(epoch.Add(time.Duration(i) * time.Second)); err != nil {
+		if _, err := b.link.control(epoch.Add(time.Duration(i) * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,11 +21,11 @@ func TestExplainable(t *testing.T) {
 		b.start("db", "min=30mbit", "weight=10")
 		b.start("cut", "max=5mbit")
 		web, rest := b.start("web", "weight=200"), b.start("rest", "weight=100")
-		l := newLink(b)
+		l := newWire(b)
 		l.greedy[web], l.greedy[rest], l.greedy[b.host] = true, true, hostBPS == greedy
 		l.paceBPS[b.host] = max(hostBPS, 0)
 		l.run(3 * time.Second)
-		b.uplink.measuredAt = time.Now()
+		b.link.measuredAt = time.Now()
 		b.publish(time.Now())
 		seen, err := b.Snapshot(t.Context())
 		if err != nil {
@@ -39,7 +39,7 @@ func TestExplainable(t *testing.T) {
 			}
 		}
 		host := explain.Container(seen, len(seen.Containers)-1).Shares[0]
-		if competes := b.uplink.hostCompetes; competes != strings.Contains(strings.Join(host.Entitled, ""), "share by weight") {
+		if competes := b.link.hostCompetes; competes != strings.Contains(strings.Join(host.Entitled, ""), "share by weight") {
 			t.Errorf("host %.0f: it competes: %t, but: %s", hostBPS, competes, host.Entitled)
 		}
 		if c := seen.Containers[0]; c.Shares[0].AdmittedBPS != 30e6 || !c.Shares[0].Controlled || c.State != v1.StateOK {
@@ -55,7 +55,7 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 	for i := range 99 {
 		b.start(fmt.Sprint("c", i), "weight=100")
 	}
-	l := newLink(b)
+	l := newWire(b)
 	for _, s := range b.participants {
 		l.greedy[s] = true
 	}

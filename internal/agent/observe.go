@@ -354,7 +354,7 @@ func (a *Agent) assignNumbers() {
 
 // assignCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
-func (a *Agent) assignCgroups(u *uplink) {
+func (a *Agent) assignCgroups(u *link) {
 	if !u.installed() {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 
 // plan decides what is wanted of an uplink, where containers are those that
 // run, and controlled those of them that have a number, in its order.
-func (u *uplink) plan(containers map[key]*container, controlled []*container) {
+func (u *link) plan(containers map[key]*container, controlled []*container) {
 	u.controlled = u.controlled[:0]
 	for _, c := range controlled {
 		u.controlled = append(u.controlled, c.shares[u.index])
@@ -28,7 +28,7 @@ func (u *uplink) plan(containers map[key]*container, controlled []*container) {
 }
 
 // admit decides which minimums and bounds on delay are in force.
-func (u *uplink) admit(containers map[key]*container) {
+func (u *link) admit(containers map[key]*container) {
 	for _, c := range containers {
 		if c.number == 0 {
 			c.shares[u.index].grant(plan.Grant{})
@@ -76,7 +76,7 @@ func (s *share) admits(p v1.Policy) error {
 
 // entitle computes what everybody could have of an uplink that no scheduler shares
 // out at present.
-func (u *uplink) entitle() {
+func (u *link) entitle() {
 	competing := make([]alloc.Container, len(u.controlled))
 	for i, s := range u.controlled {
 		competing[i] = s.competitor()
@@ -92,7 +92,7 @@ func (u *uplink) entitle() {
 }
 
 // tree is what the scheduler is to do.
-func (u *uplink) tree() sched.Tree {
+func (u *link) tree() sched.Tree {
 	u.classes = append(u.classes[:0], u.host.wanted())
 	for _, s := range u.controlled {
 		u.classes = append(u.classes, s.wanted())

@@ -8,7 +8,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/stats"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 // What readers see. The loop publishes a snapshot each period, and whenever it
@@ -59,7 +59,7 @@ func (a *Agent) record(ctx context.Context) {
 // publishSoon publishes a snapshot if counters were read since the last one, or if
 // that is a period old.
 func (a *Agent) publishSoon(now time.Time) {
-	counted := func(u *uplink) bool { return u.measuredAt.After(a.publishedAt) }
+	counted := func(u *link) bool { return u.measuredAt.After(a.publishedAt) }
 	containers := time.Duration(len(a.registry.byKey))
 	if slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
 		a.publish(now)
@@ -116,9 +116,9 @@ func (a *Agent) status() v1.Status {
 }
 
 // view is the uplink as users see it.
-func (u *uplink) view() v1.Uplink {
+func (u *link) view() v1.Uplink {
 	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != lifecycle.Absent, State: v1.StateOK,
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != uplink.Absent, State: v1.StateOK,
 		HostCompetes: u.hostCompetes,
 	}
 	if u.backend != nil {

@@ -152,7 +152,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("status %+v", status)
 	}
 	b.machine.gone = true
-	b.advance(b.uplink)
+	b.advance(b.link)
 	b.reconcile()
 	seen, err = b.Snapshot(context.Background())
 	if status := seen.Status; err != nil || status.State != v1.StateDegraded || !strings.HasPrefix(status.Reason, "up0 is gone") || status.Uplinks[0].Present {

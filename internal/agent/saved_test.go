@@ -33,8 +33,8 @@ func TestSaveAndRecall(t *testing.T) {
 		if err := b.save(); err != nil {
 			rt.Fatal(err)
 		}
-		if b.uplink.reason != nil {
-			rt.Fatal(b.uplink.reason)
+		if b.link.reason != nil {
+			rt.Fatal(b.link.reason)
 		}
 		saved, err := state.Open(b.dir)
 		if err != nil {

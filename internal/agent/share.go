@@ -17,7 +17,7 @@ import (
 // share is what one container, or the host class, gets at one uplink.
 type share struct {
 	*container
-	uplink *uplink
+	uplink *link
 
 	// admittedBPS is the minimum that is guaranteed; refused says why it is
 	// less than what the policy asks for.
@@ -141,7 +141,7 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 }
 
 // hasClass says whether a number has a class at the uplink.
-func (u *uplink) hasClass(number uint16) bool { return u.share(number).number == number }
+func (u *link) hasClass(number uint16) bool { return u.share(number).number == number }
 
 // count takes in what the kernel counted of a share until now, and what of it
 // people see.

@@ -118,7 +118,7 @@ func TestDelaysArePaused(t *testing.T) {
 	measured := &fakeDelays{}
 	b.useDelays(measured)
 	c := b.start("c")
-	l := newLink(b)
+	l := newWire(b)
 	running := func(d time.Duration) (part float64) {
 		const step = 50 * time.Millisecond
 		for range d / step {
@@ -159,13 +159,13 @@ func TestDelaysArePaused(t *testing.T) {
 func TestFollowersDegrade(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c").container
-	b.uplink.followers = []string{"tally", "matchall filter"}
+	b.link.followers = []string{"tally", "matchall filter"}
 	state, reason := c.state()
 	if want := "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in"; state != v1.StateDegraded ||
 		!strings.Contains(reason, want) {
 		t.Errorf("%s, %q", state, reason)
 	}
-	b.uplink.followers = nil
+	b.link.followers = nil
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("%s, %q", state, reason)
 	}

@@ -59,8 +59,8 @@ func (k *counters) Apply(_ int, ops []kernel.Op) error {
 
 // fakeTraffic has counted what it was given.
 type fakeTraffic struct {
-	offered     [100]uint64
-	directBytes [100]uint64
+	offered     []uint64
+	directBytes []uint64
 	bounds      sched.Bounds
 	direct      []sched.Direct
 	minors      map[uint16]sched.Minors
@@ -76,7 +76,7 @@ func (f *fakeTraffic) SetMinors(number uint16, minors sched.Minors) error {
 }
 
 func (f *fakeTraffic) OfferedBytes(dst []uint64) error {
-	copy(dst, f.offered[:])
+	copy(dst, f.offered)
 	return nil
 }
 
@@ -103,7 +103,7 @@ type bed struct {
 
 func newBed(t testing.TB, rateBPS uint64) *bed {
 	t.Helper()
-	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}}
+	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}}
 	b.Backend = New(b.kernel, testIfindex)
 	b.tree = sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, HostNumber: hostNumber,
 		Classes: []sched.Class{{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}}}
