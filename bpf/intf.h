@@ -187,4 +187,17 @@ struct weir_cgroup {
 	__u32 level;
 };
 
+/*
+ * A port at which a process of the host's own answers for a container: the kernel
+ * translates no IPv6 address to an IPv4 one, so Docker's docker-proxy passes on what
+ * comes to a published port over IPv6.
+ */
+struct weir_published {
+	/* AF_INET or AF_INET6, as the socket has it. */
+	__u16 family;
+	__u16 port;
+	/* IPPROTO_TCP, IPPROTO_UDP. */
+	__u32 protocol;
+};
+
 #endif

@@ -12,7 +12,9 @@
  *        (tap.bpf.c): bridge mode;
  *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
  *        ipvlan where origins are not watched;
- *     e. the host.
+ *     e. the container that published the port from which a process of the host's
+ *        answers for it: a proxy;
+ *     f. the host.
  *    A tag is only looked at in packets of the host's own namespace and of
  *    those that the agent says share it, such as an overlay's. A namespace of
  *    which it has said nothing yet is of unknown origin. Its packets are the host's,
@@ -229,6 +231,21 @@ struct {
 	__type(value, __u64);
 } link_due SEC(".maps");
 
+/* How many published ports there are. Written by the agent. */
+__u32 published_ports = 0;
+
+/*
+ * Whose the ports are that containers publish at all addresses of the host's. Nobody
+ * else can have such a port there. Written by the agent only.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * WEIR_NUMBERS);
+	__type(key, struct weir_published);
+	__type(value, __u32);
+} published SEC(".maps");
+
 /* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
 const enum weir_number *weir_number_btf __attribute__((unused));
 const enum weir_class *weir_class_btf __attribute__((unused));
@@ -348,6 +365,24 @@ static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
 	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
 }
 
+/* Whose a packet is that no container sent. */
+static __always_inline __u32 number_of_published(struct __sk_buff *skb)
+{
+	struct weir_published key = { .protocol = IPPROTO_TCP };
+	struct bpf_sock *sk = skb->sk, *full;
+	__u32 *number;
+
+	if (!published_ports || !sk || skb->ingress_ifindex)
+		return WEIR_NUMBER_HOST;
+	key.family = sk->family;
+	key.port = sk->src_port;
+	full = bpf_sk_fullsock(sk); /* one that is not is of TCP */
+	if (full)
+		key.protocol = full->protocol;
+	number = bpf_map_lookup_elem(&published, &key);
+	return number ? *number : WEIR_NUMBER_HOST;
+}
+
 /*
  * Whose packet it is, WEIR_NUMBER_NONE if its origin is unknown, and the traffic class
  * that its tap gave it, as in a tag; clears the tag in queue_mapping.
@@ -376,7 +411,7 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 	if (!is_tag(tag) || !skb->ingress_ifindex) {
 		tag = skb->priority;
 		if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
-			return WEIR_NUMBER_HOST;
+			return number_of_published(skb);
 		tag >>= WEIR_PRIORITY_TAG_SHIFT;
 	}
 	/* Also for a forged tag that names no container, but a class of ours. */

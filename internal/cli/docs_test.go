@@ -230,7 +230,7 @@ func TestDocsLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := regexp.MustCompile("(?m)^\\| `(weir\\.[a-z]+)` \\|").FindAllStringSubmatch(string(text), -1)
+		rows := regexp.MustCompile("(?m)^\\| `(weir\\.[a-z-]+)` \\|").FindAllStringSubmatch(string(text), -1)
 		var names []string
 		for _, row := range rows {
 			names = append(names, strings.TrimPrefix(row[1], policy.Prefix))

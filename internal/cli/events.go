@@ -89,5 +89,7 @@ func policySummary(p v1.Policy) string {
 	add(p.Priority > 0, "priority %d", p.Priority)
 	add(p.LatencyMS > 0, "latency %s", formatMS(p.LatencyMS))
 	add(p.Class != v1.ClassNone, "class %s", p.Class)
+	add(p.Class != v1.ClassNone && p.EFMax != policy.Default().EFMax, "EF at most %s", policy.FormatPart(p.EFMax))
+	add(p.Class != v1.ClassNone && p.AFMin != policy.Default().AFMin, "AF at least %s", policy.FormatPart(p.AFMin))
 	return strings.Join(words, ", ")
 }

@@ -80,7 +80,8 @@ func TestParse(t *testing.T) {
 		{
 			"host", "host: {weight: 50, min: 1mbit, latency: 20ms, class: EF, priority: 3, max: \"2mbit\"}",
 			edit(func(c *config.Config) {
-				c.Host = v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 2e6, LatencyMS: 20, Class: v1.ClassEF, Priority: 3}
+				c.Host = v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 2e6, LatencyMS: 20, Class: v1.ClassEF, Priority: 3,
+					EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
 			}),
 		},
 		{
@@ -304,7 +305,8 @@ func TestExample(t *testing.T) {
 		ClientCAPath: "/etc/weir/tls/clients.pem", Admins: []string{"hub.example.net"},
 	}
 	want.Dashboard = "127.0.0.1:7480"
-	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto}
+	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto,
+		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
 	want.Rules = policy.Rules{
 		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},
 		Limits: []policy.Limit{{
@@ -357,7 +359,7 @@ func TestExample(t *testing.T) {
 
 // TestPolicyMeansLabels: a policy, here or there, means what the same labels mean.
 func TestPolicyMeansLabels(t *testing.T) {
-	values := rapid.SampledFrom([]string{"1", "0", "500", "10M", "20mbit", "30MB", "20ms", "ef", "auto", "x"})
+	values := rapid.SampledFrom([]string{"1", "0", "500", "10M", "20mbit", "30MB", "20ms", "ef", "auto", "x", "60%", "20%"})
 	rapid.Check(t, func(t *rapid.T) {
 		labels := map[string]string{}
 		keys := strings.Builder{}

@@ -56,6 +56,7 @@ type Uplink struct {
 	containers uint32
 	majors     Majors
 	cgroups    cgroups
+	published  published
 	globals    globals
 	classes    classes
 }
@@ -147,7 +148,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
-		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapMinors, uplinkMapClassActivity} {
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapMinors, uplinkMapClassActivity} {
 			m, err := mapOf(old, name)
 			if err != nil {
 				return err
@@ -188,12 +189,14 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
+		uplinkVarPublishedPorts:    spec.Variables[uplinkVarPublishedPorts].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
-	// Before it runs: it must know the cgroups from the first packet on.
-	err = u.cgroups.read()
+	u.published = published{entries: objects.Published, setCount: u.setPublishedPorts}
+	// Before it runs: it must know these from the first packet on.
+	err = errors.Join(u.cgroups.read(), u.published.read())
 	if err == nil {
 		err = u.hook.Attach(objects.Program, old)
 	}
@@ -208,6 +211,7 @@ type loaded struct {
 	Program       *ebpf.Program `ebpf:"weir_uplink"`
 	Activities    *ebpf.Map     `ebpf:"activities"`
 	Cgroups       *ebpf.Map     `ebpf:"cgroups"`
+	Published     *ebpf.Map     `ebpf:"published"`
 	Globals       *ebpf.Map     `ebpf:".bss"`
 	Minors        *ebpf.Map     `ebpf:"minors"`
 	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
@@ -393,6 +397,7 @@ func (u *Uplink) Close() error {
 func (u *Uplink) close() {
 	u.activities.Close()
 	u.cgroups.entries.Close()
+	u.published.entries.Close()
 	u.globals.values.Close()
 	u.classes.minors.Close()
 	u.classes.activities.Close()

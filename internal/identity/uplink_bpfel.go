@@ -97,6 +97,13 @@ const (
 	uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT   uplinkWeirPriority = 4
 )
 
+type uplinkWeirPublished struct {
+	_        structs.HostLayout
+	Family   uint16
+	Port     uint16
+	Protocol uint32
+}
+
 type uplinkWeirSaved uint32
 
 const (
@@ -128,6 +135,7 @@ const (
 	uplinkMapMinors            = "minors"
 	uplinkMapNamespaces        = "namespaces"
 	uplinkMapOrigins           = "origins"
+	uplinkMapPublished         = "published"
 	uplinkMapUnknownDue        = "unknown_due"
 	uplinkMapUnknownNetns      = "unknown_netns"
 	uplinkProgWeirUplink       = "weir_uplink"
@@ -139,6 +147,7 @@ const (
 	uplinkVarDirectMajor       = "direct_major"
 	uplinkVarDirectMaxBytes    = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
+	uplinkVarPublishedPorts    = "published_ports"
 	uplinkVarSavePriority      = "save_priority"
 	uplinkVarStamping          = "stamping"
 	uplinkVarUnknownByteNs     = "unknown_byte_ns"
@@ -211,6 +220,7 @@ type uplinkMapSpecs struct {
 	Minors        *ebpf.MapSpec `ebpf:"minors"`
 	Namespaces    *ebpf.MapSpec `ebpf:"namespaces"`
 	Origins       *ebpf.MapSpec `ebpf:"origins"`
+	Published     *ebpf.MapSpec `ebpf:"published"`
 	UnknownDue    *ebpf.MapSpec `ebpf:"unknown_due"`
 	UnknownNetns  *ebpf.MapSpec `ebpf:"unknown_netns"`
 }
@@ -226,6 +236,7 @@ type uplinkVariableSpecs struct {
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	PublishedPorts    *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
@@ -268,6 +279,7 @@ type uplinkMaps struct {
 	Minors        *ebpf.Map `ebpf:"minors"`
 	Namespaces    *ebpf.Map `ebpf:"namespaces"`
 	Origins       *ebpf.Map `ebpf:"origins"`
+	Published     *ebpf.Map `ebpf:"published"`
 	UnknownDue    *ebpf.Map `ebpf:"unknown_due"`
 	UnknownNetns  *ebpf.Map `ebpf:"unknown_netns"`
 }
@@ -283,6 +295,7 @@ func (m *uplinkMaps) Close() error {
 		m.Minors,
 		m.Namespaces,
 		m.Origins,
+		m.Published,
 		m.UnknownDue,
 		m.UnknownNetns,
 	)
@@ -299,6 +312,7 @@ type uplinkVariables struct {
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	PublishedPorts    *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`

@@ -2,10 +2,11 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
 )
 
 // Rules are what the operator lays down for all containers, in the config file.
@@ -160,13 +161,20 @@ func ParsePattern(text string) (string, error) {
 	return text, nil
 }
 
-// Check says whether values can be in force together, as far as they say.
-func (v Values) Check() error {
-	if v.MinBPS == nil || v.MaxBPS == nil || *v.MaxBPS == 0 || *v.MinBPS <= *v.MaxBPS {
-		return nil
+// Check says whether values can be in force together, as far as they say: which of
+// them, by its name, cannot, and why.
+func (v Values) Check() (name string, err error) {
+	var p v1.Policy
+	if v.MinBPS != nil && v.MaxBPS != nil {
+		p.MinBPS, p.MaxBPS = *v.MinBPS, *v.MaxBPS
 	}
-	return fmt.Errorf("the minimum %s is above the maximum %s; lower the minimum or raise the maximum",
-		FormatRate(*v.MinBPS), FormatRate(*v.MaxBPS))
+	if v.EFMax != nil && v.AFMin != nil {
+		p.EFMax, p.AFMin = *v.EFMax, *v.AFMin
+	}
+	if err := checkMinMax(p); err != nil {
+		return "min", err
+	}
+	return "af-min", checkParts(p)
 }
 
 // With is v with what over says instead, value by value.
@@ -177,6 +185,8 @@ func (v Values) With(over Values) Values {
 	with(&v.Priority, over.Priority)
 	with(&v.LatencyMS, over.LatencyMS)
 	with(&v.Class, over.Class)
+	with(&v.EFMax, over.EFMax)
+	with(&v.AFMin, over.AFMin)
 	return v
 }
 

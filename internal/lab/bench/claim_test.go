@@ -25,7 +25,7 @@ func idealResults(t *testing.T, name string) []CaseResult {
 			if !c.takesPart(peer) {
 				continue
 			}
-			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &Spread{1, 1, 1}}
+			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &Spread{Median: 1, Min: 1, Max: 1}}
 			for number, p := range c.phases() {
 				ideal := c.ideal(p.at)
 				for i, one := range c.policiesAt(p.at) {

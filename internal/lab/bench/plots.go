@@ -126,7 +126,7 @@ func (r Report) sharePlot(group string) report.Plot {
 }
 
 // exactly is a value without a spread.
-func exactly(value float64) Spread { return Spread{value, value, value} }
+func exactly(value float64) Spread { return Spread{Median: value, Min: value, Max: value} }
 
 // costPlot has one category per case: CPU milliseconds per gigabit.
 func (r Report) costPlot(group string) report.Plot {

@@ -21,6 +21,7 @@ func (r *Report) complete() {
 	r.Claims = judgeClaims(r.Suite, r.Results)
 	r.Tables = r.tables()
 	r.Plots = r.plots()
+	r.Quantities = r.quantities()
 }
 
 // CaseResult is what one peer made of one case.
