@@ -68,7 +68,7 @@ var contract = map[string]struct {
 		"seq": "number", "at": "string", "kind": "string", "container": "string", "id": "string", "runtime": "string",
 		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
 	}},
-	"history": {v1.History{Shares: []v1.HistoryShare{}}, map[string]string{"id": "string", "name": "string", "shares": "array"}},
+	"history":          {v1.History{Shares: []v1.HistoryShare{}}, map[string]string{"id": "string", "name": "string", "shares": "array"}},
 	"container policy": {v1.ContainerPolicy{}, map[string]string{"id": "string", "name": "string", "runtime": "string", "policy": "object", "policy_from": "object"}},
 	"preview": {v1.Preview{Refused: "x", Uplinks: []v1.UplinkPreview{}}, map[string]string{
 		"id": "string", "name": "string", "before": "object", "after": "object", "refused": "string", "uplinks": "array",
