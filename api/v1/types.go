@@ -310,6 +310,14 @@ type Event struct {
 	Missed uint64 `json:"missed,omitempty"`
 }
 
+// Access is who asks.
+type Access struct {
+	Name string `json:"name"`
+	// Role is what they may do: "read" to look, "admin" also to change policies, "root"
+	// also to take Weir down.
+	Role string `json:"role"`
+}
+
 // Error is the body of every response that is not a success: problem details
 // (RFC 9457). Message and Detail are the same.
 type Error struct {

@@ -103,6 +103,7 @@ var contract = map[string]struct {
 		"name": "string", "rate_bps": "number", "sent_bps": "number", "admitted_bps": "number", "free_bps": "number",
 	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
+	"access": {v1.Access{}, map[string]string{"name": "string", "role": "string"}},
 	"error":  {v1.Error{}, map[string]string{"error": "string", "title": "string", "status": "number", "detail": "string"}},
 }
 

@@ -91,6 +91,13 @@ func (a *API) routes() []route {
 			response: v1.Node{}, handle: a.node,
 		},
 		{
+			method: "GET", path: "/v1/access", role: access.Read, summary: "Who asks, and what they may do",
+			response: v1.Access{}, handle: func(r *http.Request) (any, error) {
+				caller := access.Of(r.Context())
+				return v1.Access{Name: caller.Name, Role: caller.Role.String()}, nil
+			},
+		},
+		{
 			method: "GET", path: "/v1/events", role: access.Read, summary: "What happened lately and what happens, one JSON object a line; as server-sent events for who accepts text/event-stream",
 			query: []parameter{
 				{"since", "only what came after the event with this number", uint64(0)},

@@ -17,6 +17,7 @@ package proxy
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -125,3 +126,14 @@ func (s Server) arguments() string {
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
+
+// healthPath is a path as a request has it.
+var healthPath = regexp.MustCompile(`^/[A-Za-z0-9._~=&/?-]*$`)
+
+// CheckHealthPath says what is wrong with a path for health checks; empty is none.
+func CheckHealthPath(path string) error {
+	if path != "" && !healthPath.MatchString(path) {
+		return fmt.Errorf("%q is not a path such as /healthy", path)
+	}
+	return nil
+}

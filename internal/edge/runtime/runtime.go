@@ -128,8 +128,8 @@ type Instance struct {
 	// ID is what weir-edge calls it, ContainerID what the node's engine does, if it
 	// is known.
 	ID, ContainerID, Service, Node, Image string
-	Labels                         map[string]string
-	Phase                          Phase
+	Labels                                map[string]string
+	Phase                                 Phase
 	// Reason is why it fails.
 	Reason string
 	// Addresses are where it answers, by the container's port.

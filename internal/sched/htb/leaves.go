@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // Lengths of the queues.
@@ -54,7 +53,7 @@ func (k leafKind) String() string {
 }
 
 // leafOf is the queue of a class.
-func (t terms) leafOf(c sched.Class) kernel.Qdisc {
+func (t terms) leafOf(c class) kernel.Qdisc {
 	rateBPS := max(c.AllocatedBPS, c.GuaranteedBPS)
 	packetBytes := t.packetBytes
 	if c.PacketBytes > 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-project/weir/internal/kernel"
 )
 
-// plan lists what turns have into want, parents before children, removals
+// changes lists what turns have into want, parents before children, removals
 // last and children first.
-func plan(want, have state) []kernel.Op {
+func changes(want, have state) []kernel.Op {
 	var ops []kernel.Op
 	if misplaced(want, have) {
 		ops = append(ops, kernel.Op{Verb: kernel.Delete, Qdisc: &have.qdiscs[have.root()]})
