@@ -29,7 +29,7 @@
 #define WEIR_STAMP_MAGIC 0x5d3e0000
 #define WEIR_STAMP_MAGIC_MASK 0xffff0000
 #define WEIR_STAMP_RARE 0x8000
-#define WEIR_STAMP_NUMBER_MASK 0x3fff
+#define WEIR_STAMP_NUMBER_MASK WEIR_TAG_NUMBER_MASK
 /* Windows of 16 ticks; packets of each that are all stamped; then 1 in 32. */
 #define WEIR_STAMP_WINDOW_SHIFT 4
 #define WEIR_STAMP_ALL 16

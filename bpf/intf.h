@@ -13,7 +13,9 @@
  *  - the tag that the tap program leaves in the packet,
  *  - the value of its cgroup in the uplink's map,
  *  - the index of its counters, and
- *  - the minor of its leaf class at the uplink.
+ *  - unless the agent says otherwise (struct weir_minors), the minor of its leaf
+ *    class at the uplink.
+ * It has 12 bits, so that a tag has room for the traffic class.
  */
 enum weir_number {
 	WEIR_NUMBER_NONE = 0,
@@ -22,30 +24,44 @@ enum weir_number {
 	/* ARP, neighbour discovery and what else keeps a link alive. */
 	WEIR_NUMBER_CONTROL = 2,
 	WEIR_NUMBER_FIRST = 16,
-	WEIR_NUMBER_LAST = 0x3ffe,
-	WEIR_NUMBERS = 0x3fff,
+	WEIR_NUMBER_LAST = 0xffe,
+	WEIR_NUMBERS = 0xfff,
+};
+
+/* Traffic classes of a packet inside its container's share. */
+enum weir_class {
+	/* Nobody looked, or there is nothing to tell it by. */
+	WEIR_CLASS_NONE = 0,
+	WEIR_CLASS_EF = 1,
+	WEIR_CLASS_AF = 2,
+	WEIR_CLASS_BE = 3,
+	WEIR_CLASSES = 4,
+	/* Of a container, not of a packet: each of its flows has its own. */
+	WEIR_CLASS_AUTO = 4,
 };
 
 /*
- * The tag in queue_mapping and tc_index. It lies above every receive queue a network card
- * has: forwarded traffic carries its receive queue + 1 in the same field.
- * 0xffff is not a tag, the kernel keeps it as "no queue"
- * (include/linux/netdevice.h).
+ * The tag in queue_mapping and tc_index: the number, and above it the traffic class.
+ * It lies above every receive queue a network card has: forwarded traffic carries
+ * its receive queue + 1 in the same field. 0xffff is not a tag, the kernel keeps it
+ * as "no queue" (include/linux/netdevice.h).
  */
 enum weir_tag {
 	WEIR_TAG_BASE = 0xc000,
 	WEIR_TAG_MASK = 0x3fff,
+	WEIR_TAG_NUMBER_MASK = 0xfff,
+	WEIR_TAG_CLASS_SHIFT = 12,
 };
 
 /*
- * The tag in priority: 14 bits of magic, the number, and four zero bits, which
+ * The tag in priority: 14 bits of magic, class and number, and four zero bits, which
  * queueing on the way takes for best effort (pfifo_fast, mqprio, the priority
  * bits of a VLAN). Its upper half is the major of no qdisc of Weir's.
  */
 enum weir_priority {
 	WEIR_PRIORITY_MAGIC = 0x3a57,
 	WEIR_PRIORITY_MAGIC_SHIFT = 18,
-	WEIR_PRIORITY_NUMBER_SHIFT = 4,
+	WEIR_PRIORITY_TAG_SHIFT = 4,
 };
 
 /*
@@ -70,7 +86,7 @@ enum weir_level {
 	WEIR_LEVEL_BITS = 8,
 };
 
-/* The time that a byte takes the link is in nanoseconds, shifted so far. */
+/* The time that a byte takes, of the link or of a rate, is in nanoseconds, shifted so far. */
 enum weir_link {
 	WEIR_LINK_BYTE_SHIFT = 16,
 };
@@ -130,10 +146,58 @@ struct weir_delays {
 	__u32 packets[WEIR_DELAY_BUCKETS];
 };
 
+/*
+ * Into which classes of the scheduler a container's packets go. Written by the
+ * agent.
+ */
+struct weir_minors {
+	/*
+	 * By enum weir_class. 0: as packets without a traffic class; of those 0 is
+	 * the container's number.
+	 */
+	__u16 minors[WEIR_CLASSES];
+	/* Not 0: the traffic class of all its packets, or WEIR_CLASS_AUTO. */
+	__u32 traffic_class;
+	__u32 unused;
+	/* The rate that EF is held to: a byte in that time (WEIR_LINK_BYTE_SHIFT); 0: none. */
+	__u64 ef_byte_shifted_ns;
+};
+
+/* How many flows of a container are told apart where its EF is held to a rate. */
+#define WEIR_EF_FLOWS 16
+
+/*
+ * What packets of a container with classes there were, by enum weir_class, as they
+ * were served: EF that was too much counts as BE. And what its EF has used.
+ */
+struct weir_class_activity {
+	__u64 bytes[WEIR_CLASSES];
+	__u64 packets[WEIR_CLASSES];
+	/* EF that went to BE, which it is counted in as well. */
+	__u64 ef_excess_bytes;
+	/* As control_due of uplink.bpf.c. */
+	__u64 ef_due;
+	/* By hash of a flow, until when it is BE: milliseconds of bpf_ktime_get_ns. */
+	__u32 ef_excess_until_ms[WEIR_EF_FLOWS];
+};
+
 /* A cgroup whose sockets' packets are a container's. */
 struct weir_cgroup {
 	__u32 number;
 	__u32 level;
+};
+
+/*
+ * A port at which a process of the host's own answers for a container: the kernel
+ * translates no IPv6 address to an IPv4 one, so Docker's docker-proxy passes on what
+ * comes to a published port over IPv6.
+ */
+struct weir_published {
+	/* AF_INET or AF_INET6, as the socket has it. */
+	__u16 family;
+	__u16 port;
+	/* IPPROTO_TCP, IPPROTO_UDP. */
+	__u32 protocol;
 };
 
 #endif

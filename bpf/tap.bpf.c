@@ -52,14 +52,14 @@ const volatile __u32 tag_priority = 0;
 SEC("tc")
 int weir_tap(struct __sk_buff *skb)
 {
-	__u32 number = container_number & WEIR_TAG_MASK;
+	__u32 number = container_number & WEIR_TAG_NUMBER_MASK;
 
 	skb->queue_mapping = WEIR_TAG_BASE | number;
 	skb->tc_index = WEIR_TAG_BASE | number;
 	if (tag_priority || skb->protocol == bpf_htons(ETH_P_IPV6))
 		skb->priority = (__u32)WEIR_PRIORITY_MAGIC
 					<< WEIR_PRIORITY_MAGIC_SHIFT |
-				number << WEIR_PRIORITY_NUMBER_SHIFT;
+				number << WEIR_PRIORITY_TAG_SHIFT;
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

@@ -93,11 +93,13 @@ need test docker.io 'for a container engine of the tests'"'"' own' has_version 2
 
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
 need test chromium 'to look at the dashboard in a browser' has_browser
+need test haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
 
 need lint shellcheck 'to check shell scripts' has shellcheck
 
 need demo busybox-static 'for container images built without a registry' has /bin/busybox
 need demo docker.io 'for a container engine of the demo'"'"'s own' has_version 20.10 dockerd --version
+need demo haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
 need demo iproute2 'to build the demo network (ip, tc)' has_version 5.10 tc -V
 need demo iptables 'for NAT in the demo network' has iptables
 need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl
@@ -226,14 +228,14 @@ install_docker() {
 	fi
 }
 
-# install_promtool: it comes with Prometheus itself, which nobody asked for.
-install_promtool() {
-	say "installing prometheus without starting it: to check alert rules and metrics (promtool)"
+# install_quietly PACKAGE WHY: a package whose service nobody asked for.
+install_quietly() {
+	say "installing $1 without starting it: $2"
 	hold_services
-	apt_install prometheus
+	apt_install "$1"
 	release_services
 	if has systemctl; then
-		as_root systemctl disable --quiet prometheus.service >/dev/null 2>&1 || true
+		as_root systemctl disable --quiet "$1.service" >/dev/null 2>&1 || true
 	fi
 }
 
@@ -298,7 +300,7 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
-	prometheus) ;;
+	prometheus | haproxy) ;;
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -310,7 +312,8 @@ done <<<"$lacking"
 [ ${#plain[@]} -eq 0 ] || apt_install "${plain[@]}"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
-if grep -q '^prometheus' <<<"$lacking"; then install_promtool; fi
+if grep -q '^prometheus' <<<"$lacking"; then install_quietly prometheus 'to check alert rules and metrics (promtool)'; fi
+if grep -q '^haproxy' <<<"$lacking"; then install_quietly haproxy 'for the service proxy of weir-edge'; fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r

@@ -65,6 +65,17 @@ type Policy struct {
 	LatencyMS float64 `json:"latency_ms"`
 	// Class is the container's traffic class.
 	Class Class `json:"class"`
+	// EFMax is how much of the container's share EF traffic may have before the
+	// rest of it counts as BE; AFMin is what AF traffic has before BE gets any.
+	EFMax Part `json:"ef_max"`
+	AFMin Part `json:"af_min"`
+}
+
+// Part is a part of a container's share: a rate in bits per second, or, where that
+// is 0, a percentage of the share, 0 to 100.
+type Part struct {
+	BPS     uint64  `json:"bps"`
+	Percent float64 `json:"percent"`
 }
 
 // Layer is where a value of a policy comes from. Of those that give it, the one
@@ -90,6 +101,8 @@ type PolicyFrom struct {
 	Priority Layer `json:"priority"`
 	Latency  Layer `json:"latency"`
 	Class    Layer `json:"class"`
+	EFMax    Layer `json:"ef_max"`
+	AFMin    Layer `json:"af_min"`
 }
 
 // Container is one row of `weir ps`: a container, or the host class that
@@ -175,6 +188,8 @@ type PolicyChange struct {
 	Priority *string `json:"priority,omitempty"`
 	Latency  *string `json:"latency,omitempty"`
 	Class    *string `json:"class,omitempty"`
+	EFMax    *string `json:"ef_max,omitempty"`
+	AFMin    *string `json:"af_min,omitempty"`
 }
 
 // Status describes the agent and its uplinks. Where there are several,

@@ -44,12 +44,14 @@ var contract = map[string]struct {
 	}},
 	"policy": {v1.Policy{}, map[string]string{
 		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",
-		"latency_ms": "number", "class": "string",
+		"latency_ms": "number", "class": "string", "ef_max": "object", "af_min": "object",
 	}},
+	"part": {v1.Part{}, map[string]string{"bps": "number", "percent": "number"}},
 	"policy change": {v1.PolicyChange{
 		Weight: new(string), Min: new(string), Max: new(string), Priority: new(string), Latency: new(string), Class: new(string),
+		EFMax: new(string), AFMin: new(string),
 	}, map[string]string{
-		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string",
+		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string", "ef_max": "string", "af_min": "string",
 	}},
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",

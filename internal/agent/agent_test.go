@@ -65,9 +65,10 @@ func (s *fakeScheduler) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stat
 
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
-	offered [identity.NumberLast + 1]uint64
-	cgroups map[uint16]string
-	err     error
+	offered   [identity.NumberLast + 1]uint64
+	cgroups   map[uint16]string
+	published map[identity.Published]uint16
+	err       error
 	// attached: it is on the device.
 	attached bool
 
@@ -95,6 +96,11 @@ func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
 
 func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 	delete(c.cgroups, number)
+	return c.err
+}
+
+func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) error {
+	c.published = numbers
 	return c.err
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -222,5 +223,22 @@ func TestContainersInOrderOfStart(t *testing.T) {
 	}
 	if got != "49312" {
 		t.Errorf("order %s", got)
+	}
+}
+
+// Ports are a container's for the protocols and families at which they can be nobody
+// else's.
+func TestPublished(t *testing.T) {
+	c := &container{Container: discovery.Container{Ports: []discovery.Port{
+		{Container: 80, Host: 8080, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true},
+		{Container: 53, Host: 53, Protocol: "udp", AnyIPv6: true},
+		{Container: 90, Host: 90, Protocol: "tcp"}, // at one address
+		{Container: 91, Host: 91, Protocol: "sctp", AnyIPv4: true, AnyIPv6: true},
+	}}}
+	want := []identity.Published{
+		{Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 17, Port: 53},
+	}
+	if got := published(c); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

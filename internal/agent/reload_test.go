@@ -32,7 +32,7 @@ func TestReload(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6}) || b.uplink.rateBPS != 50e6 ||
+		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || b.uplink.rateBPS != 50e6 ||
 			b.uplink.reserveBasisPoints != 1000 || b.host.policy().Weight != 50 || c.entitledBPS != 20e6 {
 			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.uplink.rateBPS, b.uplink.reserveBasisPoints, b.host.policy(), c.entitledBPS)
 		}

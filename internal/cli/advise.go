@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/advise"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 // defaultMeasurements is where what a host's modes cost is kept.
@@ -67,7 +67,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeNames(g),
+		ValidArgsFunction: (&connection{global: g}).completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
@@ -130,8 +130,8 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format out
 func (f *adviseFlags) ask(cmd *cobra.Command, g *global, result *adviceOutput) (notes []string, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 	defer cancel()
-	snapshot, err := server.NewClient(g.socket).Snapshot(ctx)
-	if errors.Is(err, server.ErrNoAgent) {
+	snapshot, err := client.Unix(g.socket).Snapshot(ctx)
+	if errors.Is(err, client.ErrNoAgent) {
 		if result.Container != "" && !cmd.Flags().Changed("containers") {
 			notes = append(notes, "no agent runs that knows the containers: --containers says how many send")
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/server"
 	"github.com/weir-project/weir/internal/stats"
@@ -83,7 +84,7 @@ func (a *fakeAgent) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(a, slog.New(slog.DiscardHandler))
+	s := server.New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
 	t.Cleanup(func() {

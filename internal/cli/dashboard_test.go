@@ -18,7 +18,7 @@ import (
 func TestOpenDashboard(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	feed := server.New(busyHost(), log).Handler
+	feed := server.New(busyHost(), log)
 	page := openDashboard("127.0.0.1:0", feed, log)
 	defer page.Close()
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(said.String())

@@ -12,7 +12,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newPsCommand(g *global) *cobra.Command {
@@ -22,8 +21,13 @@ func newPsCommand(g *global) *cobra.Command {
 		Args:  exactArgs(),
 	}
 	format := addOutputFlag(cmd, outputWide)
+	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		containers, err := agent.Containers(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newTopCommand(g *global) *cobra.Command {
@@ -36,6 +36,7 @@ keys, page up and page down, home and end move through the list.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
+	connect := addConnectionFlags(cmd, g)
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.Flags().Var(&order, "sort", "who is on top: rate, or start for those that started first")
@@ -45,7 +46,10 @@ keys, page up and page down, home and end move through the list.`,
 		if interval < 50*time.Millisecond {
 			return usagef("--interval %s is too short: give 50ms or more", interval)
 		}
-		client := server.NewClient(g.socket)
+		client, err := connect.open()
+		if err != nil {
+			return err
+		}
 		sample, err := sampleTop(cmd.Context(), client)
 		if err != nil {
 			return err
@@ -97,7 +101,7 @@ type topSample struct {
 	Containers []v1.Container `json:"containers"`
 }
 
-func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
+func sampleTop(ctx context.Context, client *client.Client) (topSample, error) {
 	seen, err := client.Snapshot(ctx)
 	return topSample(seen), err
 }
@@ -357,7 +361,7 @@ func bar(part, mark float64, width int) string {
 
 // topModel is the live picture.
 type topModel struct {
-	client   *server.Client
+	client   *client.Client
 	interval time.Duration
 	order    topOrder
 	sample   topSample

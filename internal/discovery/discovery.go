@@ -61,6 +61,8 @@ type Container struct {
 type Port struct {
 	Container, Host uint16
 	Protocol        string // "tcp", "udp", "sctp"
+	// AnyIPv4, AnyIPv6: at all of the host's addresses of that family.
+	AnyIPv4, AnyIPv6 bool
 }
 
 // Event is one change at a source. Exactly one of Snapshot, Updated,

@@ -29,6 +29,26 @@ type uplinkWeirCgroup struct {
 	Level  uint32
 }
 
+type uplinkWeirClass uint32
+
+const (
+	uplinkWeirClassWEIR_CLASS_NONE uplinkWeirClass = 0
+	uplinkWeirClassWEIR_CLASS_EF   uplinkWeirClass = 1
+	uplinkWeirClassWEIR_CLASS_AF   uplinkWeirClass = 2
+	uplinkWeirClassWEIR_CLASS_BE   uplinkWeirClass = 3
+	uplinkWeirClassWEIR_CLASSES    uplinkWeirClass = 4
+	uplinkWeirClassWEIR_CLASS_AUTO uplinkWeirClass = 4
+)
+
+type uplinkWeirClassActivity struct {
+	_               structs.HostLayout
+	Bytes           [4]uint64
+	Packets         [4]uint64
+	EfExcessBytes   uint64
+	EfDue           uint64
+	EfExcessUntilMs [16]uint32
+}
+
 type uplinkWeirLevel uint32
 
 const (
@@ -42,6 +62,14 @@ const (
 	uplinkWeirLinkWEIR_LINK_BYTE_SHIFT uplinkWeirLink = 16
 )
 
+type uplinkWeirMinors struct {
+	_               structs.HostLayout
+	Minors          [4]uint16
+	TrafficClass    uint32
+	Unused          uint32
+	EfByteShiftedNs uint64
+}
+
 type uplinkWeirNumber uint32
 
 const (
@@ -49,8 +77,8 @@ const (
 	uplinkWeirNumberWEIR_NUMBER_HOST    uplinkWeirNumber = 1
 	uplinkWeirNumberWEIR_NUMBER_CONTROL uplinkWeirNumber = 2
 	uplinkWeirNumberWEIR_NUMBER_FIRST   uplinkWeirNumber = 16
-	uplinkWeirNumberWEIR_NUMBER_LAST    uplinkWeirNumber = 16382
-	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 16383
+	uplinkWeirNumberWEIR_NUMBER_LAST    uplinkWeirNumber = 4094
+	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 4095
 )
 
 type uplinkWeirOrigin struct {
@@ -64,10 +92,17 @@ type uplinkWeirOrigin struct {
 type uplinkWeirPriority uint32
 
 const (
-	uplinkWeirPriorityWEIR_PRIORITY_MAGIC        uplinkWeirPriority = 14935
-	uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT  uplinkWeirPriority = 18
-	uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT uplinkWeirPriority = 4
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC       uplinkWeirPriority = 14935
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT uplinkWeirPriority = 18
+	uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT   uplinkWeirPriority = 4
 )
+
+type uplinkWeirPublished struct {
+	_        structs.HostLayout
+	Family   uint16
+	Port     uint16
+	Protocol uint32
+}
 
 type uplinkWeirSaved uint32
 
@@ -81,8 +116,10 @@ const (
 type uplinkWeirTag uint32
 
 const (
-	uplinkWeirTagWEIR_TAG_BASE uplinkWeirTag = 49152
-	uplinkWeirTagWEIR_TAG_MASK uplinkWeirTag = 16383
+	uplinkWeirTagWEIR_TAG_BASE        uplinkWeirTag = 49152
+	uplinkWeirTagWEIR_TAG_MASK        uplinkWeirTag = 16383
+	uplinkWeirTagWEIR_TAG_NUMBER_MASK uplinkWeirTag = 4095
+	uplinkWeirTagWEIR_TAG_CLASS_SHIFT uplinkWeirTag = 12
 )
 
 // Names of all BPF objects in the ELF.
@@ -91,11 +128,14 @@ const (
 const (
 	uplinkMapActivities        = "activities"
 	uplinkMapCgroups           = "cgroups"
+	uplinkMapClassActivity     = "class_activity"
 	uplinkMapControlDue        = "control_due"
 	uplinkMapDeferred          = "deferred"
 	uplinkMapLinkDue           = "link_due"
+	uplinkMapMinors            = "minors"
 	uplinkMapNamespaces        = "namespaces"
 	uplinkMapOrigins           = "origins"
+	uplinkMapPublished         = "published"
 	uplinkMapUnknownDue        = "unknown_due"
 	uplinkMapUnknownNetns      = "unknown_netns"
 	uplinkProgWeirUplink       = "weir_uplink"
@@ -107,10 +147,12 @@ const (
 	uplinkVarDirectMajor       = "direct_major"
 	uplinkVarDirectMaxBytes    = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
+	uplinkVarPublishedPorts    = "published_ports"
 	uplinkVarSavePriority      = "save_priority"
 	uplinkVarStamping          = "stamping"
 	uplinkVarUnknownByteNs     = "unknown_byte_ns"
 	uplinkVarVlanPcps          = "vlan_pcps"
+	uplinkVarWeirClassBtf      = "weir_class_btf"
 	uplinkVarWeirLevelBtf      = "weir_level_btf"
 	uplinkVarWeirLinkBtf       = "weir_link_btf"
 	uplinkVarWeirNumberBtf     = "weir_number_btf"
@@ -169,15 +211,18 @@ type uplinkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
-	Activities   *ebpf.MapSpec `ebpf:"activities"`
-	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
-	ControlDue   *ebpf.MapSpec `ebpf:"control_due"`
-	Deferred     *ebpf.MapSpec `ebpf:"deferred"`
-	LinkDue      *ebpf.MapSpec `ebpf:"link_due"`
-	Namespaces   *ebpf.MapSpec `ebpf:"namespaces"`
-	Origins      *ebpf.MapSpec `ebpf:"origins"`
-	UnknownDue   *ebpf.MapSpec `ebpf:"unknown_due"`
-	UnknownNetns *ebpf.MapSpec `ebpf:"unknown_netns"`
+	Activities    *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups       *ebpf.MapSpec `ebpf:"cgroups"`
+	ClassActivity *ebpf.MapSpec `ebpf:"class_activity"`
+	ControlDue    *ebpf.MapSpec `ebpf:"control_due"`
+	Deferred      *ebpf.MapSpec `ebpf:"deferred"`
+	LinkDue       *ebpf.MapSpec `ebpf:"link_due"`
+	Minors        *ebpf.MapSpec `ebpf:"minors"`
+	Namespaces    *ebpf.MapSpec `ebpf:"namespaces"`
+	Origins       *ebpf.MapSpec `ebpf:"origins"`
+	Published     *ebpf.MapSpec `ebpf:"published"`
+	UnknownDue    *ebpf.MapSpec `ebpf:"unknown_due"`
+	UnknownNetns  *ebpf.MapSpec `ebpf:"unknown_netns"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -191,10 +236,12 @@ type uplinkVariableSpecs struct {
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	PublishedPorts    *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
+	WeirClassBtf      *ebpf.VariableSpec `ebpf:"weir_class_btf"`
 	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
@@ -223,26 +270,32 @@ func (o *uplinkObjects) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
-	Activities   *ebpf.Map `ebpf:"activities"`
-	Cgroups      *ebpf.Map `ebpf:"cgroups"`
-	ControlDue   *ebpf.Map `ebpf:"control_due"`
-	Deferred     *ebpf.Map `ebpf:"deferred"`
-	LinkDue      *ebpf.Map `ebpf:"link_due"`
-	Namespaces   *ebpf.Map `ebpf:"namespaces"`
-	Origins      *ebpf.Map `ebpf:"origins"`
-	UnknownDue   *ebpf.Map `ebpf:"unknown_due"`
-	UnknownNetns *ebpf.Map `ebpf:"unknown_netns"`
+	Activities    *ebpf.Map `ebpf:"activities"`
+	Cgroups       *ebpf.Map `ebpf:"cgroups"`
+	ClassActivity *ebpf.Map `ebpf:"class_activity"`
+	ControlDue    *ebpf.Map `ebpf:"control_due"`
+	Deferred      *ebpf.Map `ebpf:"deferred"`
+	LinkDue       *ebpf.Map `ebpf:"link_due"`
+	Minors        *ebpf.Map `ebpf:"minors"`
+	Namespaces    *ebpf.Map `ebpf:"namespaces"`
+	Origins       *ebpf.Map `ebpf:"origins"`
+	Published     *ebpf.Map `ebpf:"published"`
+	UnknownDue    *ebpf.Map `ebpf:"unknown_due"`
+	UnknownNetns  *ebpf.Map `ebpf:"unknown_netns"`
 }
 
 func (m *uplinkMaps) Close() error {
 	return _UplinkClose(
 		m.Activities,
 		m.Cgroups,
+		m.ClassActivity,
 		m.ControlDue,
 		m.Deferred,
 		m.LinkDue,
+		m.Minors,
 		m.Namespaces,
 		m.Origins,
+		m.Published,
 		m.UnknownDue,
 		m.UnknownNetns,
 	)
@@ -259,10 +312,12 @@ type uplinkVariables struct {
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	PublishedPorts    *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
+	WeirClassBtf      *ebpf.Variable `ebpf:"weir_class_btf"`
 	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`

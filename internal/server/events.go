@@ -22,7 +22,7 @@ import (
 // streamTimeout bounds how long one event may take to be read.
 const streamTimeout = 30 * time.Second
 
-func (a *api) events(w http.ResponseWriter, r *http.Request) {
+func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	since, follow, err := eventsQuery(r)
 	if err != nil {
 		a.bound(w)

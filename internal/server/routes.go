@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/explain"
 )
@@ -18,8 +19,10 @@ import (
 // openapi.json says.
 type route struct {
 	method, path string
-	summary      string
-	query        []parameter
+	// role is what it takes to ask for it.
+	role    access.Role
+	summary string
+	query   []parameter
 	// request and response are of the types of the bodies; nil where there is none.
 	request, response any
 	// kind is the content type of the response; "" for JSON.
@@ -39,42 +42,42 @@ type parameter struct {
 var openAPI json.RawMessage
 
 // routes are all that there is.
-func (a *api) routes() []route {
+func (a *API) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/v1/snapshot", summary: "All that the agent knows, of one moment",
+			method: "GET", path: "/v1/snapshot", role: access.Read, summary: "All that the agent knows, of one moment",
 			response: v1.Snapshot{}, handle: func(r *http.Request) (any, error) { return a.agent.Snapshot(r.Context()) },
 		},
 		{
-			method: "GET", path: "/v1/status", summary: "The agent and its uplinks",
+			method: "GET", path: "/v1/status", role: access.Read, summary: "The agent and its uplinks",
 			response: v1.Status{}, handle: a.status,
 		},
 		{
-			method: "GET", path: "/v1/containers", summary: "The containers, and the host class as the last one",
+			method: "GET", path: "/v1/containers", role: access.Read, summary: "The containers, and the host class as the last one",
 			response: []v1.Container{}, handle: a.containers,
 		},
 		{
-			method: "GET", path: "/v1/containers/{name}/explain", summary: "Why a container gets what it gets, and what it would need to get more",
+			method: "GET", path: "/v1/containers/{name}/explain", role: access.Read, summary: "Why a container gets what it gets, and what it would need to get more",
 			response: v1.Explanation{}, handle: a.explain,
 		},
 		{
-			method: "GET", path: "/v1/containers/{name}/history", summary: "What a container did in the last three minutes, second by second",
+			method: "GET", path: "/v1/containers/{name}/history", role: access.Read, summary: "What a container did in the last three minutes, second by second",
 			response: v1.History{}, handle: a.history,
 		},
 		{
-			method: "PATCH", path: "/v1/containers/{name}/policy", summary: "Change the policy of a container until it stops",
+			method: "PATCH", path: "/v1/containers/{name}/policy", role: access.Admin, summary: "Change the policy of a container until it stops",
 			request: v1.PolicyChange{}, response: v1.Container{}, handle: a.set,
 		},
 		{
-			method: "DELETE", path: "/v1/containers/{name}/policy", summary: "Go back to the policy of a container's labels and the configuration",
+			method: "DELETE", path: "/v1/containers/{name}/policy", role: access.Admin, summary: "Go back to the policy of a container's labels and the configuration",
 			response: v1.Container{}, handle: func(r *http.Request) (any, error) { return a.agent.Reset(r.Context(), r.PathValue("name")) },
 		},
 		{
-			method: "GET", path: "/v1/node", summary: "The host, what its containers use, and what its uplinks have to give",
+			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
 			response: v1.Node{}, handle: a.node,
 		},
 		{
-			method: "GET", path: "/v1/events", summary: "What happened lately and what happens, one JSON object a line",
+			method: "GET", path: "/v1/events", role: access.Read, summary: "What happened lately and what happens, one JSON object a line",
 			query: []parameter{
 				{"since", "only what came after the event with this number", uint64(0)},
 				{"follow", "go on with what happens from now on", true},
@@ -82,35 +85,35 @@ func (a *api) routes() []route {
 			response: v1.Event{}, kind: "application/x-ndjson", stream: a.events,
 		},
 		{
-			method: "POST", path: "/v1/reload", summary: "Read the configuration file again",
+			method: "POST", path: "/v1/reload", role: access.Admin, summary: "Read the configuration file again",
 			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Reload(r.Context()) },
 		},
 		{
-			method: "POST", path: "/v1/down", summary: "Take everything out of the kernel and stop; for root only",
-			response: struct{}{}, handle: a.down,
+			method: "POST", path: "/v1/down", role: access.Root, summary: "Take everything out of the kernel and stop; for root only",
+			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Down(r.Context()) },
 		},
 		{
-			method: "GET", path: "/v1/openapi.json", summary: "This document",
+			method: "GET", path: "/v1/openapi.json", role: access.Read, summary: "This document",
 			response: json.RawMessage{}, handle: func(*http.Request) (any, error) { return openAPI, nil },
 		},
 		{
-			method: "GET", path: "/metrics", summary: "What the agent knows, for Prometheus",
+			method: "GET", path: "/metrics", role: access.Read, summary: "What the agent knows, for Prometheus",
 			response: "", kind: "text/plain", stream: a.metrics,
 		},
 	}
 }
 
-func (a *api) status(r *http.Request) (any, error) {
+func (a *API) status(r *http.Request) (any, error) {
 	seen, err := a.agent.Snapshot(r.Context())
 	return seen.Status, err
 }
 
-func (a *api) containers(r *http.Request) (any, error) {
+func (a *API) containers(r *http.Request) (any, error) {
 	seen, err := a.agent.Snapshot(r.Context())
 	return seen.Containers, err
 }
 
-func (a *api) explain(r *http.Request) (any, error) {
+func (a *API) explain(r *http.Request) (any, error) {
 	seen, index, err := a.find(r)
 	if err != nil {
 		return nil, err
@@ -118,7 +121,7 @@ func (a *api) explain(r *http.Request) (any, error) {
 	return explain.Container(seen, index), nil
 }
 
-func (a *api) history(r *http.Request) (any, error) {
+func (a *API) history(r *http.Request) (any, error) {
 	seen, index, err := a.find(r)
 	if err != nil {
 		return nil, err
@@ -127,7 +130,7 @@ func (a *api) history(r *http.Request) (any, error) {
 }
 
 // find is the container that a request names, in the latest snapshot.
-func (a *api) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
+func (a *API) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
 	if seen, err = a.agent.Snapshot(r.Context()); err != nil {
 		return seen, 0, err
 	}
@@ -135,7 +138,7 @@ func (a *api) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
 	return seen, index, err
 }
 
-func (a *api) node(r *http.Request) (any, error) {
+func (a *API) node(r *http.Request) (any, error) {
 	latest, err := a.agent.Latest(r.Context())
 	if err != nil {
 		return nil, err
@@ -143,7 +146,7 @@ func (a *api) node(r *http.Request) (any, error) {
 	return a.meter.Measure(time.Now(), latest)
 }
 
-func (a *api) set(r *http.Request) (any, error) {
+func (a *API) set(r *http.Request) (any, error) {
 	var change v1.PolicyChange
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
@@ -154,11 +157,4 @@ func (a *api) set(r *http.Request) (any, error) {
 		return nil, &badRequestError{errors.New("read the policy: something follows it")}
 	}
 	return a.agent.Set(r.Context(), r.PathValue("name"), change)
-}
-
-func (a *api) down(r *http.Request) (any, error) {
-	if err := mayTakeDown(r.Context()); err != nil {
-		return nil, err
-	}
-	return struct{}{}, a.agent.Down(r.Context())
 }

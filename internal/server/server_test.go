@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,6 +20,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/stats"
 )
@@ -100,10 +100,21 @@ func serve(t *testing.T, s *http.Server) string {
 	return socket
 }
 
-func serveAgent(t *testing.T) (*fakeAgent, *Client) {
+// testClient also makes requests by hand.
+type testClient struct {
+	*client.Client
+	http *http.Client
+}
+
+func newTestClient(socket string) *testClient {
+	dial := func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) }
+	return &testClient{client.Unix(socket), &http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+func serveAgent(t *testing.T) (*fakeAgent, *testClient) {
 	t.Helper()
 	a := &fakeAgent{events: stats.NewEvents(time.Now())}
-	return a, NewClient(serve(t, New(a, slog.New(slog.DiscardHandler))))
+	return a, newTestClient(serve(t, New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)))
 }
 
 func ptr(s string) *string { return &s }
@@ -162,7 +173,7 @@ func TestClientAndServer(t *testing.T) {
 }
 
 // rawRequest makes one request by hand.
-func rawRequest(t *testing.T, client *Client, method, path, body string) (int, string) {
+func rawRequest(t *testing.T, client *testClient, method, path, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
 	if err != nil {
@@ -181,7 +192,7 @@ func rawRequest(t *testing.T, client *Client, method, path, body string) (int, s
 }
 
 // request makes one request by hand, and reads what is wrong with it.
-func request(t *testing.T, client *Client, method, path, body string) (int, v1.Error) {
+func request(t *testing.T, client *testClient, method, path, body string) (int, v1.Error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
 	if err != nil {
@@ -447,64 +458,5 @@ func TestSlowReader(t *testing.T) {
 	}
 	if missed == 0 || seen+missed != events+1 {
 		t.Errorf("read %d and missed %d of %d", seen, missed, events+1)
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestClientErrors(t *testing.T) {
-	dir := t.TempDir()
-	missing := filepath.Join(dir, "missing.sock")
-	stale := filepath.Join(dir, "stale.sock")
-	l, err := Listen(stale, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	l.Close()
-	for _, socket := range []string{missing, stale} {
-		_, err := NewClient(socket).Status(t.Context())
-		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), socket) || !strings.Contains(err.Error(), "weir agent --uplink") {
-			t.Errorf("%s: %v", socket, err)
-		}
-	}
-
-	answer := func(status int, body string) roundTripper {
-		return func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Body: io.NopCloser(bytes.NewBufferString(body))}, nil
-		}
-	}
-	for _, tc := range []struct {
-		name      string
-		transport roundTripper
-		says      string
-	}{
-		{"no permission", func(*http.Request) (*http.Response, error) {
-			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", fs.ErrPermission)}
-		}, "not allowed to use /s: run as root"},
-		{"breaks off", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, "ask the agent: "},
-		{"another server's error", answer(502, "<html>"), "the agent answered 502 Bad Gateway"},
-		{"an error without a reason", answer(500, "{}"), "the agent answered 500 Internal Server Error"},
-		{"a broken answer", answer(200, `{"uplink": `), "read the agent's answer: "},
-		{"another agent's answer", answer(200, `[]`), "read the agent's answer: "},
-	} {
-		client := NewClient("/s")
-		client.http.Transport = tc.transport
-		if _, err := client.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tc.says) || errors.Is(err, ErrNoAgent) {
-			t.Errorf("%s: %v", tc.name, err)
-		}
-	}
-
-	// A request can be given up.
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := NewClient(missing).Status(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
-	}
-	var refused *url.Error
-	if _, err := NewClient(missing).Status(ctx); !errors.As(err, &refused) {
-		t.Errorf("given up: %v", err)
 	}
 }

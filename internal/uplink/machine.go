@@ -51,6 +51,8 @@ type Classifier interface {
 	AssignCgroup(path string, number uint16) error
 	// UnassignCgroup forgets the cgroup of a number.
 	UnassignCgroup(number uint16) error
+	// SetPublished says for whom processes of the host's answer at published ports.
+	SetPublished(numbers map[identity.Published]uint16) error
 	// LimitUnknownOrigins has packets judged by the network namespace they come
 	// from, and limits those of unknown ones; 0 ends that.
 	LimitUnknownOrigins(bps uint64) error

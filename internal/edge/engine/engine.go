@@ -1,0 +1,3 @@
+// Package engine decides where instances of services run (PiCasso's orchestration
+// engine).
+package engine
