@@ -232,7 +232,7 @@ func (r *liveRunner) prepare(ctx context.Context) error {
 		return fmt.Errorf("set the host's loopback interface up: %w", err)
 	}
 	return testbed.InNetNS(host.PeerNetNSPath(), func() (err error) {
-		r.receiver, err = traffic.NewReceiver(portPort, traffic.PortQueues)
+		r.receiver, err = traffic.NewReceiver(portPort, portPort+1, portPort+2)
 		return err
 	})
 }

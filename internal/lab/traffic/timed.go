@@ -53,7 +53,7 @@ type Arrival struct {
 // Delay is how long it was on the way.
 func (a Arrival) Delay() time.Duration { return time.Duration(a.ArrivedNS - a.SentNS) }
 
-// Receiver takes timed datagrams on a range of ports, IPv4 and IPv6.
+// Receiver takes timed datagrams on some ports, IPv4 and IPv6.
 type Receiver struct {
 	fds     []int
 	stopped atomic.Bool
@@ -64,14 +64,14 @@ type Receiver struct {
 	overruns []uint32    // datagrams that found a socket's buffer full, by port
 }
 
-// NewReceiver opens ports basePort to basePort+ports-1 in the calling thread's network
-// namespace. It needs CAP_NET_ADMIN for its buffers.
-func NewReceiver(basePort uint16, ports int) (*Receiver, error) {
-	r := &Receiver{arrivals: make([][]Arrival, ports), overruns: make([]uint32, ports)}
-	for i := range ports {
-		fd, err := timedSocket(basePort + uint16(i))
+// NewReceiver opens ports in the calling thread's network namespace. It needs
+// CAP_NET_ADMIN for its buffers.
+func NewReceiver(ports ...uint16) (*Receiver, error) {
+	r := &Receiver{arrivals: make([][]Arrival, len(ports)), overruns: make([]uint32, len(ports))}
+	for _, port := range ports {
+		fd, err := timedSocket(port)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("receive on port %d: %w", int(basePort)+i, err), r.Close())
+			return nil, errors.Join(fmt.Errorf("receive on port %d: %w", port, err), r.Close())
 		}
 		r.fds = append(r.fds, fd)
 	}
@@ -172,13 +172,8 @@ func (r *Receiver) Close() error {
 
 // TimedOptions say what a Timed sender sends.
 type TimedOptions struct {
-	// Targets are the flows, sent in turn: one datagram of each, and again. Flow i is
-	// sent from SourcePorts[i], if there are any.
-	Targets     []netip.AddrPort
-	SourcePorts []uint16
-	// Marks are the sockets' SO_PRIORITY, by flow; for HTB it is the class. TOS is
-	// their IP_TOS. Empty means none.
-	Marks, TOS []int
+	// Targets are the flows, sent in turn: one datagram of each, and again.
+	Targets []netip.AddrPort
 	// PayloadBytes is the size of a datagram; IntervalNS the time between two.
 	PayloadBytes int
 	IntervalNS   float64
@@ -200,38 +195,14 @@ func NewTimed(options TimedOptions) (*Timed, error) {
 		return nil, fmt.Errorf("send %d bytes every %.0f ns: at least %d bytes, and a positive time", options.PayloadBytes, options.IntervalNS, TimedHeaderBytes)
 	}
 	t := &Timed{options: options, sent: make([]atomic.Uint64, len(options.Targets))}
-	for i, target := range options.Targets {
-		fd, err := timedFlow(options, i)
+	for _, target := range options.Targets {
+		fd, err := connectUDP(target)
 		if err != nil {
-			t.Stop()
-			return nil, fmt.Errorf("send to %s: %w", target, err)
+			return nil, errors.Join(fmt.Errorf("send to %s: %w", target, err), t.Stop())
 		}
 		t.fds = append(t.fds, fd)
 	}
 	return t, nil
-}
-
-// timedFlow is the socket of a flow.
-func timedFlow(options TimedOptions, i int) (int, error) {
-	source := uint16(0)
-	if i < len(options.SourcePorts) {
-		source = options.SourcePorts[i]
-	}
-	fd, err := connectUDPFrom(options.Targets[i], source)
-	if err != nil {
-		return -1, err
-	}
-	if i < len(options.Marks) {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, options.Marks[i]))
-	}
-	if err == nil && i < len(options.TOS) {
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, options.TOS[i]))
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
 }
 
 // Start begins to send at a time of CLOCK_MONOTONIC. It does not wait.

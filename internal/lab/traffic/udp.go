@@ -69,10 +69,7 @@ func dialUDP(options SenderOptions) (*udpStream, error) {
 
 // connectUDP makes a blocking UDP socket whose calls return after sendTimeout
 // at the latest.
-func connectUDP(target netip.AddrPort) (int, error) { return connectUDPFrom(target, 0) }
-
-// connectUDPFrom is connectUDP from a port of the sender's; 0 is any.
-func connectUDPFrom(target netip.AddrPort, source uint16) (int, error) {
+func connectUDP(target netip.AddrPort) (int, error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(target.Port()), Addr: target.Addr().As16()})
 	if target.Addr().Is4() {
 		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}
@@ -81,15 +78,7 @@ func connectUDPFrom(target netip.AddrPort, source uint16) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	var bound error
-	if source > 0 {
-		from := unix.Sockaddr(&unix.SockaddrInet6{Port: int(source)})
-		if family == unix.AF_INET {
-			from = &unix.SockaddrInet4{Port: int(source)}
-		}
-		bound = os.NewSyscallError("bind", unix.Bind(fd, from))
-	}
-	if err := errors.Join(setTimeouts(fd, sendTimeout), bound, os.NewSyscallError("connect", unix.Connect(fd, address))); err != nil {
+	if err := errors.Join(setTimeouts(fd, sendTimeout), os.NewSyscallError("connect", unix.Connect(fd, address))); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
