@@ -153,6 +153,7 @@ type fakeClassifier struct {
 
 func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
 func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
+func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
 
 func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
