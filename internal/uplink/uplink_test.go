@@ -590,7 +590,7 @@ func TestTurn(t *testing.T) {
 	} {
 		s.turn, s.turnErr = sched.Turn{Applied: step.applied, Next: 7}, step.err
 		turn, err := b.Turn(time.Time{}, true)
-		if turn != s.turn || err != step.err {
+		if turn != s.turn || !errors.Is(err, step.err) {
 			t.Errorf("%s: %+v, %v", step.name, turn, err)
 		}
 		b.expect(step.name, Installed, step.want)
