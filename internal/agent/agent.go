@@ -514,7 +514,7 @@ func (a *Agent) matchVeths() int {
 		if err != nil || veth.PeerNetNSID == kernel.SameNetNS {
 			continue // it is gone, or no container's
 		}
-		inspected += a.inspectStatic(veth.PeerNetNSID)
+		inspected += a.inspectConfigured(veth.PeerNetNSID)
 	}
 	a.unknownVeths = a.unknownVeths[:0]
 	return inspected
