@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -68,5 +69,62 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 	host := explain.Container(seen, len(seen.Containers)-1).Shares[0]
 	if said := strings.Join(host.Entitled, ""); host.EntitledBPS != 1e6 || !strings.Contains(said, "share by weight") {
 		t.Errorf("%d: %s", host.EntitledBPS, said)
+	}
+}
+
+// What a preview promises is what a change does.
+func TestPreviewIsWhatHappens(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.start("db", "min=30mbit", "weight=10")
+	b.start("web", "weight=200")
+	b.start("rest", "weight=100")
+	b.plan()
+	b.publish(time.Now())
+	ctx := b.serve()
+	for _, change := range []v1.PolicyChange{
+		{Weight: ptr("50")}, {Min: ptr("20mbit"), Latency: ptr("20ms")}, {Max: ptr("25mbit")}, {Weight: ptr("0"), Max: ptr("none")}, {Min: ptr("none"), Latency: ptr("none")},
+	} {
+		seen, err := b.Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := b.Try(ctx, "web", change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := explain.Preview(seen, 1, after)
+		now, err := b.Snapshot(ctx)
+		if err != nil || now.Containers[1].Policy != seen.Containers[1].Policy {
+			t.Fatalf("trying changed it: %+v, %v", now.Containers[1].Policy, err)
+		}
+		if _, err := b.Set(ctx, "web", change); err != nil {
+			t.Fatal(err)
+		}
+		if now, err = b.Snapshot(ctx); err != nil || now.Containers[1].Policy != after {
+			t.Fatalf("it has %+v, %v, promised was %+v", now.Containers[1].Policy, err, after)
+		}
+		for i, share := range shown.Uplinks[0].Shares {
+			if got := now.Containers[i].Shares[0]; share.EntitledAfterBPS != got.EntitledBPS || share.AdmittedBPS != got.AdmittedBPS {
+				t.Errorf("%+v: %s has %d (%d admitted), promised was %+v", change, share.Name, got.EntitledBPS, got.AdmittedBPS, share)
+			}
+		}
+	}
+	if _, err := b.Try(ctx, "web", v1.PolicyChange{Min: ptr("66mbit")}); !errors.Is(err, ErrRefused) {
+		t.Errorf("more than there is: %v", err)
+	}
+	unmet := errors.New("unmet")
+	if _, err := b.Set(ctx, "web", v1.PolicyChange{Weight: ptr("77")}, func(c v1.Container) error {
+		if c.Name != "web" || c.Policy.Weight != 0 {
+			t.Errorf("the condition sees %+v", c)
+		}
+		return unmet
+	}); !errors.Is(err, unmet) {
+		t.Errorf("a condition that does not hold: %v", err)
+	}
+	if _, err := b.Reset(ctx, "web", func(v1.Container) error { return unmet }); !errors.Is(err, unmet) {
+		t.Errorf("a condition that does not hold: %v", err)
+	}
+	if now, err := b.Snapshot(ctx); err != nil || now.Containers[1].Policy.Weight != 0 {
+		t.Errorf("it was changed all the same: %+v, %v", now.Containers[1].Policy, err)
 	}
 }

@@ -119,7 +119,7 @@ func (a *Agent) status() v1.Status {
 func (u *link) view() v1.Uplink {
 	view := v1.Uplink{
 		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != uplink.Absent, State: v1.StateOK,
-		HostCompetes: u.hostCompetes,
+		HostCompetes: u.hostCompetes, MTUBytes: u.mtuBytes,
 	}
 	if u.backend != nil {
 		view.Scheduler = u.backend.Name()

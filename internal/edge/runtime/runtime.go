@@ -26,6 +26,7 @@ const (
 	LabelRole     = "weir-edge.role"
 	LabelDocument = "weir-edge.specification" // of the proxy
 	LabelInstance = "weir-edge.instance"      // the ID of an instance
+	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
 
 	RoleInstance = "instance"
 	RoleProxy    = "proxy"
@@ -75,7 +76,9 @@ type Node struct {
 	// Ready is what the engine thinks of it.
 	Ready bool
 	// Reason is why it is not.
-	Reason       string
+	Reason string
+	// Draining: its operator wants no instances there.
+	Draining     bool
 	CPUs         int
 	MemoryBytes  uint64
 	Architecture string
