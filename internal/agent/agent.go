@@ -387,6 +387,7 @@ func (a *Agent) reconcile() {
 			u.ask()
 		}
 		u.ledger.Keep(u.hasClass)
+		u.classLedger.Keep(u.hasClasses)
 	}
 	a.assignNumbers()
 	a.unsaved = true

@@ -346,6 +346,7 @@ func (a *Agent) assignNumbers() {
 	}
 	for _, u := range a.uplinks {
 		a.assignCgroups(u)
+		a.assignClasses(u)
 		a.assignPublished(u)
 	}
 	a.watchOrigins()
