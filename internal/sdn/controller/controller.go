@@ -238,3 +238,10 @@ func (c *Controller) Snapshot(withFlows bool) core.Snapshot {
 	defer c.mu.Unlock()
 	return c.core.Snapshot(withFlows)
 }
+
+// Connected tells whether a switch is connected.
+func (c *Controller) Connected(d topology.DPID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[d] != nil
+}
