@@ -104,13 +104,16 @@ func TestPaperFigures(t *testing.T) {
 	if !local.Local || local.Refused != "users would not wait less" || math.Abs(local.ResponseSeconds-0.4) > 0.02 {
 		t.Errorf("the same node: %+v", local)
 	}
-	// Four on four: -77.25 %. The third of three that were there is the fourth.
-	for number, name := range map[int]string{2: "b", 3: "c"} {
-		in.Instances = append(in.Instances, running("web", name, number, 0, 0))
+	// Four on four: -77.25 %. Where users are too many for one, three are added at once.
+	in.Services[0].Spec.MaxUsers = 32
+	r := e.Round(in)
+	if len(r.Decisions) != 3 {
+		t.Fatalf("%d decisions", len(r.Decisions))
 	}
-	in.Instances[0].Users = 100
-	d = only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
-	_ = d
+	fourth := r.Decisions[2].Alternatives[0]
+	if fall := 100 * (1 - fourth.ResponseSeconds/0.4); math.Abs(fall-77.25) > 6 {
+		t.Errorf("three more nodes are expected to shorten the response time by %.2f %%, and did by 77.25 %%", fall)
+	}
 }
 
 // TestHowMany: as many as users need at once, at most what is allowed, and nothing is
@@ -283,5 +286,43 @@ func TestCloser(t *testing.T) {
 			t.Fatalf("%+v", r.Decisions)
 		}
 		in = later(in, r, time.Second)
+	}
+}
+
+// TestExhausted: a container or its node that has nothing left is a reason, before users
+// notice too much; if they notice nothing it is none.
+func TestExhausted(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		cpus, used     float64
+		limit, seconds float64
+		required       float64
+		action         engine.Action
+		reason         string
+	}{
+		{"a container", 0.46, 20, 0.5, 3, 5, engine.Start, "a container uses 92 % of the processors that it may"},
+		{"a node", 2.5, 90, 0, 3, 5, engine.Start, "a node's processors are used to 90 %"},
+		{"nobody notices", 0.5, 90, 0.5, 1, 5, engine.Keep, "has room for 50"},
+		{"nobody says what may be", 0.5, 50, 0.5, 3, 0, engine.Start, "100 % of the processors"},
+		{"all is well", 0.1, 50, 0.5, 3, 5, engine.Keep, "has room for 50"},
+	} {
+		s := web(func(s *spec.Spec) { s.ResponseSeconds, s.Limits.CPUs = tc.required, tc.limit })
+		in := crowd(s, boards("ab"), 10, tc.seconds, running("web", "a", 1, 10, tc.cpus))
+		in.Nodes[0].CPUUsedPercent = tc.used
+		e := newEngine(t)
+		d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+		if d.Action != tc.action || !strings.Contains(d.Reason, tc.reason) {
+			t.Errorf("%s: %s %s", tc.name, d.Action, d.Reason)
+		}
+		if d.Action != engine.Start {
+			continue
+		}
+		// What starts is waited for.
+		r := e.Round(later(in, e.Round(in), 2*time.Second))
+		in.Instances = append(in.Instances, engine.Instance{ID: "web-2", Service: "web", Node: "b", State: engine.InstanceStarting, Since: in.At})
+		in = later(in, r, 3*time.Second)
+		if d := only(t, e.Round(later(in, e.Round(in), 2*time.Second))); !strings.Contains(d.Reason, "another instance is starting") {
+			t.Errorf("%s: %s %s", tc.name, d.Action, d.Reason)
+		}
 	}
 }

@@ -137,9 +137,13 @@ func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 	return users
 }
 
+// mostMeasured is more than anything measured can be: users, seconds, processors. It
+// keeps products of such numbers finite.
+const mostMeasured = 1e12
+
 // finite is a number that something measured: what cannot be is nothing.
 func finite(x float64) float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
+	if math.IsNaN(x) || x < 1/mostMeasured || x > mostMeasured {
 		return 0
 	}
 	return x

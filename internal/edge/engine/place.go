@@ -58,7 +58,7 @@ func (w *world) place(s *service, n need) bool {
 	pl.look(s.algorithm)
 	reason := ""
 	if n.must && (len(pl.options) == 0 || pl.options[0].Refused != "") {
-		if len(s.instances) > 0 && len(pl.options) > 0 {
+		if n.cause == CauseCapacity && len(s.instances) > 0 && len(pl.options) > 0 {
 			reason = fmt.Sprintf("; the algorithm %s takes none of the nodes (%s)", s.Spec.Algorithm, pl.options[0].Refused)
 		}
 		pl.look(spread)
@@ -236,12 +236,23 @@ func (pl *placement) judge(n *node, away *instance, algorithm Algorithm) {
 	pl.options = pl.options[:min(len(pl.options), MaxAlternatives)]
 }
 
-// compare orders options, the best first.
+// compare orders options, the best first: of those that the algorithm finds equally
+// good, the one whose processors and uplink are clearly less busy, then the one with
+// fewer instances, then the one that can promise more.
 func (o *option) compare(other *option) int {
 	refused := func(o *option) int { return min(len(o.Refused), 1) }
 	return cmp.Or(refused(o)-refused(other), cmp.Compare(other.Score, o.Score),
-		o.node.instances-other.node.instances, cmp.Compare(other.FreeBPS, o.FreeBPS),
+		o.node.busy()-other.node.busy(), o.node.instances-other.node.instances, cmp.Compare(other.FreeBPS, o.FreeBPS),
 		cmp.Compare(o.node.index, other.node.index), strings.Compare(string(o.Action), string(other.Action)))
+}
+
+// busy is how busy a node is, in tenths: smaller differences are noise.
+func (n *node) busy() int {
+	sent := 0.0
+	if n.UplinkBPS > 0 {
+		sent = n.sentBPS / float64(n.UplinkBPS)
+	}
+	return int(10 * max(n.cpuPercent()/100, sent))
 }
 
 // trip is the round trip of users, on average, with an instance on a node as well.

@@ -45,8 +45,10 @@ func (s *service) availability(w *world, leaving *instance) float64 {
 	return 1 - missing
 }
 
+// nodeAvailability takes a node of which nobody knows, or that was never seen to be off,
+// for an average one: that says more of who looked than of the node.
 func (w *world) nodeAvailability(n *node) float64 {
-	if n.Availability == 0 {
+	if n.Availability == 0 || n.Availability == 1 {
 		return w.e.policy.NodeAvailability
 	}
 	return n.Availability

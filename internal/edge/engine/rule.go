@@ -16,6 +16,8 @@ import (
 //
 //	option.transfer_seconds < 10.0 && option.cpu_percent < 50.0
 //	option.local ? 0.0 : service.response_seconds - option.response_seconds
+//
+// All numbers are doubles, so constants are written 50.0.
 
 // ruleCost bounds what a rule may compute for one alternative, in CEL's own measure.
 const ruleCost = 10_000

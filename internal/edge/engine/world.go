@@ -177,7 +177,9 @@ func (w *world) addInstances(list []Instance, index map[string]int, byName map[s
 			w.orphans = append(w.orphans, i)
 			continue
 		}
+		// A name that somebody replaces is not given to a new one, which it would end.
 		s.numbers[numberOf(i.ID, i.Service)] = true
+		s.numbers[numberOf(i.Replaces, i.Service)] = true
 		w.sortIn(s, i)
 	}
 	for _, s := range w.services {
@@ -233,7 +235,7 @@ func (s *service) pairUp() {
 		switch old := byID[i.Replaces]; {
 		case i.replacedBy != nil && i.replacedBy.State == InstanceRunning:
 			s.surplus = append(s.surplus, i)
-		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.node.State != NodeGone:
+		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.reachable():
 			s.arriving = append(s.arriving, i)
 		default:
 			counted = append(counted, i)
