@@ -76,10 +76,9 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 func TestPreviewIsWhatHappens(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("db", "min=30mbit", "weight=10")
-	b.start("web", "weight=200").demand.DemandBPS = alloc.Unlimited
-	b.start("rest", "weight=100").demand.DemandBPS = alloc.Unlimited
-	b.plan()
-	b.publish(time.Now())
+	b.start("web", "weight=200")
+	b.start("rest", "weight=100")
+	b.reconcile()
 	ctx := b.serve()
 	for _, change := range []v1.PolicyChange{
 		{Weight: ptr("50")}, {Min: ptr("20mbit"), Latency: ptr("20ms")}, {Max: ptr("25mbit")}, {Weight: ptr("0"), Max: ptr("none")}, {Min: ptr("none"), Latency: ptr("none")},

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/node"
-	"github.com/weir-project/weir/internal/server"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -20,7 +20,7 @@ const localPeriod = time.Second
 // Local measures the only node, which is this host: by its Weir agent or, where there
 // is none, by itself. It implements Nodes.
 type Local struct {
-	agent *server.Client
+	agent *client.Client
 	meter *node.Meter
 
 	mu   sync.Mutex
@@ -31,7 +31,7 @@ type Local struct {
 
 // NewLocal makes a measurer of this host, whose agent listens at socket.
 func NewLocal(socket string) *Local {
-	return &Local{agent: server.NewClient(socket), meter: node.NewMeter()}
+	return &Local{agent: client.Unix(socket), meter: node.NewMeter()}
 }
 
 // Measure implements Nodes.
@@ -64,7 +64,7 @@ func (l *Local) measure(ctx context.Context) (Measured, error) {
 		if m.Containers, err = l.agent.Containers(ctx); err != nil {
 			return m, err
 		}
-	case errors.Is(err, server.ErrNoAgent):
+	case errors.Is(err, client.ErrNoAgent):
 		if seen, err = l.meter.Measure(m.At, &stats.Snapshot{}); err != nil {
 			return m, fmt.Errorf("measure this host: %w", err)
 		}
