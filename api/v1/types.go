@@ -179,6 +179,15 @@ type Share struct {
 	MeasuredAt     time.Time `json:"measured_at,omitzero"`
 }
 
+// ContainerPolicy is what a container asks for.
+type ContainerPolicy struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Runtime    string     `json:"runtime"`
+	Policy     Policy     `json:"policy"`
+	PolicyFrom PolicyFrom `json:"policy_from"`
+}
+
 // PolicyChange is the body of a `weir set` request. A field that is nil is
 // left as it is. The values are spelled as in labels ("30mbit", "20ms").
 type PolicyChange struct {
@@ -224,6 +233,8 @@ type Uplink struct {
 	ReserveBPS uint64 `json:"reserve_bps"`
 	SentBPS    uint64 `json:"sent_bps"`
 	Scheduler  string `json:"scheduler"`
+	// MTUBytes is the device's largest packet, without what the link adds.
+	MTUBytes uint32 `json:"mtu_bytes"`
 	// Present: the device is there, and can be used.
 	Present bool `json:"present"`
 	// HostCompetes: the host class wants more than its reserve, and shares the
@@ -297,6 +308,14 @@ type Event struct {
 	Message string `json:"message,omitempty"`
 	// Missed is how many events were lost to this reader.
 	Missed uint64 `json:"missed,omitempty"`
+}
+
+// Access is who asks.
+type Access struct {
+	Name string `json:"name"`
+	// Role is what they may do: "read" to look, "admin" also to change policies, "root"
+	// also to take Weir down.
+	Role string `json:"role"`
 }
 
 // Error is the body of every response that is not a success: problem details

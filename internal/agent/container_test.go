@@ -13,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 const first, last = identity.NumberFirst, identity.NumberLast
@@ -129,11 +130,11 @@ func TestState(t *testing.T) {
 	const obstacle = "its network cannot be looked at: gone"
 	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
 	const said = `weir.min="fast": is not a rate (no minimum applies)`
-	lte := &uplink{name: "wwan0"}
-	fine := &share{container: &container{}, uplink: &uplink{name: "eth0"}}
+	lte := &link{name: "wwan0"}
+	fine := &share{container: &container{}, uplink: &link{name: "eth0"}}
 	refused := &share{container: &container{}, uplink: lte, refused: errors.New("minimum 9mbit cannot be guaranteed")}
 	late := &share{container: &container{}, uplink: lte, refusedLatency: errors.New("latency 1ms cannot be guaranteed")}
-	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, guaranteedBPS: 8e6}
+	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, class: sched.State{GuaranteedBPS: 8e6}}
 	for _, tc := range []struct {
 		name   string
 		c      container
@@ -161,48 +162,22 @@ func TestState(t *testing.T) {
 }
 
 // What a container's policy becomes on its way to the scheduler.
-func TestClass(t *testing.T) {
+func TestWanted(t *testing.T) {
 	c := &share{
-		container:     &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
-		uplink:        &uplink{rateBPS: 100e6},
-		guaranteedBPS: 5, allocatedBPS: 9, admittedBPS: 3, latency: time.Millisecond,
+		container:   &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
+		uplink:      &link{rateBPS: 100e6},
+		admittedBPS: 3, latency: time.Millisecond,
 	}
-	if got := c.competitor(11); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: 11}) {
+	if got := c.competitor(); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: alloc.Unlimited}) {
 		t.Errorf("competitor %+v", got)
 	}
-	got := c.class()
-	if got.Number != 17 || got.GuaranteedBPS != 5 || got.AllocatedBPS != 9 || got.CeilingBPS != 80 || got.Weight != 300 || got.Priority != 7 || got.Latency != time.Millisecond {
+	want := sched.Class{Number: 17, FloorBPS: 3, CeilingBPS: 80, Weight: 300, Priority: 7, Latency: time.Millisecond, OwnDevices: true}
+	if got := c.wanted(); got != want {
 		t.Errorf("class %+v", got)
 	}
-	c.resolved.Policy = v1.Policy{Weight: 1}
-	if got := c.class(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 {
+	c.resolved.Policy, c.mode = v1.Policy{Weight: 1}, v1.ModeHost
+	if got := c.wanted(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 || got.OwnDevices {
 		t.Errorf("class of what was set %+v", got)
-	}
-}
-
-// How large the packets of a container are: as its devices are limited, which
-// those of the host are not.
-func TestPacketBytes(t *testing.T) {
-	for _, test := range []struct {
-		name        string
-		mode        v1.Mode
-		maxBPS      uint64
-		entitledBPS uint64
-		want        uint32
-	}{
-		{"the uplink's", v1.ModeBridge, 0, 50e6, 3125},
-		{"a small share", v1.ModeBridge, 0, 2e6, 1514},
-		{"a small maximum", v1.ModeMacvlan, 10e6, 50e6, 1514},
-		{"host mode", v1.ModeHost, 0, 2e6, 0},
-	} {
-		s := &share{
-			container:   &container{mode: test.mode, resolved: policy.Resolution{Policy: v1.Policy{MaxBPS: test.maxBPS}}},
-			uplink:      &uplink{rateBPS: 100e6},
-			entitledBPS: test.entitledBPS,
-		}
-		if got := s.class().PacketBytes; got != test.want {
-			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
-		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // learn takes one event of a source in.
@@ -105,7 +106,7 @@ func (a *Agent) release(c *container) {
 	a.registry.release(c)
 	c.attachments = nil
 	for _, s := range c.shares {
-		s.entitledBPS, s.guaranteedBPS, s.allocatedBPS = 0, 0, 0
+		s.class = sched.State{}
 	}
 }
 
@@ -353,7 +354,7 @@ func (a *Agent) assignNumbers() {
 
 // assignCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
-func (a *Agent) assignCgroups(u *uplink) {
+func (a *Agent) assignCgroups(u *link) {
 	if !u.installed() {
 		return
 	}
@@ -403,7 +404,9 @@ func (a *Agent) limitSaved() {
 func (a *Agent) limitPackets(c *container, at *attachment) {
 	want := at.gsoBefore
 	for _, s := range c.shares {
-		want = min(want, s.packetBytes())
+		if bytes := s.class.PacketBytes; bytes > 0 {
+			want = min(want, bytes)
+		}
 	}
 	if at.GSOMaxBytes == want || at.refusedLimit == want {
 		return

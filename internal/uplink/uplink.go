@@ -12,11 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
-	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
 )
 
@@ -62,11 +61,9 @@ type Device struct {
 	problem *Problem
 	refused *Problem
 
-	scheduler  sched.Backend
+	scheduler  Scheduler
 	classifier Classifier
 	delays     Delays // nil where the kernel cannot
-
-	direct []identity.Direct // scratch space
 }
 
 // New prepares an uplink and touches nothing.
@@ -135,7 +132,12 @@ func (d *Device) Problems() Problems {
 }
 
 // Scheduler is nil while the device is absent.
-func (d *Device) Scheduler() sched.Backend { return d.scheduler }
+func (d *Device) Scheduler() sched.Backend {
+	if d.scheduler == nil {
+		return nil
+	}
+	return d.scheduler
+}
 
 // Classifier is nil unless the device is installed.
 func (d *Device) Classifier() Classifier { return d.classifier }
@@ -217,7 +219,7 @@ func (d *Device) look() (situation, error) {
 		saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
 	}
 	if err == nil {
-		saw.root, saw.foreign, err = d.root(link.Index)
+		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
 	}
 	if err == nil {
 		saw.classified, err = d.machine.Classified(link.Index)
@@ -270,24 +272,32 @@ const bridgeKind = "bridge"
 
 var outwardKinds = []string{"device", "vlan", "bond", "team"}
 
-// root tells whose a device's queueing is.
-func (d *Device) root(ifindex int) (owner, string, error) {
-	qdiscs, err := d.machine.Qdiscs(ifindex)
-	switch root := configuredRoot(qdiscs); {
+// schedulerOf is the scheduler of the device with that index.
+func (d *Device) schedulerOf(ifindex int) Scheduler {
+	if d.scheduler == nil || ifindex != d.held.ifindex {
+		return d.machine.Scheduler(ifindex)
+	}
+	return d.scheduler
+}
+
+// root tells whose the queueing of a device is.
+func root(machine Machine, scheduler Scheduler, ifindex int) (owner, string, error) {
+	qdiscs, err := machine.Qdiscs(ifindex)
+	switch root := configuredRoot(scheduler, qdiscs); {
 	case err != nil:
 		return ownerKernel, "", err
 	case root != nil:
 		return ownerForeign, fmt.Sprintf("%s qdisc (%s)", root.Options.Kind(), root.Handle), nil
-	case htb.Owns(qdiscs):
+	case scheduler.Owns(qdiscs):
 		return ownerWeir, "", nil
 	}
 	return ownerKernel, "", nil
 }
 
 // configuredRoot is the root qdisc of a device if it is neither the kernel's
-// default nor ours.
-func configuredRoot(qdiscs []kernel.Qdisc) *kernel.Qdisc {
-	if htb.Owns(qdiscs) {
+// default nor the scheduler's.
+func configuredRoot(scheduler Scheduler, qdiscs []kernel.Qdisc) *kernel.Qdisc {
+	if scheduler.Owns(qdiscs) {
 		return nil
 	}
 	for _, q := range qdiscs {
@@ -393,30 +403,17 @@ func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
 	return nil
 }
 
-// classify attaches the classifier, or finds the one that is there.
+// classify attaches the classifier, or finds the one that is there, and gives it to
+// the scheduler.
 func (d *Device) classify(tree sched.Tree, change *Change) error {
-	classifier, delays, err := d.machine.OpenClassifier(d.held.ifindex)
+	classifier, delays, err := d.machine.OpenClassifier(d.held.ifindex, d.scheduler.Majors())
 	if err != nil {
 		return err
 	}
 	d.closeClassifier()
 	d.classifier, d.delays = classifier, delays
 	change.Classified = true
-	return d.setDirect(tree)
-}
-
-// setDirect tells the classifier whose packets need not pass through the classes
-// where nobody waits: those without a maximum. To be called before a maximum is
-// put into force; that those who have none any more get on with it a little early
-// does no harm.
-func (d *Device) setDirect(tree sched.Tree) error {
-	d.direct = d.direct[:0]
-	for _, c := range tree.Classes {
-		d.direct = append(d.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
-	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
-		ControlBPS: sched.ControlBPS(tree.RateBPS)}
-	return d.classifier.SetDirect(link, d.direct)
+	return d.scheduler.Connect(tree, classifier)
 }
 
 // Apply brings the scheduler of an installed device to a tree. A failure is a
@@ -425,10 +422,21 @@ func (d *Device) Apply(tree sched.Tree) error {
 	if d.state != Installed {
 		return nil
 	}
-	err := d.setDirect(tree)
-	if err == nil {
-		err = d.scheduler.Apply(tree)
+	return d.applied(d.scheduler.Apply(tree))
+}
+
+// Turn is one turn of the scheduler of an installed device. Where that changes rates
+// a failure is a Problem until it succeeds.
+func (d *Device) Turn(now time.Time, count bool) (sched.Turn, error) {
+	turn, err := d.scheduler.Turn(now, count)
+	if turn.Applied {
+		_ = d.applied(err)
 	}
+	return turn, err
+}
+
+// applied takes note of what became of a change.
+func (d *Device) applied(err error) error {
 	d.refused = nil
 	if err != nil {
 		d.refused = refused(err)
@@ -467,8 +475,8 @@ func (d *Device) takeOff() error {
 	saved := d.record()
 	err := errors.Join(d.machine.Declassify(d.held.ifindex), d.scheduler.Remove())
 	if err == nil && len(saved.Replaced) > 0 {
-		var root owner
-		if root, _, err = d.root(d.held.ifindex); err == nil && root == ownerKernel {
+		var left owner
+		if left, _, err = root(d.machine, d.scheduler, d.held.ifindex); err == nil && left == ownerKernel {
 			err = d.machine.Restore(d.held.ifindex, recalledQueueing(saved.Replaced))
 		}
 	}
@@ -503,6 +511,9 @@ func (d *Device) closeClassifier() {
 		d.delays = nil
 	}
 	if d.classifier != nil {
+		if d.scheduler != nil {
+			d.scheduler.Disconnect()
+		}
 		d.classifier.Close()
 		d.classifier = nil
 	}

@@ -54,7 +54,7 @@ func (b *bench) expect(when string, want State, problem Kind) {
 		return
 	}
 	d := b.machine.devices[b.Ifindex()]
-	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.appliedBPS != b.RateBPS() || d.classifier.link.RateBPS != b.RateBPS() {
+	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.appliedBPS != b.RateBPS() || d.classifier.bounds.RateBPS != b.RateBPS() {
 		b.t.Fatalf("%s: the kernel has %+v, at a rate of %d", when, d, b.RateBPS())
 	}
 }

@@ -26,6 +26,7 @@ const (
 	LabelRole     = "weir-edge.role"
 	LabelDocument = "weir-edge.specification" // of the proxy
 	LabelInstance = "weir-edge.instance"      // the ID of an instance
+	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
 
 	RoleInstance = "instance"
 	RoleProxy    = "proxy"
@@ -75,7 +76,9 @@ type Node struct {
 	// Ready is what the engine thinks of it.
 	Ready bool
 	// Reason is why it is not.
-	Reason       string
+	Reason string
+	// Draining: its operator wants no instances there.
+	Draining     bool
 	CPUs         int
 	MemoryBytes  uint64
 	Architecture string
@@ -128,8 +131,8 @@ type Instance struct {
 	// ID is what weir-edge calls it, ContainerID what the node's engine does, if it
 	// is known.
 	ID, ContainerID, Service, Node, Image string
-	Labels                         map[string]string
-	Phase                          Phase
+	Labels                                map[string]string
+	Phase                                 Phase
 	// Reason is why it fails.
 	Reason string
 	// Addresses are where it answers, by the container's port.
