@@ -16,6 +16,7 @@ import (
 func newBenchModelCommand() *cobra.Command {
 	var options bench.ModelOptions
 	var page, only string
+	var within time.Duration
 	var format *output
 	cmd := &cobra.Command{
 		Use:   bench.SuiteModel,
@@ -52,6 +53,9 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 			if options.WeirBinary, err = os.Executable(); err != nil {
 				return fmt.Errorf("find the weir that is to be measured: %w", err)
 			}
+			if within > 0 {
+				options.Until = time.Now().Add(within)
+			}
 			found, err := bench.RunModel(cmd.Context(), options)
 			if err != nil {
 				return err
@@ -81,6 +85,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 	set.IntVar(&options.Repeat, "repeat", 3, "interleaved rounds; results are their medians")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of arrivals, sizes and turns")
 	set.StringVar(&only, "only", "", "measure the ports whose name matches a regular expression")
+	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
 	format = addOutputFlag(cmd)
 	return cmd
