@@ -2,9 +2,10 @@
 // what `weir bench netmodes` measured there.
 //
 // It is pure: measurements and a question go in, advice comes out. The rule: of the
-// modes that carry the most, those within what runs of one case differ by count as
-// equal; of these the one that takes the least processor time for a gigabit; and of
-// those that are equal in this too, one that Weir controls and that isolates best.
+// modes that carry the most, those that differ by no more than the repeats of one case
+// do count as equal; of these the one that takes the least processor time for a
+// gigabit; and of those that are equal in this too, one that Weir controls and that
+// isolates best.
 package advise
 
 import (
@@ -52,9 +53,20 @@ type Result struct {
 	CPU          Median `json:"cpu_s"`
 }
 
-// Median is the value of several runs that counts.
+// Median is the value of several runs that counts, and the least and the most of them,
+// which are 0 where only the median is known.
 type Median struct {
 	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// span is what the runs differ by; a single value spans nothing.
+func (m Median) span() (low, high float64) {
+	if m.Min == 0 && m.Max == 0 {
+		return m.Median, m.Median
+	}
+	return m.Min, m.Max
 }
 
 // file is a report as far as it matters; results stay text, so that each can be
@@ -158,6 +170,17 @@ func (m Measurements) Disturbed() []string {
 	}
 	return []string{fmt.Sprintf("in %d of %d runs a processor stood still: modes that differ little cannot be told apart; "+
 		"measure again on an idle machine with weir bench netmodes --save --repeat 3", m.PausedRuns, m.Runs)}
+}
+
+// once says that noise is not known: what was measured once has none to be seen.
+func (m Measurements) once() []string {
+	for _, one := range m.Results {
+		if one.Runs > 1 {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("everything was measured once, so what runs differ by is not known: %.0f %% of throughput and %.0f %% of processor time count as noise; "+
+		"measure with weir bench netmodes --save --repeat 3", sameRate*100, sameCPU*100)}
 }
 
 // Foreign says in what measurements are of another machine than this: advice from
