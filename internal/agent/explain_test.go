@@ -76,8 +76,8 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 func TestPreviewIsWhatHappens(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("db", "min=30mbit", "weight=10")
-	b.start("web", "weight=200").demand.DemandBPS = alloc.Unlimited
-	b.start("rest", "weight=100").demand.DemandBPS = alloc.Unlimited
+	b.start("web", "weight=200")
+	b.start("rest", "weight=100")
 	b.plan()
 	b.publish(time.Now())
 	ctx := b.serve()
