@@ -208,7 +208,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-const report = `{
+const saved = `{
+  "format": 1,
   "suite": "netmodes",
   "host": "gateway",
   "started_at": "2026-11-22T12:00:00Z",
@@ -223,7 +224,7 @@ const report = `{
 `
 
 func TestParse(t *testing.T) {
-	m, err := Parse([]byte(report))
+	m, err := Parse([]byte(saved))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,26 +244,29 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ old, replacement, want string }{
 		{`"results": [`, `"results": `, "line "},
-		{`"runs": 1,`, `"runs": 1,,`, "line 7: invalid character"},
-		{`{"median": 19e6}`, `{"median": "19mbit"}`, "line 8: rate_bps.median is a string"},
-		{`{"median": 0.1}`, `{"median": 100}`, "line 7: cpu_s 100: 1 threads cannot run that long"},
-		{`"link_bps": 20000000, "runs": 1`, `"link_bps": 20, "runs": 1`, "line 7: link_bps 20: rates are in bits per second"},
-		{`{"median": 19e6}`, `{"median": 19e9}`, "line 7: rate_bps 1.9e+10 is more than the link's"},
+		{`"runs": 1,`, `"runs": 1,,`, "line 8, column 113: it is no JSON"},
+		{`{"median": 19e6}`, `{"median": "19mbit"}`, "line 9, column 29: results/0/rate_bps/median is a string"},
+		{`{"median": 0.1}`, `{"median": 100}`, "line 8: cpu_s 100: 1 threads cannot run that long"},
+		{`"link_bps": 20000000, "runs": 1`, `"link_bps": 20, "runs": 1`, "line 8: link_bps 20: rates are in bits per second"},
+		{`{"median": 19e6}`, `{"median": 19e9}`, "line 8: rate_bps 1.9e+10 is more than the link's"},
 		{`{"median": 19e6}`, `{"median": -1}`, "must be positive"},
 		{`"containers": 1`, `"containers": 0`, "both must be positive"},
 		{`"protocol": "tcp"`, `"protocol": "icmp"`, "neither tcp nor udp"},
 		{`"suite": "netmodes"`, `"suite": "qcon"`, `a report of "qcon"`},
 		{`"runs": 1`, `"runs": 0`, "no results"},
+		{`"runs": 1,`, `"runs": 1, "colour": "red",`, `line 8, column 114: unknown field "results/0/colour"`},
+		{`"host": "gateway"`, `"hast": "gateway"`, `line 4, column 3: unknown field "hast"`},
+		{`"cpus": 4`, `"cpus": "4"`, "line 6, column "},
 	} {
-		text := strings.Replace(report, test.old, test.replacement, 1)
-		if text == report {
+		text := strings.Replace(saved, test.old, test.replacement, 1)
+		if text == saved {
 			t.Fatalf("%q is not in the report", test.old)
 		}
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q", test.replacement, err, test.want)
 		}
 	}
-	if _, err := Parse([]byte(report[:len(report)/2])); err == nil || !strings.Contains(err.Error(), "line ") {
+	if _, err := Parse([]byte(saved[:len(saved)/2])); err == nil || !strings.Contains(err.Error(), "line ") {
 		t.Errorf("half a file: %v", err)
 	}
 	if _, err := Parse(nil); err == nil {

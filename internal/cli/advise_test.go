@@ -23,7 +23,7 @@ func measured(host, kernel string) bench.NetmodesReport {
 		}
 	}
 	return bench.NetmodesReport{
-		Report: report.Report{Provenance: report.Provenance{Environment: report.Environment{Kernel: kernel}}},
+		Report: report.Report{Format: report.Format, Provenance: report.Provenance{Environment: report.Environment{Kernel: kernel}}},
 		Suite:  bench.SuiteNetmodes, Host: host, Results: []bench.ModeResult{one("bridge", 200e6), one("host", 100e6)},
 		Unavailable: map[string]string{"macvlan": "no driver"},
 	}
