@@ -92,6 +92,7 @@ need test python3-pip 'to fetch golden OpenFlow packets' has pip3
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
+need test openvswitch-switch 'for a real OpenFlow switch (ovs-vswitchd)' has ovs-vswitchd
 need test chromium 'to look at the dashboard in a browser' has_browser
 
 need lint shellcheck 'to check shell scripts' has shellcheck
@@ -237,6 +238,20 @@ install_promtool() {
 	fi
 }
 
+# install_openvswitch: the tests start a switch of their own.
+install_openvswitch() {
+	local unit
+	say "installing openvswitch-switch without starting it: for a real OpenFlow switch"
+	hold_services
+	apt_install openvswitch-switch
+	release_services
+	if has systemctl; then
+		for unit in openvswitch-switch.service ovs-vswitchd.service ovsdb-server.service; do
+			as_root systemctl disable --quiet "$unit" >/dev/null 2>&1 || true
+		done
+	fi
+}
+
 # install_qemu PACKAGE...: does what it can; tests say what they lack.
 install_qemu() {
 	local release version
@@ -298,7 +313,7 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
-	prometheus) ;;
+	prometheus | openvswitch-switch) ;;
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -311,6 +326,7 @@ done <<<"$lacking"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
 if grep -q '^prometheus' <<<"$lacking"; then install_promtool; fi
+if grep -q '^openvswitch-switch' <<<"$lacking"; then install_openvswitch; fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r
