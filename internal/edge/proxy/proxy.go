@@ -17,6 +17,7 @@ package proxy
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -40,8 +41,19 @@ type Config struct {
 	Ports  []Port
 	// Control is where HAProxy takes commands, as its option "stats socket" says it.
 	Control string
+	// Remote lets weir-edge command it from other hosts; nil: only from this one.
+	Remote *Remote
 	// QueueTimeout bounds how long a user waits for a place at an instance.
 	QueueTimeout time.Duration
+}
+
+// Remote is a way to HAProxy's runtime socket over TLS with client certificates. That
+// socket itself knows neither, so a TCP proxy of its own goes before it.
+type Remote struct {
+	Port uint16
+	// Socket is the runtime socket, Certificate the file with the certificate and the
+	// key that both sides have, as the container sees them.
+	Socket, Certificate string
 }
 
 // Port is one published port and the instances behind it.
@@ -69,7 +81,7 @@ const (
 )
 
 const (
-	maxUsers       = 10000 // connections of one proxy
+	maxUsers       = 4000 // connections of one proxy, which takes two files for each
 	connectTimeout = 1 * time.Second
 	idleTimeout    = 60 * time.Second
 )
@@ -97,6 +109,15 @@ func (c Config) File() string {
 	line("  timeout queue %s", milliseconds(c.QueueTimeout))
 	line("  retries 3")
 	line("  option redispatch 1")
+	if c.Remote != nil {
+		line("frontend control")
+		line("  mode tcp")
+		line("  bind :%d ssl crt %s ca-file %s verify required", c.Remote.Port, c.Remote.Certificate, c.Remote.Certificate)
+		line("  default_backend control")
+		line("backend control")
+		line("  mode tcp")
+		line("  server socket unix@%s", c.Remote.Socket)
+	}
 	for _, port := range c.Ports {
 		line("frontend %s", port.frontend())
 		line("  bind :%d", port.Host)
@@ -125,3 +146,14 @@ func (s Server) arguments() string {
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
+
+// healthPath is a path as a request has it.
+var healthPath = regexp.MustCompile(`^/[A-Za-z0-9._~=&/?-]*$`)
+
+// CheckHealthPath says what is wrong with a path for health checks; empty is none.
+func CheckHealthPath(path string) error {
+	if path != "" && !healthPath.MatchString(path) {
+		return fmt.Errorf("%q is not a path such as /healthy", path)
+	}
+	return nil
+}
