@@ -141,6 +141,7 @@ func (s *service) seeWhetherItHelped(w *world) {
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
+	f.ResponseSeconds = m.SmoothSeconds // one good second is no success
 	if cause, _ := p.reasonForMore(s, &f); better || cause == CauseNone {
 		m.InVain = max(m.InVain-1, 0) // noise may look like a success
 	} else {
