@@ -119,7 +119,8 @@ func (w *world) comeCloser(s *service) {
 	}
 	var nodes []int
 	for _, e := range s.entries {
-		if s.on(e.node) == 0 && w.nodes[e.node].exhausted == "" {
+		// A node that is nearly exhausted would soon drive it away again.
+		if n := w.nodes[e.node]; s.on(e.node) == 0 && n.exhausted == "" && n.cpuPercent() < 0.7*p.NodeCPUHighPercent {
 			nodes = append(nodes, e.node)
 		}
 	}
