@@ -229,7 +229,8 @@ install_docker() {
 	fi
 }
 
-# install_quietly PACKAGE WHY: a package whose service nobody asked for.
+# install_quietly PACKAGE WHY [UNIT...]: a package whose services nobody asked for, that of
+# its name and others.
 install_quietly() {
 	local unit
 	say "installing $1 without starting it: $2"
