@@ -82,12 +82,12 @@ func newCluster(t *testing.T) *cluster {
 		c.nodes, c.engines = append(c.nodes, node), append(c.engines, engine)
 	}
 	c.engine = c.engines[0]
-	c.images(t, ctx)
+	c.images(ctx, t)
 	return c
 }
 
 // images gives all nodes the same images, under the same IDs.
-func (c *cluster) images(t *testing.T, ctx context.Context) {
+func (c *cluster) images(ctx context.Context, t *testing.T) {
 	t.Helper()
 	c.importPages(t, pagesImage, "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000")
 	archive, _, err := edgeruntime.ProxyImageArchive()
