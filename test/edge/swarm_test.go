@@ -263,11 +263,11 @@ func (c *cluster) testKilled(t *testing.T) {
 }
 
 // testNodeDies cuts a worker with an instance off the network, as a power cut would.
-// There must always be three instances; so another one starts, and in the meantime
-// users of the other nodes notice nothing but the two seconds that proxies take.
+// There must always be three instances, on two nodes at least; so others start, and in
+// the meantime users of the other nodes get answers from the rest.
 func (c *cluster) testNodeDies(t *testing.T) {
 	document := specification("solid", pagesImage, 8081, 10, nil)
-	document["QoS"] = map[string]any{"responseTime": 2, "numUsers": 30}
+	document["QoS"] = map[string]any{"responseTime": 2, "numUsers": 30, "availability": 99.9}
 	if err := c.deploy(t, document); err != nil {
 		t.Fatal(err)
 	}
