@@ -8,7 +8,7 @@ import (
 
 // assignPublished makes the classifier of an uplink know whose the ports are at which
 // a proxy of the host's may answer for containers.
-func (a *Agent) assignPublished(u *uplink) {
+func (a *Agent) assignPublished(u *link) {
 	if !u.installed() {
 		return
 	}

@@ -247,8 +247,8 @@ func prioritize() error {
 
 // openDashboard shows what feed has at a loopback address. A port that somebody
 // else has is no reason for containers to be without their guarantees.
-func openDashboard(address string, feed http.Handler, log *slog.Logger) *http.Server {
-	page := web.New(feed, log)
+func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
+	page := web.New(feed, tokens, log)
 	listener, err := web.Listen(address)
 	if err != nil {
 		log.Error("go on without the dashboard", "error", err)
@@ -312,7 +312,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		}
 	}()
 	if settings.Dashboard != "" {
-		page := openDashboard(settings.Dashboard, api, log)
+		page := openDashboard(settings.Dashboard, api, tokens, log)
 		defer page.Close()
 	}
 	if settings.Listen.Address != "" {

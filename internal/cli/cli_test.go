@@ -55,15 +55,20 @@ func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
-func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {
 	a.call("set %s", name)
 	a.change = change
 	return a.containers[0], a.err
 }
 
-func (a *fakeAgent) Reset(_ context.Context, name string) (v1.Container, error) {
+func (a *fakeAgent) Reset(_ context.Context, name string, conditions ...agent.Condition) (v1.Container, error) {
 	a.call("reset %s", name)
 	return a.containers[0], a.err
+}
+
+func (a *fakeAgent) Try(_ context.Context, name string, _ v1.PolicyChange) (v1.Policy, error) {
+	a.call("try %s", name)
+	return a.containers[0].Policy, a.err
 }
 
 func (a *fakeAgent) Reload(context.Context) error {

@@ -248,7 +248,7 @@ func (d *demo) openPage() {
 		d.say("Going on without the dashboard: %v.", err)
 		return
 	}
-	d.page = web.New(web.Feed(d.dir.Socket()), slog.New(slog.DiscardHandler))
+	d.page = web.New(web.Feed(d.dir.Socket()), nil, slog.New(slog.DiscardHandler))
 	d.pageURL = "http://" + listener.Addr().String()
 	go func() { _ = d.page.Serve(listener) }() // until close ends it
 }

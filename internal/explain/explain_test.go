@@ -273,7 +273,7 @@ func TestNumbers(t *testing.T) {
 			if want := seen.Containers[index].EntitledBPS; me.entitledBPS != want {
 				t.Fatalf("%s is entitled to %d, the explanation says %d", me.name, want, me.entitledBPS)
 			}
-			if got, want := d.now(nil).allocated[d.me], seen.Containers[index].AllocatedBPS; got != want {
+			if got, want := d.now(nil).AllocatedBPS[d.me], seen.Containers[index].AllocatedBPS; got != want {
 				t.Fatalf("%s gets %d, the explanation says %d", me.name, want, got)
 			}
 			if g := d.groups(); kindOf(&me) == byWeight {

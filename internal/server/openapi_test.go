@@ -66,6 +66,9 @@ func describe(t *testing.T, routes []route) *huma.OpenAPI {
 			s.Default = p.value
 			operation.Parameters = append(operation.Parameters, &huma.Param{Name: p.name, In: "query", Description: p.summary, Schema: &s})
 		}
+		for _, p := range r.header {
+			operation.Parameters = append(operation.Parameters, &huma.Param{Name: p.name, In: "header", Description: p.summary, Schema: schema(p.value)})
+		}
 		if r.request != nil {
 			requests[reflect.TypeOf(r.request).Name()] = true
 			operation.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema(r.request)}}}
@@ -79,6 +82,9 @@ func describe(t *testing.T, routes []route) *huma.OpenAPI {
 			s = schema(r.response)
 		}
 		operation.Responses[strconv.Itoa(http.StatusOK)] = &huma.Response{Description: "Done", Content: map[string]*huma.MediaType{kind: {Schema: s}}}
+		if r.tagged != nil {
+			operation.Responses[strconv.Itoa(http.StatusOK)].Headers = map[string]*huma.Param{"ETag": {Description: "of the policy", Schema: schema("")}}
+		}
 		item := document.Paths[r.path]
 		if item == nil {
 			item = &huma.PathItem{}

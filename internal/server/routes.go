@@ -27,8 +27,12 @@ type route struct {
 	request, response any
 	// kind is the content type of the response; "" for JSON.
 	kind string
-	// handle answers with JSON; stream does all by itself.
+	// header are what else it reads of a request.
+	header []parameter
+	// handle answers with JSON; tagged does, and sets headers; stream does all by
+	// itself.
 	handle func(*http.Request) (any, error)
+	tagged func(http.ResponseWriter, *http.Request) (any, error)
 	stream http.HandlerFunc
 }
 
@@ -37,6 +41,8 @@ type parameter struct {
 	name, summary string
 	value         any
 }
+
+var ifMatch = []parameter{{"If-Match", "the ETag of the policy that is to be changed: 412 if it is another one now", ""}}
 
 //go:embed openapi.json
 var openAPI json.RawMessage
@@ -65,23 +71,39 @@ func (a *API) routes() []route {
 			response: v1.History{}, handle: a.history,
 		},
 		{
+			method: "GET", path: "/v1/containers/{name}/policy", role: access.Read, summary: "The policy of a container; its ETag is for If-Match",
+			response: v1.ContainerPolicy{}, tagged: a.policy,
+		},
+		{
 			method: "PATCH", path: "/v1/containers/{name}/policy", role: access.Admin, summary: "Change the policy of a container until it stops",
-			request: v1.PolicyChange{}, response: v1.Container{}, handle: a.set,
+			request: v1.PolicyChange{}, response: v1.Container{}, tagged: a.set, header: ifMatch,
 		},
 		{
 			method: "DELETE", path: "/v1/containers/{name}/policy", role: access.Admin, summary: "Go back to the policy of a container's labels and the configuration",
-			response: v1.Container{}, handle: func(r *http.Request) (any, error) { return a.agent.Reset(r.Context(), r.PathValue("name")) },
+			response: v1.Container{}, tagged: a.reset, header: ifMatch,
+		},
+		{
+			method: "POST", path: "/v1/containers/{name}/policy/preview", role: access.Read, summary: "What a change of policy would do, to everybody; nothing is changed",
+			request: v1.PolicyChange{}, response: v1.Preview{}, handle: a.preview,
 		},
 		{
 			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
 			response: v1.Node{}, handle: a.node,
 		},
 		{
-			method: "GET", path: "/v1/events", role: access.Read, summary: "What happened lately and what happens, one JSON object a line",
+			method: "GET", path: "/v1/access", role: access.Read, summary: "Who asks, and what they may do",
+			response: v1.Access{}, handle: func(r *http.Request) (any, error) {
+				caller := access.Of(r.Context())
+				return v1.Access{Name: caller.Name, Role: caller.Role.String()}, nil
+			},
+		},
+		{
+			method: "GET", path: "/v1/events", role: access.Read, summary: "What happened lately and what happens, one JSON object a line; as server-sent events for who accepts text/event-stream",
 			query: []parameter{
 				{"since", "only what came after the event with this number", uint64(0)},
 				{"follow", "go on with what happens from now on", true},
 			},
+			header:   []parameter{{"Last-Event-ID", "of server-sent events: go on after the event with this number", uint64(0)}},
 			response: v1.Event{}, kind: "application/x-ndjson", stream: a.events,
 		},
 		{
@@ -129,6 +151,29 @@ func (a *API) history(r *http.Request) (any, error) {
 	return a.agent.History().Of(&seen.Containers[index]), nil
 }
 
+// preview says what a change would do. What the agent has against it is part of that.
+func (a *API) preview(r *http.Request) (any, error) {
+	change, err := readChange(r)
+	if err != nil {
+		return nil, err
+	}
+	seen, index, err := a.find(r)
+	if err != nil {
+		return nil, err
+	}
+	c := seen.Containers[index]
+	after, err := a.agent.Try(r.Context(), r.PathValue("name"), change)
+	switch {
+	case errors.Is(err, agent.ErrRefused):
+		preview := explain.Preview(seen, index, c.Policy)
+		preview.Refused = err.Error()
+		return preview, nil
+	case err != nil:
+		return nil, err
+	}
+	return explain.Preview(seen, index, after), nil
+}
+
 // find is the container that a request names, in the latest snapshot.
 func (a *API) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
 	if seen, err = a.agent.Snapshot(r.Context()); err != nil {
@@ -146,15 +191,16 @@ func (a *API) node(r *http.Request) (any, error) {
 	return a.meter.Measure(time.Now(), latest)
 }
 
-func (a *API) set(r *http.Request) (any, error) {
+// readChange is the body of a request that is to change a policy, or to try it.
+func readChange(r *http.Request) (v1.PolicyChange, error) {
 	var change v1.PolicyChange
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&change); err != nil {
-		return nil, &badRequestError{fmt.Errorf("read the policy: %w", err)}
+		return change, &badRequestError{fmt.Errorf("read the policy: %w", err)}
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, &badRequestError{errors.New("read the policy: something follows it")}
+		return change, &badRequestError{errors.New("read the policy: something follows it")}
 	}
-	return a.agent.Set(r.Context(), r.PathValue("name"), change)
+	return change, nil
 }

@@ -78,3 +78,19 @@ func TestSlowSender(t *testing.T) {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}
 }
+
+// A preview changes nothing, and a refusal is part of it.
+func TestPreview(t *testing.T) {
+	a, client := serveAgent(t)
+	const path = "/v1/containers/web/policy/preview"
+	status, body := rawRequest(t, client, "POST", path, `{"weight": "300"}`)
+	if status != 200 || a.called != "try web" || !strings.Contains(body, `"after":{"weight":300,`) || !strings.Contains(body, `"before":{"weight":0,`) {
+		t.Errorf("%d, %q, %s", status, a.called, body)
+	}
+	if status, _ = rawRequest(t, client, "POST", path, `{"wieght": "300"}`); status != 400 {
+		t.Errorf("a field that is not known: %d", status)
+	}
+	if status, _ = rawRequest(t, client, "POST", "/v1/containers/nobody/policy/preview", `{}`); status != 404 {
+		t.Errorf("of nobody: %d", status)
+	}
+}

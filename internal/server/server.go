@@ -42,8 +42,10 @@ type Agent interface {
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	History() *stats.History
-	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
-	Reset(ctx context.Context, name string) (v1.Container, error)
+	Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error)
+	Reset(ctx context.Context, name string, conditions ...agent.Condition) (v1.Container, error)
+	// Try is what Set would make of the policy.
+	Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error)
 	// Reload reads the configuration again.
 	Reload(context.Context) error
 	Down(context.Context) error
@@ -81,8 +83,11 @@ func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
 	a := &API{agent: agent, log: log, timeout: timeout, meter: node.NewMeter(), mux: http.NewServeMux()}
 	for _, r := range a.routes() {
 		handle := r.stream
-		if handle == nil {
+		switch {
+		case r.handle != nil:
 			handle = a.answer(r.handle)
+		case r.tagged != nil:
+			handle = a.answerTagged(r.tagged)
 		}
 		a.mux.HandleFunc(r.method+" "+r.path, a.authorize(r, handle))
 	}
@@ -156,13 +161,18 @@ func (e *forbiddenError) Error() string {
 
 // answer turns a function into a handler that speaks JSON.
 func (a *API) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
+	return a.answerTagged(func(_ http.ResponseWriter, r *http.Request) (any, error) { return fn(r) })
+}
+
+// answerTagged is answer for a function that sets headers.
+func (a *API) answerTagged(fn func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), a.timeout)
 		defer cancel()
 		r = r.WithContext(ctx)
 		a.bound(w)
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-		body, err := fn(r)
+		body, err := fn(w, r)
 		if err != nil {
 			a.refuse(w, r, err)
 			return
@@ -214,6 +224,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, agent.ErrRefused), errors.Is(err, agent.ErrAmbiguous):
 		return http.StatusConflict
+	case errors.Is(err, errChanged):
+		return http.StatusPreconditionFailed
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	default:

@@ -34,6 +34,7 @@ type fakeAgent struct {
 	events *stats.Events
 	change v1.PolicyChange
 	left   time.Duration // until the call's deadline
+	weight uint32        // of web: how often it was set
 }
 
 func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
@@ -47,7 +48,7 @@ func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	a.call(ctx, "snapshot")
 	return v1.Snapshot{
 		Status:     v1.Status{Uplink: "up0", RateBPS: 100e6},
-		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40}, {Name: "host"}},
+		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40, Policy: v1.Policy{Weight: a.weight}}, {Name: "host"}},
 	}, a.err
 }
 
@@ -60,15 +61,39 @@ func (a *fakeAgent) Events() *stats.Events { return a.events }
 
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
-func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {
+	if err := a.meets(name, conditions); err != nil {
+		return v1.Container{}, err
+	}
 	a.call(ctx, "set %s", name)
 	a.change = change
-	return v1.Container{Name: name, State: v1.StateOK}, a.err
+	a.weight++
+	return v1.Container{Name: name, State: v1.StateOK, Policy: v1.Policy{Weight: a.weight}}, a.err
 }
 
-func (a *fakeAgent) Reset(ctx context.Context, name string) (v1.Container, error) {
+func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...agent.Condition) (v1.Container, error) {
+	if err := a.meets(name, conditions); err != nil {
+		return v1.Container{}, err
+	}
 	a.call(ctx, "reset %s", name)
+	a.weight = 0
 	return v1.Container{Name: name}, a.err
+}
+
+// meets asks the conditions for a change of a container, as it is now.
+func (a *fakeAgent) meets(name string, conditions []agent.Condition) error {
+	for _, condition := range conditions {
+		if err := condition(v1.Container{Name: name, Policy: v1.Policy{Weight: a.weight}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *fakeAgent) Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error) {
+	a.call(ctx, "try %s", name)
+	a.change = change
+	return v1.Policy{Weight: 300}, a.err
 }
 
 func (a *fakeAgent) Reload(ctx context.Context) error {
@@ -240,7 +265,7 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
 		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 400, "too large"},
 		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 400, "too large"},
-		{"GET", set, "", 404, "there is no GET " + set},
+		{"GET", set + "/", "", 404, "there is no GET " + set},
 		{"PUT", set, "{}", 404, "there is no PUT"},
 		{"POST", "/v1/containers", "{}", 404, "there is no POST"},
 		{"GET", "/v1/down", "", 404, "there is no GET"},

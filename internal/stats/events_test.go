@@ -194,3 +194,20 @@ func TestEventsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestKeeps(t *testing.T) {
+	e := NewEvents(time.UnixMilli(5000))
+	keeps := func(want map[uint64]bool) {
+		t.Helper()
+		for seq, kept := range want {
+			if e.Keeps(seq) != kept {
+				t.Errorf("all after %d: %t", seq, !kept)
+			}
+		}
+	}
+	keeps(map[uint64]bool{0: false, 4998: false, 4999: true, 5000: false})
+	for range keptEvents + 10 {
+		e.Add(v1.Event{})
+	}
+	keeps(map[uint64]bool{4999: false, 5008: false, 5009: true, 5000 + keptEvents + 9: true, 5000 + keptEvents + 10: false})
+}

@@ -45,16 +45,55 @@ func (c *Client) History(ctx context.Context, name string) (v1.History, error) {
 	return history, c.call(ctx, http.MethodGet, containerPath(name, "history"), nil, &history)
 }
 
+// Policy is what a container asks for, and its ETag, for SetIf and ResetIf.
+func (c *Client) Policy(ctx context.Context, name string) (policy v1.ContainerPolicy, etag string, err error) {
+	response, err := c.send(ctx, http.MethodGet, containerPath(name, "policy"), nil, nil)
+	if err != nil {
+		return policy, "", err
+	}
+	defer response.Body.Close()
+	return policy, response.Header.Get("ETag"), decode(response, &policy)
+}
+
+// Preview says what Set would do, and changes nothing.
+func (c *Client) Preview(ctx context.Context, name string, change v1.PolicyChange) (v1.Preview, error) {
+	var preview v1.Preview
+	return preview, c.call(ctx, http.MethodPost, containerPath(name, "policy/preview"), change, &preview)
+}
+
 // Set changes a container's policy until it stops.
 func (c *Client) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
-	var container v1.Container
-	return container, c.call(ctx, http.MethodPatch, containerPath(name, "policy"), change, &container)
+	return c.SetIf(ctx, name, "", change)
+}
+
+// SetIf is Set if the policy has that ETag still. Errors: an *Error with status 412
+// where it has another one.
+func (c *Client) SetIf(ctx context.Context, name, etag string, change v1.PolicyChange) (v1.Container, error) {
+	return c.change(ctx, http.MethodPatch, name, etag, change)
 }
 
 // Reset goes back to the policy of a container's labels and the configuration.
 func (c *Client) Reset(ctx context.Context, name string) (v1.Container, error) {
+	return c.ResetIf(ctx, name, "")
+}
+
+// ResetIf is Reset if the policy has that ETag still. Errors: as those of SetIf.
+func (c *Client) ResetIf(ctx context.Context, name, etag string) (v1.Container, error) {
+	return c.change(ctx, http.MethodDelete, name, etag, nil)
+}
+
+func (c *Client) change(ctx context.Context, method, name, etag string, body any) (v1.Container, error) {
 	var container v1.Container
-	return container, c.call(ctx, http.MethodDelete, containerPath(name, "policy"), nil, &container)
+	header := http.Header{}
+	if etag != "" {
+		header.Set("If-Match", etag)
+	}
+	response, err := c.send(ctx, method, containerPath(name, "policy"), body, header)
+	if err != nil {
+		return container, err
+	}
+	defer response.Body.Close()
+	return container, decode(response, &container)
 }
 
 // Reload makes the agent read its configuration again.

@@ -4,21 +4,21 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/plan"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/stats"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
-// uplink is a device that is shared out, and what everybody gets of it.
-type uplink struct {
+// link is one direction of a device that is shared out, and what everybody gets of it.
+type link struct {
 	// index is its place among the agent's uplinks.
 	index int
 	// reserveBasisPoints is the part that minimums may not claim.
 	reserveBasisPoints uint32
 
-	device *lifecycle.Device
+	device *uplink.Device
 	// What is known of the device since it was advanced last; scheduler,
 	// classifier and delays are nil unless it is installed, and delays also where
 	// the kernel cannot measure them.
@@ -28,8 +28,8 @@ type uplink struct {
 	// bridgeIndex is the device's if it is a bridge, and 0 if not.
 	bridgeIndex int
 	backend     sched.Backend
-	classifier  lifecycle.Classifier
-	delays      lifecycle.Delays
+	classifier  uplink.Classifier
+	delays      uplink.Delays
 	// reason says why the uplink is not shared out as it should be; nil while it
 	// is.
 	reason error
@@ -56,45 +56,41 @@ type uplink struct {
 	// of their numbers; participants are they and the host's.
 	controlled   []*share
 	participants []*share
-	allocator    alloc.Allocator
+	// hostCompetes: the host class wants more than its reserve.
+	hostCompetes bool
 
 	// ledger makes totals that only grow of the kernel's counters; measuredAt is
 	// when those of all were read last.
-	ledger     stats.Ledger
-	measuredAt time.Time
+	ledger stats.Ledger
+	// classLedger is that of traffic classes, by ledgerKey.
+	classLedger stats.Ledger
+	measuredAt  time.Time
 
-	lastLook    time.Time
-	lastTraffic time.Time
-	lastChange  time.Time
-	lastStats   time.Time
+	// lastStats is when counters were last asked for.
+	lastStats time.Time
 
 	// Scratch space of the control loop.
-	competing []alloc.Container
-	classes   []sched.Class
-	offered   []uint64
-	asked     []uint16
-	lacking   []uint16
-	// inDoubt: counters were asked for, as the rates left doubt who wants more.
-	inDoubt    bool
-	classStats []sched.Stats
+	classes  []sched.Class
+	snapshot sched.Snapshot
+	unknown  [identity.NumberNone + 1]uint64
 }
 
-func newUplink(index int, device *lifecycle.Device, reserveBasisPoints uint32) *uplink {
-	u := &uplink{index: index, device: device, reserveBasisPoints: reserveBasisPoints, measuredAt: time.Now()}
+func newLink(index int, device *uplink.Device, reserveBasisPoints uint32) *link {
+	u := &link{index: index, device: device, reserveBasisPoints: reserveBasisPoints, measuredAt: time.Now()}
 	u.take()
 	return u
 }
 
 // installed says whether scheduler and classifier work on the device.
-func (u *uplink) installed() bool { return u.device.State() == lifecycle.Installed }
+func (u *link) installed() bool { return u.device.State() == uplink.Installed }
 
 // link is the uplink as decisions see it.
-func (u *uplink) link() plan.Link {
+func (u *link) link() plan.Link {
 	return plan.Link{RateBPS: u.rateBPS, ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.mtuBytes}
 }
 
 // take takes up what is known of the device.
-func (u *uplink) take() {
+func (u *link) take() {
 	d := u.device
 	u.name, u.rateBPS, u.mtuBytes = d.Name(), d.RateBPS(), d.MTUBytes()
 	u.backend, u.classifier, u.delays = nil, nil, nil
@@ -113,15 +109,16 @@ func (u *uplink) take() {
 
 // apply brings the scheduler to the plan. A failure is not the end: it is
 // shown, and tried again with the next check.
-func (u *uplink) apply() error {
+func (u *link) apply() error {
 	err := u.device.Apply(u.tree())
 	u.take()
+	u.ask()
 	u.suspect = u.suspect || err != nil
 	return err
 }
 
 // advance brings the device as far as it can be brought.
-func (a *Agent) advance(u *uplink) (changed bool) {
+func (a *Agent) advance(u *link) (changed bool) {
 	u.suspect = false
 	before := u.reason
 	change := u.device.Advance(func() sched.Tree {
@@ -130,6 +127,7 @@ func (a *Agent) advance(u *uplink) (changed bool) {
 		return u.tree()
 	})
 	u.take()
+	u.ask()
 	if change.Any {
 		u.forgetMeasurements(change)
 	}
@@ -141,27 +139,29 @@ func (a *Agent) advance(u *uplink) (changed bool) {
 }
 
 // forgetMeasurements drops what was true of another classifier or scheduler.
-func (u *uplink) forgetMeasurements(change lifecycle.Change) {
+func (u *link) forgetMeasurements(change uplink.Change) {
 	if change.Made {
 		u.ledger.ClassesMade()
+		u.classLedger.ClassesMade()
 	}
 	if change.Classified || !u.installed() {
 		u.unknownBPS = 0
 		for _, s := range u.participants {
 			s.cgroupAssigned, s.cgroupRefused = false, nil
+			s.classAssigned, s.classRefused = false, nil
 			s.delay = delayWindow{}
 		}
 	}
 	if !u.installed() {
 		// Nobody counts.
 		for _, s := range u.participants {
-			s.backlogBytes, s.measured, s.rate = 0, measured{}, stats.Rate{}
+			s.active, s.measured, s.rate = false, measured{}, stats.Rate{}
 		}
 	}
 }
 
 // tellOf tells the log what became of an uplink.
-func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
+func (a *Agent) tellOf(u *link, change uplink.Change, before error) {
 	if change.Displaced != "" {
 		a.log.Warn("the queueing of somebody else was put aside; weir down puts it back",
 			"uplink", u.name, "queueing", change.Displaced)
@@ -170,7 +170,7 @@ func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
 		// Not fatal: larger packets are cut up.
 		a.log.Warn("limit the uplink's packets", "uplink", u.name, "error", change.Unlimited)
 	}
-	if change.To == lifecycle.Installed && change.From != lifecycle.Installed {
+	if change.To == uplink.Installed && change.From != uplink.Installed {
 		a.log.Info("sharing out the uplink", "uplink", u.name, "rate_bps", u.rateBPS)
 	}
 	if u.reason != nil && (before == nil || before.Error() != u.reason.Error()) {
@@ -180,16 +180,19 @@ func (a *Agent) tellOf(u *uplink, change lifecycle.Change, before error) {
 
 // adoptionLooks is how often a new agent looks at who is sending before it
 // changes what an earlier one allocated.
-const adoptionLooks = 4
+const (
+	adoptionLooks    = 4
+	adoptionInterval = 10 * time.Millisecond
+)
 
-// lookAtSenders finds out what was sent, and who is sending.
-func (u *uplink) lookAtSenders() {
-	u.recount(time.Now())
+// lookAtSenders finds out what was sent, before anybody is shown less than an
+// earlier agent had said, and who is sending.
+func (u *link) lookAtSenders() {
 	for range adoptionLooks {
 		// Classes that are missing are made by the next reconciliation.
-		if _, _, err := u.measure(time.Now()); err != nil {
+		if _, err := u.control(time.Now()); err != nil {
 			return
 		}
-		time.Sleep(changingInterval)
+		time.Sleep(adoptionInterval)
 	}
 }
