@@ -21,6 +21,7 @@ type netmodesFlags struct {
 	links, protocols []string
 	agent, report    string
 	save             bool
+	within           time.Duration
 	measurements     string
 	options          bench.NetmodesOptions
 }
@@ -72,6 +73,7 @@ func (f *netmodesFlags) add(cmd *cobra.Command) {
 	set.DurationVar(&o.Duration, "duration", 2*time.Second, "time counted in every run")
 	set.DurationVar(&o.Warmup, "warmup", 300*time.Millisecond, "time before that, not counted")
 	set.IntVar(&o.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.DurationVar(&f.within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 }
 
 func (f *netmodesFlags) run(cmd *cobra.Command, format output) error {
@@ -147,6 +149,9 @@ func (f *netmodesFlags) parse() error {
 func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found bench.NetmodesReport, err error) {
 	o := f.options
 	o.Command, o.Version, o.Progress = strings.Join(os.Args, " "), version, progress
+	if f.within > 0 {
+		o.Until = time.Now().Add(f.within)
+	}
 	if o.WeirBinary, err = os.Executable(); err != nil {
 		return found, fmt.Errorf("find the weir that is to be measured: %w", err)
 	}

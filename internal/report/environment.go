@@ -38,6 +38,10 @@ func (p Provenance) facts() []fact {
 	if e.MemoryBytes > 0 {
 		memory = fmt.Sprintf("%.1f GB", float64(e.MemoryBytes)/1e9)
 	}
+	seed := ""
+	if p.Seed > 0 {
+		seed = fmt.Sprint(p.Seed)
+	}
 	facts := []fact{
 		{"Command", p.Command},
 		{"Weir", strings.TrimSpace(e.Weir + ", " + e.Go)},
@@ -48,7 +52,7 @@ func (p Provenance) facts() []fact {
 		{"Congestion control", e.TCP},
 		{"tc", e.TC},
 		{"Containers", e.Containers},
-		{"Seed", fmt.Sprint(p.Seed)},
+		{"Seed", seed},
 		{"Runs", p.runs()},
 	}
 	return slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" })

@@ -68,7 +68,7 @@ func sections() []section {
 	return append(list,
 		section{SuiteLLQ, "SDN-LLQ's experiment: voice, video and generic data", 90, runAllLLQ},
 		section{SuiteModel, "the queueing model against real packets", 35, runAllModel},
-		section{SuiteNetmodes, "what network modes of containers cost", 480, runAllNetmodes})
+		section{SuiteNetmodes, "what network modes of containers cost", 600, runAllNetmodes})
 }
 
 // AllSectionNames are the reports that RunAll makes.
