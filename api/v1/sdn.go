@@ -4,9 +4,7 @@ import "time"
 
 // SDN is what the OpenFlow controller of `weir sdn run` knows.
 type SDN struct {
-	At time.Time `json:"at"`
-	// Role is master, slave or equal among several controllers.
-	Role     string       `json:"role"`
+	At       time.Time    `json:"at"`
 	Switches []SDNSwitch  `json:"switches"`
 	Links    []SDNLink    `json:"links"`
 	Classes  []SDNClass   `json:"classes"`

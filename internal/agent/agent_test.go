@@ -74,6 +74,7 @@ type fakeKernel struct {
 	// stats are the counters of classes, by number; those of others are 0.
 	stats map[uint16]kernel.ClassStats
 	drops map[kernel.Handle]uint32
+	err   error // what changes end with
 }
 
 func (*fakeKernel) Qdiscs(int) ([]kernel.Qdisc, error)            { return nil, nil }
@@ -91,7 +92,7 @@ func (k *fakeKernel) ClassStats(_ int, handles []kernel.Handle, dst []kernel.Cla
 
 func (k *fakeKernel) Apply(_ int, ops []kernel.Op) error {
 	k.ops = append(k.ops, ops...)
-	return nil
+	return k.err
 }
 
 // count sets the counters of a number's class.

@@ -23,7 +23,7 @@ type container struct {
 	number      uint16 // 0: not controlled
 	mode        v1.Mode
 	netns       kernel.NetNSID
-	netnsID     int // of a static one: the same, as devices in the agent's namespace name it
+	netnsID     int // of a configured one: the same, as devices in the agent's namespace name it
 	attachments []attachment
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part

@@ -76,9 +76,10 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 func TestPreviewIsWhatHappens(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("db", "min=30mbit", "weight=10")
-	b.start("web", "weight=200")
-	b.start("rest", "weight=100")
-	b.plan()
+	web, rest := b.start("web", "weight=200"), b.start("rest", "weight=100")
+	w := newWire(b)
+	w.greedy[web], w.greedy[rest] = true, true
+	w.run(time.Second)
 	b.publish(time.Now())
 	ctx := b.serve()
 	for _, change := range []v1.PolicyChange{

@@ -18,6 +18,7 @@ func newBenchLLQCommand() *cobra.Command {
 	var rates []string
 	var page string
 	var noVerdict bool
+	var within time.Duration
 	var format *output
 	cmd := &cobra.Command{
 		Use:   bench.SuiteLLQ,
@@ -56,6 +57,9 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if options.WeirBinary, err = os.Executable(); err != nil {
 				return fmt.Errorf("find the weir that is to be measured: %w", err)
 			}
+			if within > 0 {
+				options.Until = time.Now().Add(within)
+			}
 			found, err := bench.RunLLQ(cmd.Context(), options)
 			if err != nil {
 				return err
@@ -93,6 +97,7 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted; longer until queues are full")
 	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
 	set.BoolVar(&noVerdict, "no-verdict", false, "only look: a missed target is no error")
+	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
 	format = addOutputFlag(cmd)
 	return cmd

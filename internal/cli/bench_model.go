@@ -16,6 +16,7 @@ import (
 func newBenchModelCommand() *cobra.Command {
 	var options bench.ModelOptions
 	var page, only string
+	var within time.Duration
 	var format *output
 	cmd := &cobra.Command{
 		Use:   bench.SuiteModel,
@@ -28,11 +29,12 @@ not the report says what the machine or HTB does otherwise. The paper's claims o
 figures 3 to 5 are in it, too.
 
 Everything runs in network namespaces of its own. Turns of AF and BE are 10 ms long, so
-it takes about a minute a port until AF's and BE's throughput is within 2 %.
+it takes about a minute a port until AF's and BE's throughput is within 2 %: many short
+rounds, as those in which a processor stood still are done again, once.
 
 Needs root. Exits with 1 when the suite could not run or a run failed.`,
 		Example: `  weir bench model --report model.html
-  weir bench model --only paper --duration 60s
+  weir bench model --only paper --repeat 20
   weir bench model -o json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -50,6 +52,9 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 			options.Command, options.Version, options.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
 			if options.WeirBinary, err = os.Executable(); err != nil {
 				return fmt.Errorf("find the weir that is to be measured: %w", err)
+			}
+			if within > 0 {
+				options.Until = time.Now().Add(within)
 			}
 			found, err := bench.RunModel(cmd.Context(), options)
 			if err != nil {
@@ -75,11 +80,12 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 		},
 	}
 	set := cmd.Flags()
-	set.DurationVar(&options.Duration, "duration", 10*time.Second, "time counted in every run")
-	set.DurationVar(&options.Warmup, "warmup", time.Second, "time before that, not counted")
-	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.DurationVar(&options.Duration, "duration", 3*time.Second, "time counted in every run")
+	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted")
+	set.IntVar(&options.Repeat, "repeat", 3, "interleaved rounds; results are their medians")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of arrivals, sizes and turns")
 	set.StringVar(&only, "only", "", "measure the ports whose name matches a regular expression")
+	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
 	format = addOutputFlag(cmd)
 	return cmd

@@ -74,6 +74,9 @@ type global struct {
 	socket string
 }
 
+// Command is the program with all its commands, for whoever writes about them.
+func Command() *cobra.Command { return newRoot() }
+
 func newRoot() *cobra.Command {
 	g := &global{}
 	root := &cobra.Command{

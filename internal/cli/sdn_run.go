@@ -39,12 +39,13 @@ type sdnRunFlags struct {
 	strict        bool
 	noSecondLook  bool
 	verbose       bool
+	queues        sdnQueueFlags
 }
 
 func newSDNRunCommand() *cobra.Command {
 	var f sdnRunFlags
 	cmd := &cobra.Command{
-		Use:   "run --listen tcp:ADDR:PORT",
+		Use:   "run",
 		Short: "Control OpenFlow switches: every flow to the queue of its class",
 		Long: `Control OpenFlow 1.3 switches, such as Open vSwitch. The first packet of a flow
 comes to the controller, which names the application by the classifier of 'weir
@@ -53,8 +54,12 @@ queue of its class (EF, AF or BE) and the port.
 
 What the switches were told stays when the controller stops or dies: known flows
 go on, new ones to known stations are best effort. A controller that is started
-again takes over what is there.`,
-		Example: `  weir sdn run --listen tcp:127.0.0.1:6653
+again takes over what is there.
+
+With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
+(0, where everything else goes too). They stay as well; 'weir sdn down' takes them
+away.`,
+		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,12 +83,17 @@ again takes over what is there.`,
 	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows that are kept; more are best effort")
 	set.BoolVar(&f.strict, "strict", false, "an unknown flow waits for the controller, and is lost without one, instead of being best effort meanwhile")
 	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
+	f.queues.add(set)
 	set.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return cmd
 }
 
 func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	options, err := f.options(log)
+	if err != nil {
+		return err
+	}
+	queues, err := f.queues.options()
 	if err != nil {
 		return err
 	}
@@ -105,6 +115,10 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	c := controller.New(options)
 	group, ctx := errgroup.WithContext(ctx)
+	databases := f.queues.managers(queues, c, log)
+	for _, m := range databases {
+		group.Go(func() error { return m.Run(ctx) })
+	}
 	for _, address := range []string{"unix:" + f.socket, "tcp:" + f.http} {
 		if address == "tcp:" {
 			continue
@@ -114,7 +128,7 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		defer l.Close()
-		group.Go(func() error { return controller.ServeHTTP(ctx, l, c.Handler(nil)) })
+		group.Go(func() error { return controller.ServeHTTP(ctx, l, c.Handler(databases.status)) })
 	}
 	group.Go(func() error { return c.Run(ctx, listeners...) })
 	for _, l := range listeners {

@@ -56,28 +56,23 @@ func planned(s v1.Snapshot, uplink int) []planShare {
 	list := make([]planShare, len(s.Containers))
 	members, host := admitted(s, u.Name, link, list)
 
-	competes := u.HostCompetes && host.index >= 0
-	hostEntitled, entitled := link.Entitle(new(alloc.Allocator), host.wanting(), competes, wanting(members))
+	containers := make([]alloc.Container, len(members), len(members)+1)
 	for i, m := range members {
-		list[m.index].entitledBPS = entitled[i].BPS
+		containers[i] = m.Container
 	}
-	capacityBPS := u.RateBPS
-	switch {
-	case competes:
-		members = append(members, host)
-	case host.index >= 0:
-		list[host.index].allocatedBPS = max(hostEntitled.BPS, host.DemandBPS)
-		capacityBPS -= min(capacityBPS, host.DemandBPS)
+	competes := u.HostCompetes && host.index >= 0
+	hostEntitled, entitled := link.Entitle(new(alloc.Allocator), host.Container, competes, containers)
+	var division plan.Division
+	link.Allocate(new(alloc.Allocator), &division, append(containers, host.Container), competes)
+	for i, m := range members {
+		list[m.index].entitledBPS, list[m.index].allocatedBPS = entitled[i].BPS, division.AllocatedBPS[i]
 	}
 	if host.index >= 0 {
-		list[host.index].entitledBPS = hostEntitled.BPS
-	}
-	competitors := make([]alloc.Container, len(members))
-	for i, m := range members {
-		competitors[i] = m.Container
-	}
-	for i, bps := range alloc.Allocate(capacityBPS, competitors, alloc.Entitle(capacityBPS, competitors)) {
-		list[members[i].index].allocatedBPS = bps
+		shown := &list[host.index]
+		shown.entitledBPS, shown.allocatedBPS = hostEntitled.BPS, max(hostEntitled.BPS, host.DemandBPS)
+		if competes {
+			shown.allocatedBPS = division.AllocatedBPS[len(members)]
+		}
 	}
 	return list
 }
@@ -86,20 +81,6 @@ func planned(s v1.Snapshot, uplink int) []planShare {
 type planMember struct {
 	alloc.Container
 	index int // in the snapshot; -1 for nobody
-}
-
-// wanting is the same with a demand without end: entitlements do not depend on it.
-func (m planMember) wanting() alloc.Container {
-	m.DemandBPS = alloc.Unlimited
-	return m.Container
-}
-
-func wanting(members []planMember) []alloc.Container {
-	list := make([]alloc.Container, len(members))
-	for i, m := range members {
-		list[i] = m.wanting()
-	}
-	return list
 }
 
 // admitted decides on what everybody in a snapshot asks for at an uplink, notes it in

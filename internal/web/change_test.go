@@ -81,7 +81,7 @@ func TestWhoMayChange(t *testing.T) {
 	}
 	// Guessing takes time.
 	for i := range 10 * failedBurst {
-		r := httptest.NewRequest("GET", "/v1/access", nil)
+		r := httptest.NewRequest(http.MethodGet, "/v1/access", nil)
 		r.Host = "localhost"
 		r.Header.Set("Authorization", "Bearer weir_guess")
 		w := httptest.NewRecorder()

@@ -107,8 +107,7 @@ func guard(next http.Handler, atOnce int) http.Handler {
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-cache") // a newer agent has a newer page
-		switch {
-		case !isLoopbackHost(r.Host):
+		if !isLoopbackHost(r.Host) {
 			refuse(w, http.StatusMisdirectedRequest, "this is the dashboard of the machine that it runs on: open it at http://127.0.0.1 or http://localhost and its port")
 			return
 		}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/profile"
@@ -73,6 +74,8 @@ type site struct {
 	agent  *harness.Agent
 	client *server.Client
 	dir    string
+	// small is a folder on a file system of 512 kB.
+	small string
 	// t is the test that the site lasts for.
 	t *testing.T
 
@@ -106,6 +109,19 @@ func (l *logBuffer) String() string {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{Bed: harness.NewBed(t, testbed.HostOptions{}), t: t}
+	// Before the engine, which has a mount namespace of its own and must see it.
+	s.small = filepath.Join(s.Dir, "small")
+	if err := os.Mkdir(s.small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", s.small, "tmpfs", 0, "size=512k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(s.small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	local, _ := s.Host.EnginePools()
 	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{
 		NetNSPath: s.Host.NetNSPath(), BridgeCIDR: s.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
@@ -121,11 +137,14 @@ func newSite(t *testing.T) *site {
 	s.engine = engine
 	s.importPages(t, pagesImage, "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000")
 	s.dir = filepath.Join(s.Dir, "edge")
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	s.client = server.NewClient(s.socket())
 	return s
 }
 
-func (s *site) socket() string { return filepath.Join(s.Dir, "edge.sock") }
+func (s *site) socket() string { return filepath.Join(s.dir, "edge.sock") }
 
 func (s *site) importPages(t *testing.T, image string, args ...string) {
 	t.Helper()

@@ -231,6 +231,8 @@ func (b *bed) startWeir(args ...string) {
 	b.weir = weir
 	b.t.Cleanup(func() {
 		if b.t.Failed() {
+			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", b.control())
+			b.t.Logf("weir sdn ps: %s", ps)
 			b.t.Logf("weir: %s", tail(weir.log.String(), 6000))
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
 )
 
@@ -60,6 +61,28 @@ func newRemoveCommand(g *global) *cobra.Command {
 		Args:  exactArgs("SERVICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return server.NewClient(g.socket).Remove(cmd.Context(), args[0])
+		},
+	}
+}
+
+func newProxyImageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "proxy-image",
+		Short: "Write the image of service proxies, for docker load",
+		Long: `Write the image of service proxies to standard output. Every node of a swarm has to
+have it, and HAProxy (apt-get install haproxy), which the image takes from its node.`,
+		Example: `  weir-edge proxy-image | docker load
+  weir-edge proxy-image | ssh node2 docker load`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			archive, _, err := runtime.ProxyImageArchive()
+			if err != nil {
+				return err
+			}
+			if _, err := cmd.OutOrStdout().Write(archive); err != nil {
+				return fmt.Errorf("write the image: %w", err)
+			}
+			return nil
 		},
 	}
 }

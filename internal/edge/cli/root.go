@@ -87,6 +87,7 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 		newNodesCommand(g),
 		newExplainCommand(g),
 		newEventsCommand(g),
+		newProxyImageCommand(),
 	)
 	return root
 }

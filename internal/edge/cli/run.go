@@ -14,7 +14,9 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/run"
+	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
+	"github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/store"
 )
@@ -32,9 +34,10 @@ func newRunCommand(g *global) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Manage this host's services",
-		Long: `Manage the services of this host's Docker engine until told to stop. What runs then
-goes on, and the next weir-edge finds it: what should run lives in the engine.
+		Short: "Manage the services of this host, or of a swarm",
+		Long: `Manage the services of this host's Docker engine or, if that manages a swarm, of the
+swarm's nodes, until told to stop. What runs then goes on, and the next weir-edge finds
+it: what should run lives in the engine.
 
 The Weir agent of this host, if there is one, tells what the host and its uplink have
 left; without one no minimum can be promised. HAProxy has to be installed
@@ -66,20 +69,17 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer measurements.Close()
-	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
+	rt, nodes, err := o.runtime(ctx)
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
-	if _, err := rt.Nodes(ctx); err != nil {
-		return fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
-	}
 	decider, err := engine.New(engine.DefaultPolicy())
 	if err != nil {
 		return err
 	}
 	manager, err := run.New(run.Options{
-		Runtime: rt, Nodes: run.NewLocal(o.agent), Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
+		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
 	})
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	api := server.New(manager, log)
 	served := make(chan error, 1)
 	go func() { served <- api.Serve(listener) }()
-	log.Info("weir-edge manages services", "engine", o.docker, "socket", socket, "dry_run", o.dryRun)
+	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	managed := make(chan error, 1)
@@ -111,4 +111,18 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		err = nil
 	}
 	return err
+}
+
+// runtime is the swarm that the engine manages or, if it manages none, the engine.
+func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, error) {
+	manages, err := swarm.IsManager(ctx, o.docker)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
+	}
+	if manages {
+		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker})
+		return rt, run.Unmeasured{}, err
+	}
+	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
+	return rt, run.NewLocal(o.agent), err
 }

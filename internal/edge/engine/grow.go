@@ -9,6 +9,7 @@ import (
 // can be done about it that is worth it.
 func (w *world) grow(s *service) {
 	m, p := &s.memory, &w.e.policy
+	s.smooth(w)
 	s.seeWhetherItHelped(w)
 	f := s.facts(w)
 	cause, why := p.reasonForMore(s, &f)
@@ -43,9 +44,12 @@ func (w *world) grow(s *service) {
 	if grown == 0 {
 		return
 	}
+	if !m.ShrunkAt.IsZero() && w.since(m.ShrunkAt) < regretted*s.downHold(p) {
+		m.Regrets = min(m.Regrets+1, mostRegrets)
+	}
 	m.GrownAt, m.GrownUsers, m.HighSince = w.at, s.users, zeroTime
 	if cause != CauseUsers {
-		m.Before = &Before{ResponseSeconds: f.ResponseSeconds, CPUPercent: f.CPUPercent}
+		m.Before = &Before{ResponseSeconds: m.SmoothSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
 }
 
@@ -99,7 +103,22 @@ func (s *service) waits(w *world, cause Cause) string {
 
 // settleSeconds is how long after a new instance it shows what it changes: it has
 // started, and old answers are out of the mean.
-func (s *service) settleSeconds(p *Policy) float64 { return s.startUp(p) + 5 }
+func (s *service) settleSeconds(p *Policy) float64 { return s.startUp(p) + 3*smoothing }
+
+// smoothing is the time constant, in seconds, of the response time that tells whether
+// an instance helped.
+const smoothing = 5
+
+// smooth takes the response time of now into the mean.
+func (s *service) smooth(w *world) {
+	m := &s.memory
+	if passed := w.since(m.SmoothAt); m.SmoothSeconds == 0 || passed > 10*smoothing {
+		m.SmoothSeconds = s.response
+	} else {
+		m.SmoothSeconds += (s.response - m.SmoothSeconds) * (1 - math.Exp(-passed/smoothing))
+	}
+	m.SmoothAt = w.at
+}
 
 // seeWhetherItHelped compares what users wait with what they did before the last
 // instance was added.
@@ -117,9 +136,12 @@ func (s *service) seeWhetherItHelped(w *world) {
 		return
 	}
 	f := s.facts(w)
-	faster := f.ResponseSeconds <= m.Before.ResponseSeconds*(1-p.MinGainPercent/100) && m.Before.ResponseSeconds > 0
-	cooler := f.CPUPercent < min(m.Before.CPUPercent*(1-p.MinGainPercent/100), p.CPUHighPercent)
-	if cause, _ := p.reasonForMore(s, &f); faster || cooler || cause == CauseNone {
+	least := 1 - p.MinGainPercent/100
+	better := m.SmoothSeconds <= m.Before.ResponseSeconds*least
+	if m.Before.ResponseSeconds == 0 { // nobody measures it
+		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
+	}
+	if cause, _ := p.reasonForMore(s, &f); better || cause == CauseNone {
 		m.InVain = 0
 	} else {
 		m.InVain++

@@ -143,7 +143,7 @@ const mostMeasured = 1e12
 
 // finite is a number that something measured: what cannot be is nothing.
 func finite(x float64) float64 {
-	if math.IsNaN(x) || x < 0 || x > mostMeasured {
+	if math.IsNaN(x) || x < 1/mostMeasured || x > mostMeasured {
 		return 0
 	}
 	return x

@@ -53,7 +53,7 @@ func anyInput(t *rapid.T) engine.Input {
 				ResponseSeconds: rapid.Float64Range(0, 5).Draw(t, "response"), AvailabilityPercent: rapid.Float64Range(0, 99.9999).Draw(t, "availability"),
 				NumUsers:  rapid.IntRange(0, 300).Draw(t, "users"),
 				Labels:    map[string]string{"weir.min": rapid.SampledFrom([]string{"", "5mbit", "30mbit", "200mbit"}).Draw(t, "min")},
-				Limits:    spec.Limits{MemoryBytes: rapid.SampledFrom([]uint64{0, 100e6, 400e6}).Draw(t, "limit"), CPUs: odd(4).Draw(t, "cpu limit"), Instances: rapid.IntRange(0, 5).Draw(t, "instances")},
+				Limits:    spec.Limits{MemoryBytes: rapid.SampledFrom([]uint64{0, 100e6, 400e6}).Draw(t, "limit"), CPUs: rapid.SampledFrom([]float64{0, 0.01, 0.5, 4}).Draw(t, "cpu limit"), Instances: rapid.IntRange(0, 5).Draw(t, "instances")},
 				Algorithm: rapid.SampledFrom([]string{"local", "remote", "hybrid", "none"}).Draw(t, "algorithm"),
 			},
 			MeasuredStartUpSeconds: odd(5).Draw(t, "start-up"),

@@ -137,6 +137,16 @@ func TestBackAgain(t *testing.T) {
 	}
 }
 
+// TestNameAgain: the name of an instance that was replaced is not given again while the
+// one in its place runs, which would take it for the old one.
+func TestNameAgain(t *testing.T) {
+	in := crowd(web(), boards("ab"), 60, 0.1, running("web", "a", 2, 60, 0.1))
+	in.Instances[0].Replaces = "web-1"
+	if d := only(t, newEngine(t).Round(in)); d.Instance != "web-3" {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestUpdate: instances of an older specification are replaced one after the other.
 func TestUpdate(t *testing.T) {
 	in := crowd(web(), boards("ab"), 10, 0.1, running("web", "a", 1, 5, 0), running("web", "b", 2, 5, 0))

@@ -13,7 +13,7 @@ func (w *world) shrink(s *service) {
 	if s.steady() && len(s.instances) > max(s.wanted(), 1) {
 		leaver = w.leaver(s)
 	}
-	held := w.holds(&m.LowSince, leaver != nil, p.DownHoldSeconds)
+	held := w.holds(&m.LowSince, leaver != nil, s.downHold(p))
 	if leaver == nil {
 		return
 	}
@@ -24,7 +24,7 @@ func (w *world) shrink(s *service) {
 	}
 	switch {
 	case !held:
-		s.keep(w, CauseIdle, fmt.Sprintf("%s, for %s; that has to last for %s", why, duration(w.since(m.LowSince)), duration(p.DownHoldSeconds)))
+		s.keep(w, CauseIdle, fmt.Sprintf("%s, for %s; that has to last for %s", why, duration(w.since(m.LowSince)), duration(s.downHold(p))))
 		return
 	case !last.IsZero() && w.since(last) < p.CoolDownSeconds:
 		s.keep(w, CauseIdle, fmt.Sprintf("%s, but something has changed %s ago; nothing is stopped within %s of that", why, duration(w.since(last)), duration(p.CoolDownSeconds)))
@@ -35,7 +35,23 @@ func (w *world) shrink(s *service) {
 		Reason: fmt.Sprintf("%s, for %s", why, duration(w.since(m.LowSince))),
 	})
 	s.instances = slices.DeleteFunc(s.instances, func(i *instance) bool { return i == leaver })
+	if m.Regrets > 0 && w.since(m.GrownAt) > regretted*s.downHold(p) {
+		m.Regrets--
+	}
 	m.ShrunkAt, m.LowSince = w.at, zeroTime
+}
+
+// Who is missed within regretted times the hold was stopped too early: the hold doubles,
+// up to mostRegrets times, so that a demand that comes and goes is not chased. After as
+// long a time without it, it halves again.
+const (
+	regretted   = 5
+	mostRegrets = 6
+)
+
+// downHold is how long users have to be few, in seconds.
+func (s *service) downHold(p *Policy) float64 {
+	return p.DownHoldSeconds * float64(uint(1)<<s.memory.Regrets)
 }
 
 // steady: everything is known, and nothing else is happening.

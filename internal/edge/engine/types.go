@@ -322,12 +322,17 @@ type ServiceMemory struct {
 	// helped; InVain is how many in a row did not.
 	Before *Before `json:"before,omitempty"`
 	InVain int     `json:"in_vain,omitempty"`
+	// Regrets is how often in a row an instance was missed soon after it was stopped.
+	Regrets int `json:"regrets,omitempty"`
+	// SmoothSeconds is the response time, smoothed, as of SmoothAt.
+	SmoothSeconds float64   `json:"smooth_seconds,omitempty"`
+	SmoothAt      time.Time `json:"smooth_at,omitzero"`
 	// Failures are nodes that instances failed on.
 	Failures map[string]Failure `json:"failures,omitempty"`
 }
 
-// Before is how users waited and how busy the busiest instance was, before another
-// one was added.
+// Before is how users waited, smoothed, and how busy the busiest instance or node was,
+// before another one was added.
 type Before struct {
 	ResponseSeconds float64 `json:"response_seconds"`
 	CPUPercent      float64 `json:"cpu_percent"`

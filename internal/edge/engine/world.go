@@ -177,7 +177,9 @@ func (w *world) addInstances(list []Instance, index map[string]int, byName map[s
 			w.orphans = append(w.orphans, i)
 			continue
 		}
+		// A name that somebody replaces is not given to a new one, which it would end.
 		s.numbers[numberOf(i.ID, i.Service)] = true
+		s.numbers[numberOf(i.Replaces, i.Service)] = true
 		w.sortIn(s, i)
 	}
 	for _, s := range w.services {

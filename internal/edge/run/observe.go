@@ -81,6 +81,11 @@ func (m *Manager) look(ctx context.Context) (*seen, error) {
 	}
 	m.seeProxies(ctx, s)
 	m.presence.note(m, s.nodes)
+	if m.opts.DryRun { // what mendPromises would do
+		for _, id := range m.orphaned(s) {
+			delete(s.promises, id)
+		}
+	}
 	s.input = m.input(s)
 	return s, nil
 }

@@ -62,6 +62,8 @@ type Runtime interface {
 	Ledger() engine.Ledger
 	// Proxies are a service's proxies, one on each node that answers.
 	Proxies(ctx context.Context, service string) ([]Proxy, error)
+	// Control is where HAProxy takes commands, as its option "stats socket" says it.
+	Control() string
 	// Changes sends something whenever a container of weir-edge starts or ends, until
 	// ctx ends.
 	Changes(context.Context) <-chan struct{}

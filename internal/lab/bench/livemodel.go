@@ -237,12 +237,14 @@ func (r *liveRunner) prepare(ctx context.Context) error {
 	})
 }
 
-// runCase runs a case once, and again while the machine stood still.
+// runCase runs a case once, and once more if the machine stood still.
 func (r *liveRunner) runCase(ctx context.Context, number int, c LiveCase, round int) error {
 	var best *liveObservation
-	for range maxAttempts {
+	for range hurriedAttempts {
 		if overdue(r.options.Until) {
-			r.leftOut++
+			if best == nil {
+				r.leftOut++
+			}
 			break
 		}
 		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, c.Name)

@@ -355,6 +355,6 @@ func (r *portRun) sleep(untilNS int64) {
 	if ahead := untilNS - RealtimeNS() - portSpin.Nanoseconds(); ahead > 0 {
 		sleepUntil(MonotonicNS() + ahead)
 	}
-	for RealtimeNS() < untilNS { //nolint:revive // it spins on purpose
+	for RealtimeNS() < untilNS {
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // Minors: the numbers of classes, apart from those of containers. What a container's
 // packets carry is its own number (internal/identity); to which class that leads is
-// decided here and nowhere else, and the classifier is told where it is another one.
+// decided here and nowhere else, and told the classifier (tellTraffic).
 //
 // A number has numberBits, and above it a minor says what of the number's it is:
 //
@@ -62,11 +62,11 @@ func queueOf(minor uint16) kernel.Handle { return kernel.NewHandle(minor, 0) }
 
 func leafQdisc(number uint16) kernel.Handle { return queueOf(classMinor(number)) }
 
-// minorsOf are the minors of the leaves that packets of a class go to, where they are
-// not the class's own number. What is of no traffic class goes with BE.
+// minorsOf are the minors of the leaves that packets of a class go to. What is of no
+// traffic class goes with BE.
 func minorsOf(c *sched.Class) sched.Minors {
 	if !c.Traffic.Ordered {
-		return sched.Minors{}
+		return sched.Minors{sched.Unclassified: classMinor(c.Number)}
 	}
 	return sched.Minors{
 		sched.Unclassified: trafficMinor(c.Number, sched.BE),

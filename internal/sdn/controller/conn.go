@@ -205,8 +205,6 @@ func (s *conn) take(now time.Time, m openflow.Message) {
 		c.decide(func() []core.Command { return c.core.FlowRemoved(now, d, m) })
 	case *openflow.MultipartReply:
 		s.takeStats(now, m)
-	case *openflow.RoleReply:
-		s.takeRole(m)
 	case *openflow.ErrorMessage:
 		s.takeError(now, m)
 	}
@@ -224,9 +222,6 @@ func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
 }
 
 func (s *conn) takeError(now time.Time, m *openflow.ErrorMessage) {
-	if s.c.roleError(s, m) {
-		return
-	}
 	s.c.options.Log.Debug("switch refuses", "dpid", s.dpid, "error", string(openflow.Format(m, false)))
 	s.c.decide(func() []core.Command { return s.c.core.Error(now, s.dpid, m) })
 }

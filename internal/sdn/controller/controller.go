@@ -52,7 +52,6 @@ type Controller struct {
 	mu    sync.Mutex // guards core, conns and the order of what they are sent
 	core  *core.Core
 	conns map[topology.DPID]*conn
-	role  roleState
 
 	counters counters
 }
@@ -64,7 +63,7 @@ type counters struct {
 
 // New returns a controller that listens nowhere yet.
 func New(o Options) *Controller {
-	return &Controller{options: o, core: core.New(o.Core), conns: map[topology.DPID]*conn{}, role: newRoleState()}
+	return &Controller{options: o, core: core.New(o.Core), conns: map[topology.DPID]*conn{}}
 }
 
 // Listen opens an address: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH. TLS needs
@@ -186,7 +185,7 @@ func (c *Controller) decide(event func() []core.Command) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, command := range event() {
-		if conn := c.conns[command.Switch]; conn != nil && c.role.mayWrite() {
+		if conn := c.conns[command.Switch]; conn != nil {
 			conn.send(command.Message)
 		}
 	}
@@ -211,11 +210,8 @@ func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports [
 	}
 	defer c.mu.Unlock()
 	c.conns[s.dpid] = s
-	if request := c.role.request(); request != nil {
-		s.send(request)
-	}
 	for _, command := range c.core.Connected(time.Now(), features, ports) {
-		if conn := c.conns[command.Switch]; conn != nil && c.role.mayWrite() {
+		if conn := c.conns[command.Switch]; conn != nil {
 			conn.send(command.Message)
 		}
 	}
@@ -237,4 +233,11 @@ func (c *Controller) Snapshot(withFlows bool) core.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.core.Snapshot(withFlows)
+}
+
+// Connected tells whether a switch is connected.
+func (c *Controller) Connected(d topology.DPID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[d] != nil
 }

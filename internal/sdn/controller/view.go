@@ -27,7 +27,7 @@ type QueueRates struct{ MinBPS, MaxBPS uint64 }
 // View is what the API shows. qos may be nil.
 func (c *Controller) View(qos map[topology.Port]PortQoS) v1.SDN {
 	s := c.Snapshot(false)
-	out := v1.SDN{At: s.At, Role: c.Role(), Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
+	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
 	for _, n := range s.Switches {
 		one := v1.SDNSwitch{
 			DPID: n.DPID.String(), Connected: n.Connected, Since: n.Since, TableFull: n.Full, Flows: n.Flows, Ports: []v1.SDNPort{},

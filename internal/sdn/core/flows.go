@@ -110,13 +110,15 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 	}
 	edge := c.edge(at)
 	switch {
+	case f.vague:
+		v.Level = appid.BE
 	case fl == nil && !edge: // the copy from the first switch of its path is on the way
 	case fl == nil:
 		if len(c.flows) >= c.cfg.MaxFlows && !evict(c, c.flows) {
 			break
 		}
 		c.add(f.Key, v, path)
-		if back := f.Key.Reverse(); c.flows[back] == nil && f.Proto != 0 {
+		if back := f.Key.Reverse(); c.flows[back] == nil && f.ported() {
 			if from := c.hosts[f.SrcMAC]; from != nil {
 				if way := c.graph.Path(c.hosts[f.DstMAC].at, from.at, f.Key.hash()); way != nil {
 					c.add(back, v, way)

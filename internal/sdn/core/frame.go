@@ -20,16 +20,19 @@ const (
 // vlanPresent is OFPVID_PRESENT: it stands in vlan_vid for "with a tag".
 const vlanPresent = 0x1000
 
-// Key is what a flow is known by: its addresses and, of TCP and UDP, its ports.
-// All else between two stations is one flow for each Ethernet type, with Proto
-// 0.
+// Key is what a flow is known by: its stations and, of TCP and UDP, addresses and
+// ports. All else between two stations is one flow for each Ethernet type and IP
+// protocol.
 type Key struct {
 	SrcMAC, DstMAC openflow.MAC
 	VLAN           uint16 // with vlanPresent; 0 is untagged
 	EtherType      uint16
-	Proto          uint8 // flow.TCP, flow.UDP or 0
-	Src, Dst       flow.Endpoint
+	Proto          uint8         // of IP; 0 is no IP
+	Src, Dst       flow.Endpoint // of TCP and UDP
 }
+
+// ported tells that a key is of TCP or UDP.
+func (k *Key) ported() bool { return k.Proto == flow.TCP || k.Proto == flow.UDP }
 
 // Reverse is the key of the flow that answers.
 func (k Key) Reverse() Key {
@@ -44,7 +47,14 @@ func (k Key) String() string {
 	case flow.UDP:
 		return fmt.Sprintf("udp %v > %v", k.Src, k.Dst)
 	}
-	return fmt.Sprintf("%#04x %v > %v", k.EtherType, k.SrcMAC, k.DstMAC)
+	name := map[uint16]string{etherIPv4: "ip", etherIPv6: "ipv6", etherARP: "arp"}[k.EtherType]
+	if name == "" {
+		name = fmt.Sprintf("%#04x", k.EtherType)
+	}
+	if k.Proto != 0 {
+		name += fmt.Sprintf(" protocol %d", k.Proto)
+	}
+	return fmt.Sprintf("%s %v > %v", name, k.SrcMAC, k.DstMAC)
 }
 
 // hash is FNV-1a of the key's bytes: it chooses among paths, the same for both
@@ -70,6 +80,9 @@ type Frame struct {
 	Key
 	headers flow.Headers
 	l4      bool // headers are there
+	// vague tells that no entry would match this flow and no other: fragments
+	// and what is behind IPv6's extension headers.
+	vague bool
 }
 
 // ReadFrame reads an Ethernet frame, which may be cut off behind its headers. It
@@ -94,19 +107,32 @@ func ReadFrame(b []byte) (Frame, bool) {
 	if f.EtherType != etherIPv4 && f.EtherType != etherIPv6 {
 		return f, true
 	}
-	// The Ethernet type says which IP it must be.
-	if len(rest) > 0 && (rest[0]>>4 == 6) != (f.EtherType == etherIPv6) {
-		return f, true
-	}
-	if h, ok := flow.Parse(rest); ok {
-		f.headers, f.l4 = h, true
-		f.Proto, f.Src, f.Dst = uint8(h.Proto), h.Src, h.Dst
-	}
+	f.readIP(rest)
 	return f, true
 }
 
-// fromResponder tells that a frame answers a flow whose beginning was missed.
-func (f *Frame) fromResponder() bool { return f.l4 && f.headers.SYN && f.headers.ACK }
+func (f *Frame) readIP(b []byte) {
+	f.vague = true
+	switch {
+	case f.EtherType == etherIPv4 && len(b) >= 20 && b[0]>>4 == 4:
+		f.Proto = b[9]
+	case f.EtherType == etherIPv6 && len(b) >= 40 && b[0]>>4 == 6:
+		f.Proto = b[6]
+	default:
+		return
+	}
+	if h, ok := flow.Parse(b); ok {
+		f.headers, f.l4, f.vague = h, true, false
+		f.Proto, f.Src, f.Dst = uint8(h.Proto), h.Src, h.Dst
+		return
+	}
+	switch f.Proto {
+	case flow.TCP, flow.UDP, 0, 43, 44, 51, 60, 135: // ports are missing; IPv6's extension headers
+		f.Proto = 0
+	default:
+		f.vague = false
+	}
+}
 
 // Verdict is what a flow was taken for.
 type Verdict struct {

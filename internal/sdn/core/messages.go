@@ -48,6 +48,9 @@ func (k *Key) match(in uint32) openflow.Match {
 		return openflow.Match{Fields: fields}
 	}
 	fields = append(fields, number(openflow.OFPXMT_OFB_IP_PROTO, uint64(k.Proto)))
+	if !k.ported() {
+		return openflow.Match{Fields: fields}
+	}
 	if k.Src.IPv6 {
 		fields = append(fields,
 			openflow.NewOXM(openflow.OFPXMT_OFB_IPV6_SRC, k.Src.Addr[:], nil),
@@ -101,7 +104,7 @@ func keyOf(m *openflow.Match) (k Key, in uint32, ok bool) {
 			return k, 0, false
 		}
 	}
-	return k, in, in != 0 && (k.Proto == 0 || ports == 2)
+	return k, in, in != 0 && k.ported() == (ports == 2)
 }
 
 func apply(actions ...openflow.Action) []openflow.Instruction {

@@ -91,17 +91,6 @@ func (g *Graph) Forget(p Port) bool {
 	return link
 }
 
-// ForgetSwitch takes away all ports of a switch.
-func (g *Graph) ForgetSwitch(d DPID) bool {
-	before := len(g.half)
-	maps.DeleteFunc(g.half, func(from, to Port) bool { return from.Switch == d || to.Switch == d })
-	if len(g.half) == before {
-		return false
-	}
-	g.rebuild()
-	return true
-}
-
 // Peer is the other end of the link at a port.
 func (g *Graph) Peer(p Port) (Port, bool) {
 	to, ok := g.half[p]
