@@ -570,7 +570,7 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
  * their flow, which is looked at here then (host mode).
  */
 static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32 tag,
-				      __u32 bytes, __u32 segments)
+				      __u32 bytes, __u32 segments, __u32 *served)
 {
 	struct weir_minors *of = bpf_map_lookup_elem(&minors, &number);
 	struct weir_class_activity *counts;
@@ -597,6 +597,7 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 		__sync_fetch_and_add(&counts->bytes[class], bytes);
 		__sync_fetch_and_add(&counts->packets[class], segments);
 	}
+	*served = class;
 	minor = of->minors[class];
 	if (!minor)
 		minor = of->minors[WEIR_CLASS_NONE];
@@ -608,7 +609,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
 	/* Read in one place only, or the compiler makes an address of it. */
 	__u32 bytes = skb->wire_len, segments = skb->gso_segs ?: 1;
-	__u32 tag = tag_of(skb), number = tag & WEIR_TAG_NUMBER_MASK;
+	__u32 tag = tag_of(skb), number = tag & WEIR_TAG_NUMBER_MASK, served = 0;
 	struct weir_activity *activity;
 
 	if (number == WEIR_NUMBER_NONE) {
@@ -627,7 +628,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	if (save_priority)
 		save(skb);
 	skb->priority = class_major << 16 |
-			minor_of(skb, number, tag, bytes, segments);
+			minor_of(skb, number, tag, bytes, segments, &served);
 	activity = activity_of(number);
 	if (!activity)
 		return TC_ACT_UNSPEC;
@@ -641,7 +642,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
 	if (stamping)
-		weir_stamp(skb, activity, number);
+		weir_stamp(skb, activity, number | served << WEIR_TAG_CLASS_SHIFT);
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

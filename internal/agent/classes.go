@@ -134,6 +134,7 @@ func (s *share) countClasses(now time.Time) {
 	}
 	if s.seen == nil {
 		s.seen = new(classesSeen)
+		s.startClassDelays()
 	}
 	ledger := &s.uplink.classLedger
 	for _, k := range kinds {
@@ -200,6 +201,48 @@ func addClasses(sums []v1.ClassShare, at []v1.ClassShare) []v1.ClassShare {
 		sum.DelayP99MS = max(sum.DelayP99MS, c.DelayP99MS)
 	}
 	return sums
+}
+
+// startClassDelays and turnClassDelays are for each class what delayWindow's start and
+// turn are for all.
+func (s *share) startClassDelays() {
+	if s.seen == nil {
+		return
+	}
+	for _, k := range kinds {
+		seen := &s.seen[k.kind]
+		seen.p50, seen.p99 = 0, 0
+		seen.delay.begin(s.classDelays(k.kind))
+	}
+}
+
+func (s *share) turnClassDelays() {
+	if s.seen == nil {
+		return
+	}
+	for _, k := range kinds {
+		seen := &s.seen[k.kind]
+		seen.p50, seen.p99 = seen.delay.advance(s.classDelays(k.kind))
+	}
+}
+
+func (s *share) forgetClassDelays() {
+	if s.seen == nil {
+		return
+	}
+	for i := range s.seen {
+		s.seen[i].delay = delayWindow{}
+	}
+}
+
+// classDelays reads those of one class.
+func (s *share) classDelays(kind int) func(*identity.Histogram) error {
+	return func(dst *identity.Histogram) error {
+		if s.uplink.delays == nil {
+			return errNoDelays
+		}
+		return s.uplink.delays.ReadClass(s.number, identity.TrafficClass(kind), dst)
+	}
 }
 
 // restClasses says that nothing is sent any more.

@@ -3,11 +3,13 @@ package agent
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 // Of which class a container's packets are, and in what order they go, is what was
@@ -87,5 +89,26 @@ func TestClassesSeen(t *testing.T) {
 	sums := addClasses(addClasses(nil, got), got)
 	if len(sums) != 3 || sums[0].RateBPS != 2*got[0].RateBPS || sums[1].MinBPS != 2*got[1].MinBPS {
 		t.Errorf("at two uplinks: %+v", sums)
+	}
+}
+
+// Delays of each class are shown beside those of all.
+func TestClassDelays(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c", "class=auto")
+	measured := &fakeDelays{}
+	b.useDelays(measured)
+	c.countClasses(epoch)
+	c.wake(epoch)
+	(*[16]uint32)(unsafe.Pointer(&measured.histogram))[10] = 100 // packets in one of its buckets
+	c.delay.turn(c)
+	classes := c.view().Classes
+	if classes[0].DelayP99MS == 0 || classes[0].DelayP99MS != c.view().DelayP99MS || classes[1].DelayP99MS != 0 {
+		t.Errorf("shown are %+v", classes)
+	}
+	b.link.forgetMeasurements(uplink.Change{Classified: true})
+	c.delay.turn(c)
+	if got := c.view().Classes[0].DelayP99MS; got != 0 {
+		t.Errorf("of another classifier %v is shown", got)
 	}
 }

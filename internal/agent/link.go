@@ -150,6 +150,7 @@ func (u *link) forgetMeasurements(change uplink.Change) {
 			s.cgroupAssigned, s.cgroupRefused = false, nil
 			s.classAssigned, s.classRefused = false, nil
 			s.delay = delayWindow{}
+			s.forgetClassDelays()
 		}
 	}
 	if !u.installed() {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -216,35 +217,54 @@ type delayWindow struct {
 // start begins a window: what was counted before is not of it.
 func (w *delayWindow) start(s *share) {
 	s.measured.p50, s.measured.p99 = 0, 0
-	if s.uplink.delays == nil {
-		return
-	}
-	if w.older == nil {
-		w.older, w.newer = new(identity.Histogram), new(identity.Histogram)
-	}
-	if s.uplink.delays.Read(s.number, w.newer) != nil {
-		w.older, w.newer = nil, nil
-		return
-	}
-	*w.older = *w.newer
+	w.begin(s.readDelays)
+	s.startClassDelays()
 }
 
 // turn moves the window on, when a period ended: the median and the 99th
 // percentile of the last two are shown.
 func (w *delayWindow) turn(s *share) {
-	if w.older == nil {
+	s.measured.p50, s.measured.p99 = w.advance(s.readDelays)
+	s.turnClassDelays()
+}
+
+// errNoDelays: this kernel cannot measure them.
+var errNoDelays = errors.New("delays are not measured")
+
+func (s *share) readDelays(dst *identity.Histogram) error {
+	if s.uplink.delays == nil {
+		return errNoDelays
+	}
+	return s.uplink.delays.Read(s.number, dst)
+}
+
+// begin begins a window over what read reads.
+func (w *delayWindow) begin(read func(*identity.Histogram) error) {
+	var now identity.Histogram
+	if read(&now) != nil {
+		w.older, w.newer = nil, nil
 		return
+	}
+	if w.older == nil {
+		w.older, w.newer = new(identity.Histogram), new(identity.Histogram)
+	}
+	*w.older, *w.newer = now, now
+}
+
+// advance moves a window on; both are 0 while nothing was measured.
+func (w *delayWindow) advance(read func(*identity.Histogram) error) (p50, p99 time.Duration) {
+	if w.older == nil {
+		return 0, 0
 	}
 	seen := *w.older
 	w.older, w.newer = w.newer, w.older
-	if s.uplink.delays == nil || s.uplink.delays.Read(s.number, w.newer) != nil {
+	if read(w.newer) != nil {
 		w.older, w.newer = nil, nil
-		s.measured.p50, s.measured.p99 = 0, 0
-		return
+		return 0, 0
 	}
 	window := *w.newer
 	window.Sub(&seen)
-	s.measured.p50, s.measured.p99 = window.Quantile(0.5), window.Quantile(0.99)
+	return window.Quantile(0.5), window.Quantile(0.99)
 }
 
 // rest says that nothing is sent any more.

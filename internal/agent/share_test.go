@@ -74,6 +74,14 @@ func (d *fakeDelays) Read(_ uint16, dst *identity.Histogram) error {
 	return d.err
 }
 
+func (d *fakeDelays) ReadClass(_ uint16, class identity.TrafficClass, dst *identity.Histogram) error {
+	*dst = identity.Histogram{}
+	if class == identity.ClassEF {
+		*dst = d.histogram
+	}
+	return d.err
+}
+
 // Delays are shown while something is sent, and where they can be read.
 func TestDelayWindow(t *testing.T) {
 	b := newBench(t, 100e6)

@@ -65,6 +65,8 @@ type Classifier interface {
 // Delays are how long packets waited, by number; *identity.Delays is it.
 type Delays interface {
 	Read(number uint16, dst *identity.Histogram) error
+	// ReadClass is Read of what was served as one traffic class.
+	ReadClass(number uint16, class identity.TrafficClass, dst *identity.Histogram) error
 	// Pause stops measuring, and so what it costs, until Resume.
 	Pause() error
 	Resume() error

@@ -226,6 +226,9 @@ func (c *fakeClassifier) Close() error                                      { c.
 type fakeDelays struct{}
 
 func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
-func (fakeDelays) Pause() error                           { return nil }
-func (fakeDelays) Resume() error                          { return nil }
-func (fakeDelays) Close() error                           { return nil }
+func (fakeDelays) ReadClass(uint16, identity.TrafficClass, *identity.Histogram) error {
+	return nil
+}
+func (fakeDelays) Pause() error  { return nil }
+func (fakeDelays) Resume() error { return nil }
+func (fakeDelays) Close() error  { return nil }

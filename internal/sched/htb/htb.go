@@ -203,16 +203,19 @@ func (b *Backend) observe() (state, error) {
 	if err != nil {
 		return s, err
 	}
+	var codel, fifo bool
 	for _, q := range qdiscs {
 		// A qdisc without a handle is the kernel's default.
 		if q.Handle.Major() != 0 && q.Parent != kernel.HandleIngress {
 			s.qdiscs = append(s.qdiscs, q)
-			// Adopt the queues that are there: replacing them would lose
-			// what they hold.
-			if q.Options.Kind() == leafBFIFO.String() && q.Handle != b.controlQueue {
-				b.leaf = leafBFIFO
-			}
+			codel = codel || q.Options.Kind() == leafFqCodel.String()
+			fifo = fifo || q.Options.Kind() == leafBFIFO.String() && q.Handle != b.controlQueue
 		}
+	}
+	// Adopt the queues that are there: replacing them would lose what they hold. Those
+	// of EF, and of classes with a bound on delay, are FIFOs everywhere.
+	if fifo && !codel {
+		b.leaf = leafBFIFO
 	}
 	for _, c := range classes {
 		if c.Handle.Major() == classMajor || c.Handle.Major() == directMajor {

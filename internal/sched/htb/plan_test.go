@@ -335,12 +335,17 @@ func trees() *rapid.Generator[tree] {
 		tree := treeOf(rate)
 		tree.mtuBytes = rapid.SampledFrom([]uint32{0, 1500, 1280, 9000, 65535}).Draw(t, "MTU")
 		for i, c := range competing {
-			tree.classes = append(tree.classes, class{
+			one := class{
 				Class: sched.Class{
 					Number: numbers[i], FloorBPS: c.FloorBPS, CeilingBPS: c.CeilingBPS, Weight: c.Weight, Priority: c.Priority,
 				},
 				GuaranteedBPS: guaranteed[i], AllocatedBPS: given[i],
-			})
+			}
+			if rapid.IntRange(0, 3).Draw(t, "classes") == 0 {
+				withClasses(&one)
+				one.Leaves |= rapid.SampledFrom([]leaves{0, plainLeaf}).Draw(t, "leaves")
+			}
+			tree.classes = append(tree.classes, one)
 		}
 		return tree
 	})
@@ -458,6 +463,22 @@ func TestRatesFit(t *testing.T) {
 			t.Fatalf("control traffic: %s", control)
 		}
 		for _, c := range tree.classes {
+			if c.Leaves != 0 {
+				guarantee, leaves := class[guaranteeClass(c.Number)], uint64(0)
+				sum += guarantee.RateBytesPerSec
+				for _, kind := range trafficKinds {
+					leaf := class[trafficClass(c.Number, kind)]
+					leaves += leaf.RateBytesPerSec
+					if leaf.QuantumBytes < packet || leaf.Prio < 1 || leaf.Prio > 7 || (kind == sched.EF) != (leaf.Prio == latencyPrio) {
+						t.Fatalf("container %d, class %d: %s", c.Number, kind, leaf)
+					}
+				}
+				if leaves > guarantee.RateBytesPerSec+3*uint64(packet) || guarantee.CeilBytesPerSec > link ||
+					c.CeilingBPS != alloc.Unlimited && guarantee.CeilBytesPerSec > c.CeilingBPS/8 {
+					t.Fatalf("container %d: leaves %d, guarantee %s", c.Number, leaves, guarantee)
+				}
+				continue
+			}
 			leaf, share := class[leafClass(c.Number)], class[shareClass(c.Number)]
 			sum += leaf.RateBytesPerSec
 			if leaf.RateBytesPerSec > max(share.RateBytesPerSec, 1) || share.RateBytesPerSec > link {
@@ -481,6 +502,9 @@ func TestRatesFit(t *testing.T) {
 			}
 			// Order of priorities and weights.
 			for _, o := range tree.classes {
+				if o.Leaves != 0 {
+					continue
+				}
 				other := class[leafClass(o.Number)]
 				same := c.Priority == o.Priority && (c.Weight == 0) == (o.Weight == 0)
 				if c.Priority > o.Priority && leaf.Prio > other.Prio || same && leaf.Prio != other.Prio ||
