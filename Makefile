@@ -31,10 +31,13 @@ help: ## list the targets
 deps: ## install what is missing for everything below (Debian, Ubuntu)
 	@scripts/install-deps.sh
 
-build: ## build bin/weir
+build: ## build bin/weir and bin/weir-edge
 	$(GO) build -trimpath \
 		-ldflags '-X github.com/weir-project/weir/internal/cli.version=$(VERSION)' \
 		-o bin/weir ./cmd/weir
+	$(GO) build -trimpath \
+		-ldflags '-X github.com/weir-project/weir/internal/edge/cli.version=$(VERSION)' \
+		-o bin/weir-edge ./cmd/weir-edge
 
 generate: ## compile bpf/*.c and generate everything else that is generated
 	$(GO) generate ./...

@@ -181,6 +181,121 @@ struct weir_class_activity {
 	__u32 ef_excess_until_ms[WEIR_EF_FLOWS];
 };
 
+/*
+ * A flow's addresses and ports, in network order, the lesser side first; IPv4's
+ * address is in the first word. Of fragments the ports are their ID.
+ */
+struct weir_tuple {
+	__u32 a[4];
+	__u32 b[4];
+	__u16 port_a;
+	__u16 port_b;
+	__u8 proto;
+	__u8 family; /* 4 or 6 */
+	__u8 kind; /* enum weir_flow_kind */
+	__u8 unused;
+};
+
+enum weir_flow_kind {
+	WEIR_FLOW_WHOLE = 0,
+	/* Not a flow: what later fragments of a packet of one are known by. */
+	WEIR_FLOW_FRAGMENTS = 1,
+};
+
+enum weir_flow_limit {
+	/* Packets with payload that the second stage looks at. */
+	WEIR_PAYLOADS = 6,
+	/* Flows in a bucket. */
+	WEIR_WAYS = 8,
+	/* What a classifier may have (internal/appid, compact.go). */
+	WEIR_MAX_NODES = 16384,
+	WEIR_MAX_TREES = 8,
+	WEIR_MAX_DEPTH = 32,
+	WEIR_MAX_TYPES = 16,
+	/*
+	 * Words of features that a node may test: the first 16 by code, the others
+	 * by code - 16. From there on: a leaf.
+	 */
+	WEIR_WORDS = 48,
+	/* TCP's and UDP's. */
+	WEIR_PORTS = 2 << 16,
+};
+
+/* What is known of a flow. */
+struct weir_flow {
+	struct weir_tuple tuple;
+	/* By side: 0 the initiator, 1 the responder. Packets as the link has them. */
+	__u64 bytes[2];
+	__u32 packets[2];
+	/* Milliseconds as in weir_bucket. */
+	__u32 began_ms;
+	/* Of the initiator's SYN and first packet; words of features. */
+	__u16 mss, window, wscale, ttl;
+	__u8 syn;
+	__u8 initiator_is_b;
+	/* A FIN or RST was seen. */
+	__u8 closing;
+	/* The verdict: enum weir_class, application type, stage that gave it or 0. */
+	__u8 traffic_class;
+	__u8 type;
+	__u8 stage;
+	/* Packets with payload so far, up to WEIR_PAYLOADS; bit i: of the responder. */
+	__u8 payloads;
+	__u8 responders;
+	/* In 65535ths. */
+	__u16 type_confidence, level_confidence;
+	/* Of the first WEIR_PAYLOADS; the last two places are never used. */
+	__u16 lengths[WEIR_PAYLOADS + 2];
+};
+
+struct weir_bucket {
+	/* Parts of the flows' hashes; 0 is free, 1 being filled. */
+	__u32 tags[WEIR_WAYS];
+	/* When each was last seen: the monotonic clock's nanoseconds >> 20; wraps. */
+	__u32 seen_ms[WEIR_WAYS];
+	struct weir_flow flows[WEIR_WAYS];
+};
+
+/* Of a container's table. */
+struct weir_flow_config {
+	__u64 seed;
+	/* Number of buckets, a power of two, - 1. */
+	__u32 bucket_mask;
+	__u32 unused;
+};
+
+struct weir_flow_counts {
+	__u64 created;
+	/* Of these, how many took the place of another. */
+	__u64 evicted;
+	/* Got no place: several processors at one bucket at once. */
+	__u64 lost;
+	/* Packets of no flow: neither TCP nor UDP, or damaged. */
+	__u64 unknown;
+};
+
+/*
+ * One node of a tree: docs/classifier.md has the meaning; but the feature is its place
+ * among the words, or 255 for a leaf.
+ */
+struct weir_node {
+	__u8 feature, type, level, unused;
+	__u32 threshold;
+	__u16 left, right;
+	__u16 type_confidence, level_confidence;
+};
+
+struct weir_classifier {
+	__u16 first_roots[WEIR_MAX_TREES];
+	__u16 second_roots[WEIR_MAX_TREES];
+	__u32 first_trees, second_trees;
+	/* The least confidence of a level, in 65535ths. */
+	__u32 min_confidence;
+	__u32 unused;
+	struct weir_node nodes[WEIR_MAX_NODES];
+	__u8 ports[WEIR_PORTS];
+};
+
 /* A cgroup whose sockets' packets are a container's. */
 struct weir_cgroup {
 	__u32 number;

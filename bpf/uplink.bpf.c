@@ -91,6 +91,7 @@
 
 #include "control.h"
 #include "delay.h"
+#include "flow.h"
 #include "intf.h"
 #include "netdev.h"
 #include "origin.h"
@@ -101,6 +102,9 @@
  */
 const volatile __u32 class_major = 0;
 const volatile __u32 direct_major = 0;
+
+/* Of the device's frames: 14 for Ethernet, 0 where packets have no such header. */
+const volatile __u32 link_header_bytes = ETH_HLEN;
 
 /*
  * Not 0: there are devices below that get the packet's priority back (below.bpf.c),
@@ -281,6 +285,9 @@ static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
 	return WEIR_NUMBER_NONE;
 }
 
+/* Beside a tag: the packet passed no tap, and is still as it was made. */
+#define UNTAPPED (1 << 16)
+
 /*
  * The traffic class in the tag in priority, shifted as in a tag. Whose packet it is
  * was found out otherwise, so the tag only counts if it says the same.
@@ -290,10 +297,10 @@ static __always_inline __u32 class_in_priority(struct __sk_buff *skb, __u32 numb
 	__u32 tag = skb->priority;
 
 	if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
-		return 0;
+		return UNTAPPED;
 	tag >>= WEIR_PRIORITY_TAG_SHIFT;
 	if ((tag & WEIR_TAG_NUMBER_MASK) != number)
-		return 0;
+		return UNTAPPED;
 	return tag & WEIR_TAG_MASK & ~(__u32)WEIR_TAG_NUMBER_MASK;
 }
 
@@ -365,7 +372,7 @@ static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
 	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
 }
 
-/* Whose a packet is that no container sent. */
+/* Whose a packet is that no container sent; it passed no tap. */
 static __always_inline __u32 number_of_published(struct __sk_buff *skb)
 {
 	struct weir_published key = { .protocol = IPPROTO_TCP };
@@ -380,7 +387,7 @@ static __always_inline __u32 number_of_published(struct __sk_buff *skb)
 	if (full)
 		key.protocol = full->protocol;
 	number = bpf_map_lookup_elem(&published, &key);
-	return number ? *number : WEIR_NUMBER_HOST;
+	return number ? *number | UNTAPPED : WEIR_NUMBER_HOST;
 }
 
 /*
@@ -557,18 +564,26 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	return 0;
 }
 
-/* The minor that the packets of a number go into, by what class they are of. */
-static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32 class,
+/*
+ * The minor that the packets of a number go into, by what class they are of: that of
+ * all packets of the number, that of their tag, or where they passed no tap that of
+ * their flow, which is looked at here then (host mode).
+ */
+static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32 tag,
 				      __u32 bytes, __u32 segments)
 {
 	struct weir_minors *of = bpf_map_lookup_elem(&minors, &number);
 	struct weir_class_activity *counts;
-	__u32 minor;
+	__u32 minor, class;
 
 	if (!of)
 		return number;
-	if (!class && of->traffic_class < WEIR_CLASSES)
+	if (of->traffic_class != WEIR_CLASS_AUTO)
 		class = of->traffic_class;
+	else if (tag & UNTAPPED)
+		class = weir_flow_class(skb, number, link_header_bytes);
+	else
+		class = tag >> WEIR_TAG_CLASS_SHIFT;
 	class &= WEIR_CLASSES - 1;
 	if (class) {
 		counts = bpf_map_lookup_elem(&class_activity, &number);
@@ -612,7 +627,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	if (save_priority)
 		save(skb);
 	skb->priority = class_major << 16 |
-			minor_of(skb, number, tag >> WEIR_TAG_CLASS_SHIFT, bytes, segments);
+			minor_of(skb, number, tag, bytes, segments);
 	activity = activity_of(number);
 	if (!activity)
 		return TC_ACT_UNSPEC;

@@ -149,6 +149,8 @@ type Container struct {
 	// read, all of them; that of the share that was measured first, if there are
 	// several. Before the first time it is when the agent began.
 	MeasuredAt time.Time `json:"measured_at,omitzero"`
+	// Classes are its traffic classes, if it has any, over all uplinks.
+	Classes []ClassShare `json:"classes,omitempty"`
 	// Shares are what the container gets at each uplink. The rates and
 	// counters above are their sums, the delays their largest.
 	Shares []Share `json:"shares"`
@@ -177,6 +179,26 @@ type Share struct {
 	DelayP50MS     float64   `json:"delay_p50_ms"`
 	DelayP99MS     float64   `json:"delay_p99_ms"`
 	MeasuredAt     time.Time `json:"measured_at,omitzero"`
+	// Classes are the traffic classes of a container that has any.
+	Classes []ClassShare `json:"classes,omitempty"`
+}
+
+// ClassShare is what one traffic class of a container gets of its share.
+type ClassShare struct {
+	Class Class `json:"class"`
+	// MaxBPS is up to which rate EF goes first, MinBPS what AF has before BE gets
+	// any: of what the container can have now. 0 for others.
+	MaxBPS       uint64 `json:"max_bps"`
+	MinBPS       uint64 `json:"min_bps"`
+	RateBPS      uint64 `json:"rate_bps"`
+	BacklogBytes uint64 `json:"backlog_bytes"`
+	// SentBytes, SentPackets and DroppedPackets only grow while the agent runs and
+	// the container has classes.
+	SentBytes      uint64  `json:"sent_bytes"`
+	SentPackets    uint64  `json:"sent_packets"`
+	DroppedPackets uint64  `json:"dropped_packets"`
+	DelayP50MS     float64 `json:"delay_p50_ms"`
+	DelayP99MS     float64 `json:"delay_p99_ms"`
 }
 
 // ContainerPolicy is what a container asks for.

@@ -74,6 +74,7 @@ type fakeKernel struct {
 	// stats are the counters of classes, by number; those of others are 0.
 	stats map[uint16]kernel.ClassStats
 	drops map[kernel.Handle]uint32
+	err   error // what changes end with
 }
 
 func (*fakeKernel) Qdiscs(int) ([]kernel.Qdisc, error)            { return nil, nil }
@@ -91,7 +92,7 @@ func (k *fakeKernel) ClassStats(_ int, handles []kernel.Handle, dst []kernel.Cla
 
 func (k *fakeKernel) Apply(_ int, ops []kernel.Op) error {
 	k.ops = append(k.ops, ops...)
-	return nil
+	return k.err
 }
 
 // count sets the counters of a number's class.
@@ -140,6 +141,7 @@ func (l *wire) run(d time.Duration) {
 type fakeClassifier struct {
 	offered   [identity.NumberLast + 1]uint64
 	cgroups   map[uint16]string
+	classes   map[uint16]identity.TrafficClass
 	published map[identity.Published]uint16
 	err       error
 	// attached: it is on the device.
@@ -152,9 +154,15 @@ type fakeClassifier struct {
 
 func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
 func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
+func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
 
 func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
+}
+
+func (c *fakeClassifier) SetTrafficClass(number uint16, class identity.TrafficClass) error {
+	c.classes[number] = class
+	return c.err
 }
 
 func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
@@ -271,7 +279,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
+	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]identity.TrafficClass{}}}
 	b.machine = &fakeMachine{scheduler: b.scheduler, classifier: b.classifier}
 	device := uplink.New(uplink.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
 	device.Advance(func() sched.Tree {

@@ -144,7 +144,13 @@ func TestState(t *testing.T) {
 		{"nothing wrong", container{}, v1.StateOK, ""},
 		{"not controlled", container{obstacle: obstacle}, v1.StateDegraded, obstacle},
 		{"a wrong label", container{resolved: policy.Resolution{Problems: problem}}, v1.StateDegraded, said},
-		{"a class", container{resolved: policy.Resolution{Policy: v1.Policy{Class: v1.ClassEF}}}, v1.StateDegraded, "weir.class is not in force: this version does not order packets within a container"},
+		{"a class", *ofClass(first, v1.ClassEF), v1.StateOK, ""},
+		{"the host's class", *ofClass(identity.NumberHost, v1.ClassEF), v1.StateDegraded, "the host's class is not in force: only the traffic of containers is divided into classes"},
+		{
+			"a minimum of AF above the share", *ofClass(first, v1.ClassAuto, v1.Part{BPS: 6e6}), v1.StateDegraded,
+			"the minimum of AF 6mbit is cut to 4mbit: it is entitled to 8mbit, of which EF may have 4mbit",
+		},
+		{"a minimum of AF where all is AF", *ofClass(first, v1.ClassAF, v1.Part{BPS: 6e6}), v1.StateOK, ""},
 		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
 		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
 		{"cut", container{number: first, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
@@ -159,6 +165,18 @@ func TestState(t *testing.T) {
 			t.Errorf("%s: %s, %q; want %s, %q", tc.name, state, reason, tc.state, tc.reason)
 		}
 	}
+}
+
+// ofClass is a container that is entitled to 8 Mbit/s.
+func ofClass(number uint16, class v1.Class, afMin ...v1.Part) *container {
+	p := policy.Default()
+	p.Class = class
+	for _, part := range afMin {
+		p.AFMin = part
+	}
+	c := &container{number: number, resolved: policy.Resolution{Policy: p}}
+	c.shares = []*share{{container: c, uplink: &link{name: "eth0"}, class: sched.State{EntitledBPS: 8e6}}}
+	return c
 }
 
 // What a container's policy becomes on its way to the scheduler.

@@ -203,3 +203,38 @@ func TestSentBytes(t *testing.T) {
 		t.Errorf("%d bytes sent at %d bit/s, want 7000 at 24000", got.SentBytes, got.RateBPS)
 	}
 }
+
+// What the kernel refuses while the loop runs is shown at once, and no longer than it
+// does.
+func TestRefusedWhileSending(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	w := newWire(b)
+	w.run(time.Second)
+	b.scheduler.kernel.err = unix.EPERM
+	w.greedy[a] = true
+	w.run(200 * time.Millisecond)
+	if state, reason := a.state(); state != v1.StateDegraded || !strings.Contains(reason, "operation not permitted") {
+		t.Errorf("refused: %s, %q", state, reason)
+	}
+	b.scheduler.kernel.err = nil
+	w.run(2 * minRepairPause)
+	if state, reason := a.state(); state != v1.StateOK {
+		t.Errorf("taken again: %s, %q", state, reason)
+	}
+}
+
+// Who wakes up is noticed with the look that sees it, not with the next count: delays
+// are measured from then on.
+func TestWakesUp(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	w := newWire(b)
+	w.run(time.Second + statsInterval/2)
+	b.classifier.offered[a.number]++
+	counted := b.link.lastStats
+	b.control(w.now)
+	if !a.active || b.link.lastStats != counted {
+		t.Errorf("active: %t, counted at %s", a.active, b.link.lastStats)
+	}
+}

@@ -76,9 +76,11 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 func TestPreviewIsWhatHappens(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("db", "min=30mbit", "weight=10")
-	b.start("web", "weight=200")
-	b.start("rest", "weight=100")
-	b.reconcile()
+	web, rest := b.start("web", "weight=200"), b.start("rest", "weight=100")
+	w := newWire(b)
+	w.greedy[web], w.greedy[rest] = true, true
+	w.run(time.Second)
+	b.publish(time.Now())
 	ctx := b.serve()
 	for _, change := range []v1.PolicyChange{
 		{Weight: ptr("50")}, {Min: ptr("20mbit"), Latency: ptr("20ms")}, {Max: ptr("25mbit")}, {Weight: ptr("0"), Max: ptr("none")}, {Min: ptr("none"), Latency: ptr("none")},

@@ -61,8 +61,10 @@ type link struct {
 
 	// ledger makes totals that only grow of the kernel's counters; measuredAt is
 	// when those of all were read last.
-	ledger     stats.Ledger
-	measuredAt time.Time
+	ledger stats.Ledger
+	// classLedger is that of traffic classes, by ledgerKey.
+	classLedger stats.Ledger
+	measuredAt  time.Time
 
 	// lastStats is when counters were last asked for.
 	lastStats time.Time
@@ -140,11 +142,13 @@ func (a *Agent) advance(u *link) (changed bool) {
 func (u *link) forgetMeasurements(change uplink.Change) {
 	if change.Made {
 		u.ledger.ClassesMade()
+		u.classLedger.ClassesMade()
 	}
 	if change.Classified || !u.installed() {
 		u.unknownBPS = 0
 		for _, s := range u.participants {
 			s.cgroupAssigned, s.cgroupRefused = false, nil
+			s.classAssigned, s.classRefused = false, nil
 			s.delay = delayWindow{}
 		}
 	}

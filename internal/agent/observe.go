@@ -12,7 +12,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
@@ -163,7 +162,7 @@ func (a *Agent) inspect(c *container) {
 		return
 	}
 	c.netns = netns
-	if c.Runtime == static.Runtime { // for inspectStatic
+	if c.Configured { // for inspectConfigured
 		if c.netnsID, err = kernel.NetNSIDHere(c.NetNSPath); err != nil {
 			a.lostDevices(c, err)
 			return
@@ -246,7 +245,7 @@ func (a *Agent) inspectHostMode(c *container) {
 	if c.number == 0 {
 		a.number(c, 0)
 	}
-	if c.obstacle == "" && c.Runtime == static.Runtime && kernel.CgroupElsewhere("/proc", c.CgroupPath) {
+	if c.obstacle == "" && c.Configured && kernel.CgroupElsewhere("/proc", c.CgroupPath) {
 		c.obstacle = "its processes are in another network namespace, and only what its cgroup sends in the host's is controlled: name their netns in the config file"
 	}
 }
@@ -293,14 +292,14 @@ func (a *Agent) inspectMissing() int {
 	return len(missing)
 }
 
-// inspectStatic looks again at containers from the config file, of which nobody
+// inspectConfigured looks again at containers from the config file, of which nobody
 // tells when they get another device, as engines do: at those whose network
 // namespace may have that ID, as the agent's counts. It returns how many those
 // are.
-func (a *Agent) inspectStatic(netnsID int) int {
+func (a *Agent) inspectConfigured(netnsID int) int {
 	inspected := 0
 	for _, c := range a.registry.all() {
-		if c.Runtime == static.Runtime && (c.netnsID == netnsID || c.netnsID == kernel.SameNetNS) {
+		if c.Configured && (c.netnsID == netnsID || c.netnsID == kernel.SameNetNS) {
 			a.inspect(c)
 			inspected++
 		}
@@ -347,6 +346,7 @@ func (a *Agent) assignNumbers() {
 	}
 	for _, u := range a.uplinks {
 		a.assignCgroups(u)
+		a.assignClasses(u)
 		a.assignPublished(u)
 	}
 	a.watchOrigins()

@@ -38,11 +38,19 @@ type share struct {
 	cgroupAssigned bool
 	cgroupRefused  error
 
+	// assignedClass: the uplink's classifier was told that the packets are of this
+	// class, if classAssigned; classRefused says why it does not know it.
+	classAssigned bool
+	assignedClass identity.TrafficClass
+	classRefused  error
+
 	// What people look at, all measured together.
 	measured measured
 	totals   stats.Totals
 	rate     stats.Rate
 	delay    delayWindow
+	// seen is what is seen of each traffic class; nil where there are none.
+	seen *classesSeen
 }
 
 // measured is what is shown of a share beside its totals.
@@ -90,6 +98,7 @@ func (s *share) wanted() sched.Class {
 		Priority:   p.Priority,
 		Latency:    s.latency,
 		OwnDevices: s.hasOwnDevices(),
+		Traffic:    s.traffic(),
 	}
 	if p.MaxBPS == 0 {
 		class.CeilingBPS = alloc.Unlimited
@@ -131,6 +140,7 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	if s.isRouted() && s.uplink.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())
 	}
+	reasons = append(reasons, s.classComplaints()...)
 	for _, err := range []error{s.refused, s.refusedLatency} {
 		if err != nil {
 			rejected = true
@@ -156,6 +166,7 @@ func (s *share) count(now time.Time) {
 	}
 	s.rate.Observe(now, s.totals.SentBytes)
 	s.measured.rateBPS, s.measured.backlogBytes = s.rate.BPS(), s.class.BacklogBytes
+	s.countClasses(now)
 }
 
 // view is the share as users see it.
@@ -169,7 +180,7 @@ func (s *share) view() v1.Share {
 	if wantsMore {
 		wantedBPS = 0
 	}
-	return v1.Share{
+	view := v1.Share{
 		Uplink:         s.uplink.name,
 		Controlled:     s.number != 0,
 		AdmittedBPS:    s.admittedBPS,
@@ -187,6 +198,8 @@ func (s *share) view() v1.Share {
 		DelayP99MS:     milliseconds(seen.p99),
 		MeasuredAt:     s.uplink.measuredAt,
 	}
+	view.Classes = s.classViews(view)
+	return view
 }
 
 func milliseconds(d time.Duration) float64 {
@@ -235,4 +248,7 @@ func (w *delayWindow) turn(s *share) {
 }
 
 // rest says that nothing is sent any more.
-func (s *share) rest() { s.measured = measured{} }
+func (s *share) rest() {
+	s.measured = measured{}
+	s.restClasses()
+}

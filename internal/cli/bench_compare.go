@@ -81,6 +81,14 @@ func parseResult(data []byte) (report.Report, error) {
 		var r bench.NetmodesReport
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
+	case kind.Suite == bench.SuiteLLQ:
+		var r bench.LLQReport
+		err := report.Parse(data, &r, &r.Report)
+		return r.Report, err
+	case kind.Suite == bench.SuiteModel:
+		var r bench.ModelReport
+		err := report.Parse(data, &r, &r.Report)
+		return r.Report, err
 	case kind.Suite != "":
 		var r bench.Report
 		err := report.Parse(data, &r, &r.Report)

@@ -15,14 +15,14 @@ import (
 func newSDNCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sdn",
-		Short: "Read what OpenFlow switches and controllers say",
-		Long:  "Read what OpenFlow switches and controllers say (docs/sdn.md).",
-		Args:  exactArgs("a command (decode)"),
+		Short: "Control OpenFlow switches: queues by application",
+		Long:  "Control OpenFlow switches, and read what they say (docs/sdn.md).",
+		Args:  exactArgs("a command (run, ps, flows, down, decode)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usagef("%q is no command of %s: there is decode", args[0], cmd.CommandPath())
+			return usagef("%q is no command of %s: there are run, ps, flows, down and decode", args[0], cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(newSDNDecodeCommand())
+	cmd.AddCommand(newSDNRunCommand(), newSDNPsCommand(), newSDNFlowsCommand(), newSDNDownCommand(), newSDNDecodeCommand())
 	return cmd
 }
 

@@ -42,6 +42,9 @@ type Container struct {
 	// WithoutNetAdmin: its processes cannot have CAP_NET_ADMIN in its network
 	// namespace. False where the source cannot tell.
 	WithoutNetAdmin bool
+	// Configured: the source knows of it what its configuration says. Nobody tells when
+	// it gets another device, and its processes may not be in its network.
+	Configured bool
 	// SharesNetworkOf is the ID of the container whose network namespace
 	// this one joined, or empty.
 	SharesNetworkOf string

@@ -166,6 +166,15 @@ func (u *Uplink) attach(origins *Origins) error {
 	if err := savePriority(spec, u.hook.Ifindex); err != nil {
 		return err
 	}
+	device, err := kernel.LinkByIndex(u.hook.Ifindex)
+	if err != nil {
+		return fmt.Errorf("look at the uplink: %w", err)
+	}
+	if !device.Ethernet {
+		if err := spec.Variables[uplinkVarLinkHeaderBytes].Set(uint32(0)); err != nil {
+			return fmt.Errorf("set the size of link headers: %w", err)
+		}
+	}
 	err = errors.Join(
 		spec.Variables[uplinkVarClassMajor].Set(uint32(u.majors.Classes)),
 		spec.Variables[uplinkVarDirectMajor].Set(uint32(u.majors.Direct)))

@@ -23,6 +23,44 @@ type uplinkWeirActivity struct {
 	DirectPackets uint32
 }
 
+type uplinkWeirBucket struct {
+	_      structs.HostLayout
+	Tags   [8]uint32
+	SeenMs [8]uint32
+	Flows  [8]struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_      structs.HostLayout
+			A      [4]uint32
+			B      [4]uint32
+			PortA  uint16
+			PortB  uint16
+			Proto  uint8
+			Family uint8
+			Kind   uint8
+			Unused uint8
+		}
+		Bytes           [2]uint64
+		Packets         [2]uint32
+		BeganMs         uint32
+		Mss             uint16
+		Window          uint16
+		Wscale          uint16
+		Ttl             uint16
+		Syn             uint8
+		InitiatorIsB    uint8
+		Closing         uint8
+		TrafficClass    uint8
+		Type            uint8
+		Stage           uint8
+		Payloads        uint8
+		Responders      uint8
+		TypeConfidence  uint16
+		LevelConfidence uint16
+		Lengths         [8]uint16
+	}
+}
+
 type uplinkWeirCgroup struct {
 	_      structs.HostLayout
 	Number uint32
@@ -47,6 +85,44 @@ type uplinkWeirClassActivity struct {
 	EfExcessBytes   uint64
 	EfDue           uint64
 	EfExcessUntilMs [16]uint32
+}
+
+type uplinkWeirClassifier struct {
+	_             structs.HostLayout
+	FirstRoots    [8]uint16
+	SecondRoots   [8]uint16
+	FirstTrees    uint32
+	SecondTrees   uint32
+	MinConfidence uint32
+	Unused        uint32
+	Nodes         [16384]struct {
+		_               structs.HostLayout
+		Feature         uint8
+		Type            uint8
+		Level           uint8
+		Unused          uint8
+		Threshold       uint32
+		Left            uint16
+		Right           uint16
+		TypeConfidence  uint16
+		LevelConfidence uint16
+	}
+	Ports [131072]uint8
+}
+
+type uplinkWeirFlowConfig struct {
+	_          structs.HostLayout
+	Seed       uint64
+	BucketMask uint32
+	Unused     uint32
+}
+
+type uplinkWeirFlowCounts struct {
+	_       structs.HostLayout
+	Created uint64
+	Evicted uint64
+	Lost    uint64
+	Unknown uint64
 }
 
 type uplinkWeirLevel uint32
@@ -122,43 +198,58 @@ const (
 	uplinkWeirTagWEIR_TAG_CLASS_SHIFT uplinkWeirTag = 12
 )
 
+type uplinkWeirWords struct {
+	_  structs.HostLayout
+	Of [48]uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	uplinkMapActivities        = "activities"
-	uplinkMapCgroups           = "cgroups"
-	uplinkMapClassActivity     = "class_activity"
-	uplinkMapControlDue        = "control_due"
-	uplinkMapDeferred          = "deferred"
-	uplinkMapLinkDue           = "link_due"
-	uplinkMapMinors            = "minors"
-	uplinkMapNamespaces        = "namespaces"
-	uplinkMapOrigins           = "origins"
-	uplinkMapPublished         = "published"
-	uplinkMapUnknownDue        = "unknown_due"
-	uplinkMapUnknownNetns      = "unknown_netns"
-	uplinkProgWeirUplink       = "weir_uplink"
-	uplinkProgWeirUplinkOld    = "weir_uplink_old"
-	uplinkVarCgroupLevels      = "cgroup_levels"
-	uplinkVarClassMajor        = "class_major"
-	uplinkVarControlByteNs     = "control_byte_ns"
-	uplinkVarControlContainers = "control_containers"
-	uplinkVarDirectMajor       = "direct_major"
-	uplinkVarDirectMaxBytes    = "direct_max_bytes"
-	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
-	uplinkVarPublishedPorts    = "published_ports"
-	uplinkVarSavePriority      = "save_priority"
-	uplinkVarStamping          = "stamping"
-	uplinkVarUnknownByteNs     = "unknown_byte_ns"
-	uplinkVarVlanPcps          = "vlan_pcps"
-	uplinkVarWeirClassBtf      = "weir_class_btf"
-	uplinkVarWeirLevelBtf      = "weir_level_btf"
-	uplinkVarWeirLinkBtf       = "weir_link_btf"
-	uplinkVarWeirNumberBtf     = "weir_number_btf"
-	uplinkVarWeirPriorityBtf   = "weir_priority_btf"
-	uplinkVarWeirSavedBtf      = "weir_saved_btf"
-	uplinkVarWeirTagBtf        = "weir_tag_btf"
+	uplinkMapActivities             = "activities"
+	uplinkMapCgroups                = "cgroups"
+	uplinkMapClassActivity          = "class_activity"
+	uplinkMapControlDue             = "control_due"
+	uplinkMapDeferred               = "deferred"
+	uplinkMapFlowConfigs            = "flow_configs"
+	uplinkMapFlowCounts             = "flow_counts"
+	uplinkMapFlowTables             = "flow_tables"
+	uplinkMapFlowWords              = "flow_words"
+	uplinkMapLinkDue                = "link_due"
+	uplinkMapMinors                 = "minors"
+	uplinkMapNamespaces             = "namespaces"
+	uplinkMapOrigins                = "origins"
+	uplinkMapPublished              = "published"
+	uplinkMapTrees                  = "trees"
+	uplinkMapUnknownDue             = "unknown_due"
+	uplinkMapUnknownNetns           = "unknown_netns"
+	uplinkMapWeirClassifierTemplate = "weir_classifier_template"
+	uplinkMapWeirTableTemplate      = "weir_table_template"
+	uplinkProgWeirUplink            = "weir_uplink"
+	uplinkProgWeirUplinkOld         = "weir_uplink_old"
+	uplinkVarCgroupLevels           = "cgroup_levels"
+	uplinkVarClassMajor             = "class_major"
+	uplinkVarControlByteNs          = "control_byte_ns"
+	uplinkVarControlContainers      = "control_containers"
+	uplinkVarDirectMajor            = "direct_major"
+	uplinkVarDirectMaxBytes         = "direct_max_bytes"
+	uplinkVarLinkByteShiftedNs      = "link_byte_shifted_ns"
+	uplinkVarLinkHeaderBytes        = "link_header_bytes"
+	uplinkVarPublishedPorts         = "published_ports"
+	uplinkVarSavePriority           = "save_priority"
+	uplinkVarStamping               = "stamping"
+	uplinkVarUnknownByteNs          = "unknown_byte_ns"
+	uplinkVarVlanPcps               = "vlan_pcps"
+	uplinkVarWeirBucketBtf          = "weir_bucket_btf"
+	uplinkVarWeirClassBtf           = "weir_class_btf"
+	uplinkVarWeirClassifierBtf      = "weir_classifier_btf"
+	uplinkVarWeirLevelBtf           = "weir_level_btf"
+	uplinkVarWeirLinkBtf            = "weir_link_btf"
+	uplinkVarWeirNumberBtf          = "weir_number_btf"
+	uplinkVarWeirPriorityBtf        = "weir_priority_btf"
+	uplinkVarWeirSavedBtf           = "weir_saved_btf"
+	uplinkVarWeirTagBtf             = "weir_tag_btf"
 )
 
 // loadUplink returns the embedded CollectionSpec for uplink.
@@ -211,18 +302,25 @@ type uplinkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
-	Activities    *ebpf.MapSpec `ebpf:"activities"`
-	Cgroups       *ebpf.MapSpec `ebpf:"cgroups"`
-	ClassActivity *ebpf.MapSpec `ebpf:"class_activity"`
-	ControlDue    *ebpf.MapSpec `ebpf:"control_due"`
-	Deferred      *ebpf.MapSpec `ebpf:"deferred"`
-	LinkDue       *ebpf.MapSpec `ebpf:"link_due"`
-	Minors        *ebpf.MapSpec `ebpf:"minors"`
-	Namespaces    *ebpf.MapSpec `ebpf:"namespaces"`
-	Origins       *ebpf.MapSpec `ebpf:"origins"`
-	Published     *ebpf.MapSpec `ebpf:"published"`
-	UnknownDue    *ebpf.MapSpec `ebpf:"unknown_due"`
-	UnknownNetns  *ebpf.MapSpec `ebpf:"unknown_netns"`
+	Activities             *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups                *ebpf.MapSpec `ebpf:"cgroups"`
+	ClassActivity          *ebpf.MapSpec `ebpf:"class_activity"`
+	ControlDue             *ebpf.MapSpec `ebpf:"control_due"`
+	Deferred               *ebpf.MapSpec `ebpf:"deferred"`
+	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
+	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
+	FlowTables             *ebpf.MapSpec `ebpf:"flow_tables"`
+	FlowWords              *ebpf.MapSpec `ebpf:"flow_words"`
+	LinkDue                *ebpf.MapSpec `ebpf:"link_due"`
+	Minors                 *ebpf.MapSpec `ebpf:"minors"`
+	Namespaces             *ebpf.MapSpec `ebpf:"namespaces"`
+	Origins                *ebpf.MapSpec `ebpf:"origins"`
+	Published              *ebpf.MapSpec `ebpf:"published"`
+	Trees                  *ebpf.MapSpec `ebpf:"trees"`
+	UnknownDue             *ebpf.MapSpec `ebpf:"unknown_due"`
+	UnknownNetns           *ebpf.MapSpec `ebpf:"unknown_netns"`
+	WeirClassifierTemplate *ebpf.MapSpec `ebpf:"weir_classifier_template"`
+	WeirTableTemplate      *ebpf.MapSpec `ebpf:"weir_table_template"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -236,12 +334,15 @@ type uplinkVariableSpecs struct {
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	LinkHeaderBytes   *ebpf.VariableSpec `ebpf:"link_header_bytes"`
 	PublishedPorts    *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
+	WeirBucketBtf     *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
 	WeirClassBtf      *ebpf.VariableSpec `ebpf:"weir_class_btf"`
+	WeirClassifierBtf *ebpf.VariableSpec `ebpf:"weir_classifier_btf"`
 	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
@@ -270,18 +371,25 @@ func (o *uplinkObjects) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
-	Activities    *ebpf.Map `ebpf:"activities"`
-	Cgroups       *ebpf.Map `ebpf:"cgroups"`
-	ClassActivity *ebpf.Map `ebpf:"class_activity"`
-	ControlDue    *ebpf.Map `ebpf:"control_due"`
-	Deferred      *ebpf.Map `ebpf:"deferred"`
-	LinkDue       *ebpf.Map `ebpf:"link_due"`
-	Minors        *ebpf.Map `ebpf:"minors"`
-	Namespaces    *ebpf.Map `ebpf:"namespaces"`
-	Origins       *ebpf.Map `ebpf:"origins"`
-	Published     *ebpf.Map `ebpf:"published"`
-	UnknownDue    *ebpf.Map `ebpf:"unknown_due"`
-	UnknownNetns  *ebpf.Map `ebpf:"unknown_netns"`
+	Activities             *ebpf.Map `ebpf:"activities"`
+	Cgroups                *ebpf.Map `ebpf:"cgroups"`
+	ClassActivity          *ebpf.Map `ebpf:"class_activity"`
+	ControlDue             *ebpf.Map `ebpf:"control_due"`
+	Deferred               *ebpf.Map `ebpf:"deferred"`
+	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
+	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
+	FlowTables             *ebpf.Map `ebpf:"flow_tables"`
+	FlowWords              *ebpf.Map `ebpf:"flow_words"`
+	LinkDue                *ebpf.Map `ebpf:"link_due"`
+	Minors                 *ebpf.Map `ebpf:"minors"`
+	Namespaces             *ebpf.Map `ebpf:"namespaces"`
+	Origins                *ebpf.Map `ebpf:"origins"`
+	Published              *ebpf.Map `ebpf:"published"`
+	Trees                  *ebpf.Map `ebpf:"trees"`
+	UnknownDue             *ebpf.Map `ebpf:"unknown_due"`
+	UnknownNetns           *ebpf.Map `ebpf:"unknown_netns"`
+	WeirClassifierTemplate *ebpf.Map `ebpf:"weir_classifier_template"`
+	WeirTableTemplate      *ebpf.Map `ebpf:"weir_table_template"`
 }
 
 func (m *uplinkMaps) Close() error {
@@ -291,13 +399,20 @@ func (m *uplinkMaps) Close() error {
 		m.ClassActivity,
 		m.ControlDue,
 		m.Deferred,
+		m.FlowConfigs,
+		m.FlowCounts,
+		m.FlowTables,
+		m.FlowWords,
 		m.LinkDue,
 		m.Minors,
 		m.Namespaces,
 		m.Origins,
 		m.Published,
+		m.Trees,
 		m.UnknownDue,
 		m.UnknownNetns,
+		m.WeirClassifierTemplate,
+		m.WeirTableTemplate,
 	)
 }
 
@@ -312,12 +427,15 @@ type uplinkVariables struct {
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	LinkHeaderBytes   *ebpf.Variable `ebpf:"link_header_bytes"`
 	PublishedPorts    *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
+	WeirBucketBtf     *ebpf.Variable `ebpf:"weir_bucket_btf"`
 	WeirClassBtf      *ebpf.Variable `ebpf:"weir_class_btf"`
+	WeirClassifierBtf *ebpf.Variable `ebpf:"weir_classifier_btf"`
 	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`

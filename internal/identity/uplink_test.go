@@ -37,7 +37,7 @@ func TestUplinkObjects(t *testing.T) {
 		t.Errorf("an entry of activities has another layout: %+v", a)
 	}
 	for name, size := range map[string]uintptr{
-		uplinkMapMinors:          unsafe.Sizeof(uplinkWeirMinors{}),
+		uplinkMapMinors:        unsafe.Sizeof(uplinkWeirMinors{}),
 		uplinkMapClassActivity: unsafe.Sizeof(uplinkWeirClassActivity{}),
 	} {
 		if m := spec.Maps[name]; m == nil || m.Type != ebpf.Array || m.ValueSize != uint32(size) || int(m.MaxEntries) != numbers {

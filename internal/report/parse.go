@@ -40,7 +40,7 @@ func ParseKind(data []byte) (Kind, error) {
 // Parse reads a report into a command's own type, strictly: a field that the type does
 // not have is an error, as is a value of another type. found is the Report in it.
 func Parse(data []byte, into any, found *Report) error {
-	if err := placed(data, json.Unmarshal(data, into, json.RejectUnknownMembers(true))); err != nil {
+	if err := Strict(data, into); err != nil {
 		return err
 	}
 	if found.Format < 1 || found.Format > Format {
@@ -52,6 +52,12 @@ func Parse(data []byte, into any, found *Report) error {
 		}
 	}
 	return nil
+}
+
+// Strict decodes JSON; a field that is not known and a value of another type are errors
+// with line and column.
+func Strict(data []byte, into any) error {
+	return placed(data, json.Unmarshal(data, into, json.RejectUnknownMembers(true)))
 }
 
 // placed says where in data an error of the decoder is.

@@ -100,12 +100,13 @@ const (
 	Exceeded          Judgement = "exceeded" // better than what the paper reached
 	NotReproduced     Judgement = "not reproduced"
 	DifferentByDesign Judgement = "different by design" // and just as the design says
+	NotReproducible   Judgement = "not reproducible"    // nobody can, and the reason says why
 	NotMeasured       Judgement = "not measured"        // the cases or peers were not run
 )
 
 // Judgements lists all, as reports do.
 func Judgements() []Judgement {
-	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, NotMeasured}
+	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, NotReproducible, NotMeasured}
 }
 
 // Claim is something that a paper says, and what became of it.

@@ -81,7 +81,7 @@ func TestCommandsAddFields(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Title != "A <title>" || got.Seed != 7 || len(got.Claims) != 5 || *got.Plots[0].Panels[0].Values[1][1] != 66 {
+	if got.Title != "A <title>" || got.Seed != 7 || len(got.Claims) != len(Judgements()) || *got.Plots[0].Panels[0].Values[1][1] != 66 {
 		t.Errorf("read %+v", got)
 	}
 }

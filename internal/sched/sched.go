@@ -122,6 +122,9 @@ type Traffic interface {
 	// SetMinors says to which classes the packets of a number go, by kind of
 	// traffic. The classes must be there.
 	SetMinors(number uint16, minors Minors) error
+	// SetEFRate holds what of a number's packets is EF to a rate, in bits per
+	// second: what is more counts as BE. 0 is no limit.
+	SetEFRate(number uint16, bps uint64) error
 }
 
 // Counters are what the kernel counted of one class since it was made.
@@ -135,6 +138,15 @@ type Counters struct {
 	// DroppedPackets wraps; where DropsKnown is not set it could not be read.
 	DroppedPackets uint32
 	DropsKnown     bool
+}
+
+// TrafficCounters are what the kernel counted of one traffic class of a competitor
+// since it was made. Numbers of packets wrap.
+type TrafficCounters struct {
+	SentBytes      uint64
+	BacklogBytes   uint64
+	SentPackets    uint32
+	DroppedPackets uint32
 }
 
 // State is what a scheduler knows of one class.
@@ -158,6 +170,8 @@ type State struct {
 	BacklogBytes uint64
 	Counters     Counters
 	CountedAt    time.Time
+	// Traffic are those of its traffic classes, by kind, where it is Ordered.
+	Traffic [BE + 1]TrafficCounters
 }
 
 // Snapshot is what a scheduler knows of a link.

@@ -51,6 +51,9 @@ type Classifier interface {
 	AssignCgroup(path string, number uint16) error
 	// UnassignCgroup forgets the cgroup of a number.
 	UnassignCgroup(number uint16) error
+	// SetTrafficClass says of which traffic class all packets of a number are, or
+	// that each flow has its own.
+	SetTrafficClass(number uint16, class identity.TrafficClass) error
 	// SetPublished says for whom processes of the host's answer at published ports.
 	SetPublished(numbers map[identity.Published]uint16) error
 	// LimitUnknownOrigins has packets judged by the network namespace they come

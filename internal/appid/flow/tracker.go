@@ -76,14 +76,31 @@ func (t *Tracker) Add(h Headers, at time.Duration) {
 			k, fromClient = backward, false
 		}
 		f = begin(k, at)
+		f.flow.Tuple = k.String()
 		t.open[k] = f
 		t.all = append(t.all, f.flow)
 	}
 	f.add(h, at, fromClient)
 }
 
+func (k key) String() string {
+	return fmt.Sprintf("%s %s > %s", map[int]string{TCP: "tcp", UDP: "udp"}[k.proto], k.a, k.b)
+}
+
+// FirstPacket is the flow that one packet begins: what a Tracker makes of it,
+// without Tuple.
+func FirstPacket(h Headers) *Flow {
+	k, fromClient := key{h.Src, h.Dst, h.Proto}, true
+	if h.SYN && h.ACK {
+		k, fromClient = key{h.Dst, h.Src, h.Proto}, false
+	}
+	f := begin(k, 0)
+	f.add(h, 0, fromClient)
+	return f.flow
+}
+
 func begin(k key, at time.Duration) *tracked {
-	f := &Flow{Tuple: fmt.Sprintf("%s %s > %s", map[int]string{TCP: "tcp", UDP: "udp"}[k.proto], k.a, k.b)}
+	f := &Flow{}
 	v := &f.Values
 	v[Proto], v[SrcPort], v[DstPort] = float64(k.proto), float64(k.a.Port), float64(k.b.Port)
 	for _, absent := range []int{WScaleClient, TTLClient, WScaleServer, TTLServer, HandshakeUS} {

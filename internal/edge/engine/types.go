@@ -74,7 +74,7 @@ type Node struct {
 	OtherMinBPS uint64 `json:"other_min_bps"`
 
 	// Availability is the part of the time that the node is there, 0 to 1; see
-	// [EstimateAvailability]. 0: nothing is known.
+	// [EstimateAvailability]. 0 and 1: nothing is known.
 	Availability float64 `json:"availability"`
 	// PullBPS is the rate at which the node gets images, as measured on its link to
 	// the registry and free at the moment. 0: not known.
@@ -136,6 +136,8 @@ type Instance struct {
 	LimitBytes uint64 `json:"limit_bytes"`
 	// Replaces is the instance that this one was started in place of; see [Move].
 	Replaces string `json:"replaces,omitempty"`
+	// Outdated: it runs by an older specification of its service.
+	Outdated bool `json:"outdated,omitempty"`
 	// MinRefused: the node's agent does not grant the minimum. Reason says why.
 	MinRefused bool `json:"min_refused,omitempty"`
 }
@@ -191,6 +193,8 @@ const (
 	CauseRefused      Cause = "min-refused"  // a node does not grant the minimum
 	CauseFailed       Cause = "failed"       // an instance does not start, or crashes
 	CauseIdle         Cause = "idle"         // fewer users than there is room for
+	CauseOutdated     Cause = "outdated"     // it runs by an older specification
+	CauseReplaced     Cause = "replaced"     // the one in its place answers
 	CauseRemoved      Cause = "removed"      // the service should not run any more
 	CauseCloser       Cause = "closer"       // users would wait less elsewhere
 	CauseNone         Cause = "none"         // all is well
@@ -268,6 +272,8 @@ type Alternative struct {
 	FreeBPS     uint64  `json:"free_bps"`
 	HeadroomBPS uint64  `json:"headroom_bps"`
 	CPUPercent  float64 `json:"cpu_percent"` // of the node
+	// Exhausted says what the node has nothing left of; empty if it is well.
+	Exhausted string `json:"exhausted,omitempty"`
 	// Score orders alternatives, higher is better; Refused says why the algorithm
 	// does not take it at all.
 	Score   float64 `json:"score"`
@@ -308,12 +314,28 @@ type ServiceMemory struct {
 	// GrownAt and ShrunkAt are when an instance was last added and taken away.
 	GrownAt  time.Time `json:"grown_at,omitzero"`
 	ShrunkAt time.Time `json:"shrunk_at,omitzero"`
-	// BeforeSeconds is the response time that an instance was last added for, and
-	// InVain how many were added in a row without users waiting less.
-	BeforeSeconds float64 `json:"before_seconds,omitempty"`
-	InVain        int     `json:"in_vain,omitempty"`
+	// GrownUsers are the users of when an instance was last added for them, for what
+	// they waited, or for a processor that was exhausted.
+	GrownUsers float64 `json:"grown_users,omitempty"`
+	// Before is what an instance was last added for, if it was added for how long
+	// users waited or how busy processors were, until it is known whether that
+	// helped; InVain is how many in a row did not.
+	Before *Before `json:"before,omitempty"`
+	InVain int     `json:"in_vain,omitempty"`
+	// Regrets is how often in a row an instance was missed soon after it was stopped.
+	Regrets int `json:"regrets,omitempty"`
+	// SmoothSeconds is the response time, smoothed, as of SmoothAt.
+	SmoothSeconds float64   `json:"smooth_seconds,omitempty"`
+	SmoothAt      time.Time `json:"smooth_at,omitzero"`
 	// Failures are nodes that instances failed on.
 	Failures map[string]Failure `json:"failures,omitempty"`
+}
+
+// Before is how users waited, smoothed, and how busy the busiest instance or node was,
+// before another one was added.
+type Before struct {
+	ResponseSeconds float64 `json:"response_seconds"`
+	CPUPercent      float64 `json:"cpu_percent"`
 }
 
 // Failure is how often instances of a service failed on a node, and until when none
@@ -322,8 +344,8 @@ type Failure struct {
 	Count  int       `json:"count"`
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
-	// Instance is the one that failed last.
-	Instance string `json:"instance"`
+	// At is since when the instance has failed that was counted last.
+	At time.Time `json:"at"`
 }
 
 // InstanceID is the name of an instance, which is fit for a container or a Swarm

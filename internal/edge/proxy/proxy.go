@@ -41,8 +41,19 @@ type Config struct {
 	Ports  []Port
 	// Control is where HAProxy takes commands, as its option "stats socket" says it.
 	Control string
+	// Remote lets weir-edge command it from other hosts; nil: only from this one.
+	Remote *Remote
 	// QueueTimeout bounds how long a user waits for a place at an instance.
 	QueueTimeout time.Duration
+}
+
+// Remote is a way to HAProxy's runtime socket over TLS with client certificates. That
+// socket itself knows neither, so a TCP proxy of its own goes before it.
+type Remote struct {
+	Port uint16
+	// Socket is the runtime socket, Certificate the file with the certificate and the
+	// key that both sides have, as the container sees them.
+	Socket, Certificate string
 }
 
 // Port is one published port and the instances behind it.
@@ -70,7 +81,7 @@ const (
 )
 
 const (
-	maxUsers       = 10000 // connections of one proxy
+	maxUsers       = 4000 // connections of one proxy, which takes two files for each
 	connectTimeout = 1 * time.Second
 	idleTimeout    = 60 * time.Second
 )
@@ -98,6 +109,15 @@ func (c Config) File() string {
 	line("  timeout queue %s", milliseconds(c.QueueTimeout))
 	line("  retries 3")
 	line("  option redispatch 1")
+	if c.Remote != nil {
+		line("frontend control")
+		line("  mode tcp")
+		line("  bind :%d ssl crt %s ca-file %s verify required", c.Remote.Port, c.Remote.Certificate, c.Remote.Certificate)
+		line("  default_backend control")
+		line("backend control")
+		line("  mode tcp")
+		line("  server socket unix@%s", c.Remote.Socket)
+	}
 	for _, port := range c.Ports {
 		line("frontend %s", port.frontend())
 		line("  bind :%d", port.Host)

@@ -78,15 +78,18 @@ func (s *Seen) add(row statRow, answers *weighted) {
 	proxy, server := row.text("pxname"), row.text("svname")
 	switch {
 	case server == "FRONTEND":
+		if !strings.HasPrefix(proxy, "users-") {
+			return
+		}
 		s.Users += row.number("scur")
 		s.Requests += max(row.count("req_tot"), row.count("stot"))
 		s.SentBytes += row.count("bout")
 		return
+	case !strings.HasPrefix(proxy, "instances-"):
+		return
 	case server == "BACKEND":
 		s.Waiting += row.number("qcur")
 		s.Failed += row.count("econ") + row.count("eresp") + row.count("hrsp_5xx")
-		return
-	case !strings.HasPrefix(proxy, "instances-"):
 		return
 	}
 	status := row.text("status")

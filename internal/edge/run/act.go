@@ -13,24 +13,31 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// errTaken is an instance that somebody else is starting.
-var errTaken = errors.New("another weir-edge starts it")
-
-// carryOut does what was decided. Starts and stops go on beside the rounds.
+// carryOut does what was decided and can still be promised. Starts and stops go on
+// beside the rounds.
 func (m *Manager) carryOut(ctx context.Context, s *seen, decisions []engine.Decision) {
-	for _, d := range decisions {
-		if d.Action == engine.Keep {
-			continue
+	if m.opts.DryRun {
+		for _, d := range decisions {
+			if d.Action != engine.Keep {
+				m.sayDecided(d)
+			}
 		}
-		if m.opts.DryRun {
-			m.sayDecided(d)
-			continue
-		}
-		switch d.Action {
-		case engine.Start, engine.Move:
-			m.begin(ctx, s, d)
-		case engine.Stop:
-			m.drain(s, d)
+		return
+	}
+	admitted, refused, err := m.opts.Engine.Commit(ctx, m.rt.Ledger(), s.input.Nodes, s.promises, decisions)
+	if err != nil {
+		m.failed("", "", "", err)
+		return
+	}
+	for _, r := range refused {
+		d := r.Decision
+		m.failed(d.Service, d.Instance, d.Node, fmt.Errorf("%s %s on %s: %s", d.Action, d.Instance, d.Node, r.Reason))
+	}
+	for _, d := range admitted {
+		if d.Action == engine.Stop {
+			m.drain(d)
+		} else {
+			m.begin(s, d)
 		}
 	}
 }
@@ -57,26 +64,13 @@ func (m *Manager) recordDecision(d engine.Decision) {
 	})
 }
 
-// begin promises an instance what it needs, and lets it start.
-func (m *Manager) begin(ctx context.Context, s *seen, d engine.Decision) {
+// begin lets an instance start to which everything is promised.
+func (m *Manager) begin(s *seen, d engine.Decision) {
 	i := slices.IndexFunc(s.services, func(t runtime.Service) bool { return t.Name == d.Service })
 	if i < 0 {
 		return
 	}
 	service := s.services[i]
-	m.mu.Lock()
-	busy := m.starting[d.Instance] != nil
-	m.mu.Unlock()
-	if busy {
-		return
-	}
-	switch err := m.promise(ctx, s, d); {
-	case errors.Is(err, errTaken):
-		return
-	case err != nil:
-		m.failed(d.Service, d.Instance, d.Node, fmt.Errorf("start %s on %s: %w", d.Instance, d.Node, err))
-		return
-	}
 	m.recordDecision(d)
 	started := &start{decision: d, image: service.Image, at: time.Now()}
 	m.mu.Lock()
@@ -161,7 +155,7 @@ func (m *Manager) arrived(s *seen) {
 }
 
 // drain lets an instance have no new users; endDrained ends it.
-func (m *Manager) drain(s *seen, d engine.Decision) {
+func (m *Manager) drain(d engine.Decision) {
 	m.mu.Lock()
 	if m.stopping[d.Instance] != nil {
 		m.mu.Unlock()
@@ -173,10 +167,16 @@ func (m *Manager) drain(s *seen, d engine.Decision) {
 	m.recordDecision(d)
 }
 
-// endDrained ends those that have no users any more, or have had time enough.
+// endDrained ends those that have no users any more, or have had time enough; also
+// those that a weir-edge before this one was about to end.
 func (m *Manager) endDrained(s *seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for id, p := range s.promises {
+		if p.Stopping && m.stopping[id] == nil && !m.opts.DryRun {
+			m.stopping[id] = &stop{decision: engine.Decision{Action: engine.Stop, Service: p.Service, Instance: id, Node: p.Node}, at: time.Now()}
+		}
+	}
 	for id, ending := range m.stopping {
 		users := 0
 		for _, t := range serversOf(s, id) {
@@ -196,7 +196,7 @@ func (m *Manager) end(ctx context.Context, id string, d engine.Decision) {
 	defer m.again()
 	err := m.rt.Stop(ctx, id)
 	if err == nil {
-		err = m.release(ctx, id)
+		err = engine.Release(ctx, m.rt.Ledger(), id)
 	}
 	m.mu.Lock()
 	delete(m.stopping, id)
@@ -209,84 +209,6 @@ func (m *Manager) end(ctx context.Context, id string, d engine.Decision) {
 		return
 	}
 	m.record(edge.Event{Kind: edge.EventStopped, Service: d.Service, Instance: id, Node: d.Node, Message: fmt.Sprintf("%s on %s has ended", id, d.Node)})
-}
-
-// attempts is how often somebody else may change the ledger in between.
-const attempts = 10
-
-// promise writes into the ledger what an instance gets, if it still fits.
-func (m *Manager) promise(ctx context.Context, s *seen, d engine.Decision) error {
-	wanted := engine.Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, LimitBytes: d.LimitBytes, Replaces: d.Replaces}
-	i := slices.IndexFunc(s.input.Nodes, func(n engine.Node) bool { return n.Name == d.Node })
-	if i < 0 {
-		return fmt.Errorf("node %s is not known any more", d.Node)
-	}
-	return m.change(ctx, func(promises engine.Promises) error {
-		if _, there := promises[d.Instance]; there {
-			return errTaken
-		}
-		if err := fits(s.input.Nodes[i], promises, wanted); err != nil {
-			return err
-		}
-		promises[d.Instance] = wanted
-		return nil
-	})
-}
-
-// fits says whether a node has what is asked for beside all that is promised there.
-func fits(n engine.Node, promises engine.Promises, wanted engine.Promise) error {
-	bps, memory := n.OtherMinBPS+wanted.MinBPS, wanted.LimitBytes
-	for _, p := range promises {
-		if p.Node == n.Name {
-			bps += p.MinBPS
-			memory += p.LimitBytes
-		}
-	}
-	switch {
-	case wanted.MinBPS > 0 && bps > n.BudgetBPS:
-		return fmt.Errorf("a minimum of %d bit/s does not fit any more: %d of %d bit/s would be promised", wanted.MinBPS, bps, n.BudgetBPS)
-	case wanted.LimitBytes > 0 && n.MemoryBytes > 0 && memory > n.MemoryBytes:
-		return fmt.Errorf("%d bytes of memory do not fit any more: %d of %d would be promised", wanted.LimitBytes, memory, n.MemoryBytes)
-	}
-	return nil
-}
-
-// change changes the ledger; edit sees what is in force.
-func (m *Manager) change(ctx context.Context, edit func(engine.Promises) error) error {
-	ledger := m.rt.Ledger()
-	for range attempts {
-		promises, token, err := ledger.Read(ctx)
-		if err != nil {
-			return err
-		}
-		if err := edit(promises); err != nil {
-			return err
-		}
-		if err = ledger.Swap(ctx, token, promises); !errors.Is(err, engine.ErrConflict) {
-			return err
-		}
-	}
-	return engine.ErrConflict
-}
-
-var errUnchanged = errors.New("nothing to change")
-
-// release takes a promise back.
-func (m *Manager) release(ctx context.Context, instances ...string) error {
-	err := m.change(ctx, func(promises engine.Promises) error {
-		before := len(promises)
-		for _, id := range instances {
-			delete(promises, id)
-		}
-		if len(promises) == before {
-			return errUnchanged
-		}
-		return nil
-	})
-	if errors.Is(err, errUnchanged) {
-		return nil
-	}
-	return err
 }
 
 // mendPromises takes back what is promised to instances that nobody starts, and
@@ -308,20 +230,30 @@ func (m *Manager) mendPromises(ctx context.Context, s *seen) {
 	if len(gone) == 0 && len(adopted) == 0 {
 		return
 	}
-	err := m.change(ctx, func(promises engine.Promises) error {
-		maps.Copy(promises, adopted)
-		for _, id := range gone {
-			delete(promises, id)
-		}
-		return nil
-	})
-	if err != nil {
+	err := engine.Release(ctx, m.rt.Ledger(), gone...)
+	if err == nil {
+		err = m.adopt(ctx, adopted)
+	}
+	if err != nil && !errors.Is(err, engine.ErrConflict) { // the next round tries again
 		m.failed("", "", "", err)
 		return
 	}
 	for _, id := range gone {
 		delete(m.orphans, id)
 	}
+}
+
+// adopt promises instances what they have.
+func (m *Manager) adopt(ctx context.Context, adopted engine.Promises) error {
+	if len(adopted) == 0 {
+		return nil
+	}
+	promises, token, err := m.rt.Ledger().Read(ctx)
+	if err != nil {
+		return err
+	}
+	maps.Copy(promises, adopted)
+	return m.rt.Ledger().Swap(ctx, token, promises)
 }
 
 // orphaned are promises that have had no instance for too long.

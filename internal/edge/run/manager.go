@@ -52,14 +52,14 @@ type Options struct {
 	Nodes   Nodes
 	Store   *store.Store
 	Log     *slog.Logger
-	Policy  engine.Policy
-	// Proxy completes the configuration of a service's proxy.
+	Engine  *engine.Engine
+	// Control is where proxies take commands, as HAProxy's option says it.
 	Control string
 	// DryRun: decide, and change nothing.
 	DryRun bool
 }
 
-// Nodes measures nodes. *monitor or a single node's.
+// Nodes measures nodes.
 type Nodes interface {
 	// Measure is what is known of all nodes now; it does not wait for those that do
 	// not answer.
@@ -185,7 +185,7 @@ func (m *Manager) round(ctx context.Context) {
 		m.log.Info("the container engine answers again")
 		m.down = ""
 	}
-	result := engine.Decide(seen.input, m.opts.Policy)
+	result := m.opts.Engine.Round(seen.input)
 	m.memory = result.Memory
 	m.carryOut(ctx, seen, result.Decisions)
 	m.syncProxies(ctx, seen)
@@ -208,14 +208,22 @@ func (m *Manager) unreachable(err error) {
 	}
 }
 
-// ErrSpecification is a specification that cannot be deployed.
-type ErrSpecification struct{ error }
+// SpecificationError is a specification that cannot be deployed.
+type SpecificationError struct{ error }
 
 // Deploy makes a service from its specification. The same one again changes nothing.
 func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
+	deployed, err := m.deploy(ctx, document)
+	if deployed.Changed {
+		m.round(m.ctx) // so that whoever asks next sees it
+	}
+	return deployed, err
+}
+
+func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
 	s, err := spec.Parse(document)
 	if err != nil {
-		return edge.Deployed{}, &ErrSpecification{err}
+		return edge.Deployed{}, &SpecificationError{err}
 	}
 	service, err := m.service(s)
 	if err != nil {
@@ -224,7 +232,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	if m.opts.DryRun {
 		return edge.Deployed{}, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
 	}
-	if _, err := m.rt.Fetch(ctx, s.Image); err != nil {
+	if err := m.fetch(ctx, s.Image); err != nil {
 		return edge.Deployed{}, err
 	}
 	m.rounds.Lock()
@@ -249,8 +257,24 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 		return edge.Deployed{}, err
 	}
 	m.record(edge.Event{Kind: edge.EventDeployed, Service: s.Name, Message: fmt.Sprintf("service %s was deployed", s.Name)})
-	m.again()
 	return edge.Deployed{Service: s.Name, Changed: true}, nil
+}
+
+// fetch gets an image to where it can be got without starting anything, so that an
+// error is the answer to who deploys.
+func (m *Manager) fetch(ctx context.Context, image string) error {
+	found, err := m.rt.Fetch(ctx, image)
+	if err != nil {
+		return err
+	}
+	nodes, err := m.rt.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 1 {
+		m.learnImage(nodes[0].Name, image, found)
+	}
+	return nil
 }
 
 // portsFree says which other service has a port of a new one.
@@ -277,7 +301,7 @@ func (m *Manager) service(s spec.Spec) (runtime.Service, error) {
 	}
 	config, err := proxyConfig(s, m.opts.Control)
 	if err != nil {
-		return runtime.Service{}, &ErrSpecification{err}
+		return runtime.Service{}, &SpecificationError{err}
 	}
 	made := runtime.Service{
 		Name: s.Name, Document: string(document), Image: s.Image, Labels: maps.Clone(s.Labels),
@@ -316,6 +340,12 @@ func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
 
 // Remove ends a service.
 func (m *Manager) Remove(ctx context.Context, service string) error {
+	err := m.remove(ctx, service)
+	m.round(m.ctx)
+	return err
+}
+
+func (m *Manager) remove(ctx context.Context, service string) error {
 	if m.opts.DryRun {
 		return errors.New("remove: this weir-edge runs with --dry-run and changes nothing")
 	}
@@ -325,6 +355,5 @@ func (m *Manager) Remove(ctx context.Context, service string) error {
 		return err
 	}
 	m.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})
-	m.again()
 	return nil
 }

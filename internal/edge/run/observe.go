@@ -81,6 +81,11 @@ func (m *Manager) look(ctx context.Context) (*seen, error) {
 	}
 	m.seeProxies(ctx, s)
 	m.presence.note(m, s.nodes)
+	if m.opts.DryRun { // what mendPromises would do
+		for _, id := range m.orphaned(s) {
+			delete(s.promises, id)
+		}
+	}
 	s.input = m.input(s)
 	return s, nil
 }
@@ -143,7 +148,7 @@ const (
 func (m *Manager) node(s *seen, n Measured) engine.Node {
 	node := engine.Node{
 		Name: n.Node.Name, State: engine.NodeReady, CPUs: float64(n.Node.CPUs), MemoryBytes: n.Node.MemoryBytes,
-		Availability: m.presence.availability(n.Node.Name), Weir: n.Weir,
+		Availability: m.presence.availability(n.Node.Name, engine.DefaultPolicy().NodeAvailability), Weir: n.Weir,
 	}
 	if n.Node.Architecture != "" {
 		node.Platform = "linux/" + n.Node.Architecture
@@ -152,6 +157,8 @@ func (m *Manager) node(s *seen, n Measured) engine.Node {
 	switch {
 	case !n.Node.Ready:
 		node.State, node.Reason = engine.NodeGone, n.Node.Reason
+	case n.Node.Draining:
+		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
 	case n.At.IsZero() || n.Error != nil && age > goneAfter:
 		node.State, node.Reason = engine.NodeGone, fmt.Sprintf("it does not answer: %v", n.Error)
 	case n.Error != nil && age > staleAfter:
@@ -169,7 +176,8 @@ func (m *Manager) node(s *seen, n Measured) engine.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, service := range s.services {
-		if _, there := m.images[n.Node.Name+" "+service.Image]; there {
+		_, there := m.images[n.Node.Name+" "+service.Image]
+		if there || slices.ContainsFunc(s.state.Instances, func(c runtime.Instance) bool { return c.Node == n.Node.Name && c.Image == service.Image }) {
 			node.Images = append(node.Images, service.Image)
 		}
 	}
@@ -226,7 +234,7 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		}
 		i := engine.Instance{ID: id, Service: p.Service, Node: p.Node, State: engine.InstanceStarting, MinBPS: p.MinBPS, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
 		switch {
-		case m.stopping[id] != nil:
+		case m.stopping[id] != nil || p.Stopping:
 			i.State = engine.InstanceStopping
 		case m.cannotStart[id] != "":
 			i.State, i.Reason = engine.InstanceFailed, m.cannotStart[id]
@@ -255,7 +263,7 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 // m.mu is held.
 func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, string) {
 	switch {
-	case m.stopping[c.ID] != nil:
+	case m.stopping[c.ID] != nil || s.promises[c.ID].Stopping:
 		return engine.InstanceStopping, ""
 	case c.Phase == runtime.Failing:
 		return engine.InstanceFailed, c.Reason

@@ -3,6 +3,7 @@ package run
 import (
 	"time"
 
+	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/store"
 )
 
@@ -46,11 +47,8 @@ func (p *presence) note(m *Manager, nodes []Measured) {
 	}
 }
 
-// availability is 0 as long as nothing is known.
-func (p *presence) availability(node string) float64 {
+// availability is an estimate from what was seen.
+func (p *presence) availability(node string, prior float64) float64 {
 	seen := p.nodes[node]
-	if seen.WatchedSeconds == 0 {
-		return 0
-	}
-	return seen.ThereSeconds / seen.WatchedSeconds
+	return engine.EstimateAvailability(seen.ThereSeconds, seen.WatchedSeconds, prior)
 }

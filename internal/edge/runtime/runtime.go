@@ -26,6 +26,7 @@ const (
 	LabelRole     = "weir-edge.role"
 	LabelDocument = "weir-edge.specification" // of the proxy
 	LabelInstance = "weir-edge.instance"      // the ID of an instance
+	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
 
 	RoleInstance = "instance"
 	RoleProxy    = "proxy"
@@ -61,6 +62,8 @@ type Runtime interface {
 	Ledger() engine.Ledger
 	// Proxies are a service's proxies, one on each node that answers.
 	Proxies(ctx context.Context, service string) ([]Proxy, error)
+	// Control is where HAProxy takes commands, as its option "stats socket" says it.
+	Control() string
 	// Changes sends something whenever a container of weir-edge starts or ends, until
 	// ctx ends.
 	Changes(context.Context) <-chan struct{}
@@ -75,7 +78,9 @@ type Node struct {
 	// Ready is what the engine thinks of it.
 	Ready bool
 	// Reason is why it is not.
-	Reason       string
+	Reason string
+	// Draining: its operator wants no instances there.
+	Draining     bool
 	CPUs         int
 	MemoryBytes  uint64
 	Architecture string

@@ -148,13 +148,14 @@ func (s *Store) AddEvents(list []edge.Event) error {
 				return err
 			}
 		}
-		cursor := b.Cursor()
-		tooMany := b.Stats().KeyN - keptEvents
-		for key, _ := cursor.First(); key != nil && tooMany > 0; key, _ = cursor.First() {
-			if err := cursor.Delete(); err != nil {
+		var keys [][]byte
+		if err := b.ForEach(func(key, _ []byte) error { keys = append(keys, key); return nil }); err != nil {
+			return err
+		}
+		for _, key := range keys[:max(0, len(keys)-keptEvents)] {
+			if err := b.Delete(key); err != nil {
 				return err
 			}
-			tooMany--
 		}
 		return nil
 	})

@@ -65,7 +65,10 @@ func sections() []section {
 	for _, one := range suites {
 		list = append(list, section{one.name, abouts[one.name], shares[one.name], runSuite(one.name)})
 	}
-	return append(list, section{SuiteNetmodes, "what network modes of containers cost", 480, runAllNetmodes})
+	return append(list,
+		section{SuiteLLQ, "SDN-LLQ's experiment: voice, video and generic data", 90, runAllLLQ},
+		section{SuiteModel, "the queueing model against real packets", 35, runAllModel},
+		section{SuiteNetmodes, "what network modes of containers cost", 480, runAllNetmodes})
 }
 
 // AllSectionNames are the reports that RunAll makes.
@@ -186,6 +189,26 @@ func runAllNetmodes(ctx context.Context, all AllOptions) (finding, error) {
 		Modes: NetmodesModes(), Protocols: []traffic.Protocol{traffic.TCP, traffic.UDP}, MessageBytes: []int{smallBytes, largeBytes},
 		Containers: 4, LinksBPS: []uint64{NetmodesLinkBPS, 0}, Agent: []bool{false, true},
 		Duration: all.Duration, Warmup: all.Warmup, Repeat: all.Repeat, Until: all.Until,
+		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+	})
+	return finding{found.Report, found, found.Failed()}, err
+}
+
+func runAllLLQ(ctx context.Context, all AllOptions) (finding, error) {
+	found, err := RunLLQ(ctx, LLQOptions{
+		TotalsBPS: LLQTotals(), Peers: LLQPeers(), Duration: max(all.Duration, minLLQDuration), Warmup: all.Warmup, Repeat: all.Repeat, Until: all.Until,
+		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+	})
+	return finding{found.Report, found, found.Failed()}, err
+}
+
+// modelRuns is how many times longer than others a run of a live port is: turns of
+// 10 ms even out slowly.
+const modelRuns = 3
+
+func runAllModel(ctx context.Context, all AllOptions) (finding, error) {
+	found, err := RunModel(ctx, ModelOptions{
+		Duration: max(modelRuns*all.Duration, minModelDuration), Warmup: all.Warmup, Repeat: all.Repeat, Seed: all.Seed, Until: all.Until,
 		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
 	})
 	return finding{found.Report, found, found.Failed()}, err

@@ -64,6 +64,7 @@ type fakeTraffic struct {
 	bounds      sched.Bounds
 	direct      []sched.Direct
 	minors      map[uint16]sched.Minors
+	efBPS       map[uint16]uint64
 	told        int // how often minors were set
 	err         error
 }
@@ -102,7 +103,7 @@ type bed struct {
 
 func newBed(t testing.TB, rateBPS uint64) *bed {
 	t.Helper()
-	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}}}
+	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}}
 	b.Backend = New(b.kernel, testIfindex)
 	b.tree = sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, HostNumber: hostNumber,
 		Classes: []sched.Class{{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}}}
@@ -254,4 +255,9 @@ func (w *wire) transmit(seconds float64) {
 	for _, m := range all {
 		w.kernel.stats[m.want.Number] = stats{sentBytes: uint64(w.sent[m]), backlogBytes: uint64(w.queue[m])}
 	}
+}
+
+func (f *fakeTraffic) SetEFRate(number uint16, bps uint64) error {
+	f.efBPS[number] = bps
+	return nil
 }

@@ -23,20 +23,33 @@ type member struct {
 	// nothing until activeSince.
 	active      bool
 	activeSince time.Time
-	// minors is what the classifier was told of it, if minorsTold says so. It may know
-	// others of an earlier agent, or of the number's last holder.
-	minors     sched.Minors
-	minorsTold bool
+	// minors and efBPS, what its EF is held to, are what the classifier was told of it,
+	// if told says so. It may know others of an earlier agent, or of the number's last
+	// holder.
+	minors sched.Minors
+	efBPS  uint64
+	told   bool
 	// entitledBPS is what it can always have, guaranteedBPS what of that HTB holds
 	// by itself, allocatedBPS what it may send now.
 	entitledBPS   uint64
 	guaranteedBPS uint64
 	allocatedBPS  uint64
+	// leaves are those that it has in the kernel; turnsSince counts turns since
+	// packets go to others of them.
+	leaves     leaves
+	turnsSince int
+	// divided: it has or had traffic classes, so what it sent is counted by its
+	// share, which stays; dropped is what its leaves had dropped that were removed,
+	// and drops what those that are there have, by kind of traffic.
+	divided bool
+	dropped uint32
+	drops   [sched.BE + 1]uint32
 	// backlogBytes is what is queued, as last asked.
 	backlogBytes uint64
 	// counters were read at countedAt, with countedBacklogBytes, and had changed
 	// last at sentAt.
 	counters            sched.Counters
+	trafficCounters     [sched.BE + 1]sched.TrafficCounters
 	countedBacklogBytes uint64
 	countedAt, sentAt   time.Time
 }
@@ -73,6 +86,7 @@ func (d *division) take(want sched.Tree) {
 			m = &member{}
 		}
 		m.want = c
+		m.change()
 		d.members = append(d.members, m)
 		if c.Number == want.HostNumber {
 			d.host = m
@@ -198,7 +212,7 @@ func (d *division) packetBytes(m *member) uint32 {
 
 // class is a member as the tree has it.
 func (d *division) class(m *member) class {
-	return class{Class: m.want, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS, PacketBytes: d.packetBytes(m)}
+	return class{Class: m.want, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS, PacketBytes: d.packetBytes(m), Leaves: m.leaves}
 }
 
 // Snapshot implements sched.Backend.
@@ -210,6 +224,7 @@ func (b *Backend) Snapshot(dst *sched.Snapshot) {
 			Number: m.want.Number, Active: m.active, ActiveSince: m.activeSince, DemandBPS: m.demand.SteadyBPS(),
 			EntitledBPS: m.entitledBPS, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS,
 			PacketBytes: b.packetBytes(m), BacklogBytes: m.countedBacklogBytes, Counters: m.counters, CountedAt: m.countedAt,
+			Traffic: m.trafficCounters,
 		})
 	}
 }

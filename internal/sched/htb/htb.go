@@ -74,7 +74,7 @@ func (b *Backend) want(want sched.Tree) {
 
 // put brings the classifier and the kernel to what everybody has now.
 func (b *Backend) put() error {
-	if err := errors.Join(b.setDirect(), b.withholdMinors()); err != nil {
+	if err := b.setDirect(); err != nil {
 		return err
 	}
 	b.wanted.classes = b.wanted.classes[:0]
@@ -84,7 +84,7 @@ func (b *Backend) put() error {
 	if err := b.program(b.wanted); err != nil {
 		return err
 	}
-	return b.tellMinors()
+	return b.tellTraffic()
 }
 
 // program brings the kernel to a tree.
@@ -151,6 +151,7 @@ func (b *Backend) changes(tree tree) ([]kernel.Op, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.adopt(&tree, observed)
 	return changes(desired(tree, b.leaf), observed), nil
 }
 
@@ -238,6 +239,8 @@ type stats struct {
 	sentBytes    uint64
 	backlogBytes uint64
 	sentPackets  uint32 // wraps
+	// traffic are those of the leaves of traffic classes.
+	traffic [sched.BE + 1]sched.TrafficCounters
 }
 
 // stats appends the counters of the classes with these numbers to dst, in any
@@ -245,16 +248,22 @@ type stats struct {
 func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
 	b.handles = b.handles[:0]
 	for _, n := range numbers {
-		b.handles = append(b.handles, leafClass(n))
+		b.handles = b.counting(n, b.handles)
 	}
 	read, err := b.tc.ClassStats(b.ifindex, b.handles, b.kernelStats[:0])
 	b.kernelStats = read
 	if err != nil {
 		return dst, err
 	}
+	from := len(dst)
 	for _, s := range read {
+		number := numberOf(s.Handle.Minor())
+		if m := b.member(number); m != nil && m.divided {
+			dst = addCounted(dst, from, number, s)
+			continue
+		}
 		dst = append(dst, stats{
-			number:       numberOf(s.Handle.Minor()),
+			number:       number,
 			sentBytes:    s.SentBytes,
 			backlogBytes: uint64(s.BacklogBytes),
 			sentPackets:  s.SentPackets,
@@ -263,20 +272,20 @@ func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
 	return dst, nil
 }
 
-// drops tells how many packets of each class, by its number, were dropped from its
-// queue; the counts wrap. It costs more than stats.
+// drops tells how many packets were dropped from each queue, by the minor of its
+// leaf; the counts wrap. It costs more than stats.
 func (b *Backend) drops() (map[uint16]uint32, error) {
 	drops, err := b.tc.Drops(b.ifindex)
 	if err != nil {
 		return nil, err
 	}
-	byNumber := make(map[uint16]uint32, len(drops))
+	byMinor := make(map[uint16]uint32, len(drops))
 	for handle, packets := range drops {
 		if minor := handle.Major(); minor < shareBit {
-			byNumber[numberOf(minor)] = packets
+			byMinor[minor] = packets
 		}
 	}
-	return byNumber, nil
+	return byMinor, nil
 }
 
 // Remove implements sched.Backend.

@@ -55,7 +55,7 @@ func (b *Backend) Connect(want sched.Tree, traffic sched.Traffic) error {
 	b.traffic, b.following, b.uncounted = traffic, true, true
 	b.want(want)
 	for _, m := range b.members {
-		m.minorsTold = false
+		m.told = false
 	}
 	return b.setDirect()
 }
@@ -79,8 +79,12 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if hostChanged {
 		b.entitle()
 	}
+	draining, drained, err := b.drain()
+	if err != nil {
+		return turn, err
+	}
 	// A new guarantee matters also where the allocation stays.
-	if (hostChanged || changed) && b.allocate(hostChanged) {
+	if (hostChanged || changed) && b.allocate(hostChanged) || drained {
 		if hostChanged || sudden {
 			b.lastChange = now
 		}
@@ -92,7 +96,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	switch {
 	case now.Sub(b.lastTraffic) > idleAfter:
 		turn.Next = idleInterval
-	case b.inDoubt || now.Sub(b.lastChange) <= demand.SettledAfter:
+	case b.inDoubt || draining || now.Sub(b.lastChange) <= demand.SettledAfter:
 		turn.Next = changingInterval
 	}
 	return turn, nil
@@ -261,7 +265,11 @@ func (b *Backend) count(now time.Time, read []stats) error {
 		if counters.DirectBytes, counters.DirectPackets, err = b.traffic.DirectSent(s.number); err != nil {
 			return err
 		}
-		counters.DroppedPackets, counters.DropsKnown = drops[s.number]
+		counters.DroppedPackets, counters.DropsKnown = m.countDrops(drops)
+		m.trafficCounters = s.traffic
+		for kind := range m.trafficCounters {
+			m.trafficCounters[kind].DroppedPackets = m.drops[kind]
+		}
 		if counters.SentBytes != m.counters.SentBytes || counters.DirectBytes != m.counters.DirectBytes {
 			m.sentAt = now
 		}
@@ -281,7 +289,7 @@ func (b *Backend) setDirect() error {
 	rateBPS := b.link.RateBPS
 	b.direct = b.direct[:0]
 	for _, m := range b.members {
-		b.direct = append(b.direct, sched.Direct{Number: m.want.Number, May: m.want.CeilingOr(rateBPS) == rateBPS})
+		b.direct = append(b.direct, sched.Direct{Number: m.want.Number, May: m.want.CeilingOr(rateBPS) == rateBPS && !m.want.Traffic.Ordered})
 	}
 	return b.traffic.SetDirect(sched.Bounds{
 		RateBPS: rateBPS, DirectBytes: directBytes(b.wanted.packetBytes()), ControlBPS: sched.ControlBPS(rateBPS),

@@ -5,6 +5,10 @@ import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // The target: 50 ms to the new allocation after any change.
@@ -216,4 +220,89 @@ func TestControlReactsWithoutWeight(t *testing.T) {
 	l.greedy[third] = true
 	l.run(2 * reaction)
 	expect("one with a weight starts", 0, 0, 100e6)
+}
+
+// What an earlier agent left stays as it is until it is known who sends, and its
+// counters are read whoever sends.
+func TestConnectChangesNothing(t *testing.T) {
+	b := newBed(t, 100e6)
+	a, c := b.start(), b.start(weight(300))
+	w := newWire(b)
+	w.greedy[a], w.greedy[c] = true, true
+	w.run(time.Second)
+
+	// A new agent, which is to do something else.
+	next := newBed(t, 100e6)
+	next.Backend = New(next.kernel, testIfindex)
+	next.traffic = b.traffic
+	next.kernel.stats = b.kernel.stats
+	next.tree = b.tree
+	next.tree.RateBPS = 50e6
+	next.kernel.ops = nil
+	if err := next.Connect(next.tree, next.traffic); err != nil {
+		t.Fatal(err)
+	}
+	for turn := range 4 {
+		now := w.now.Add(time.Duration(turn) * changingInterval)
+		b.traffic.offered[a.want.Number] += 200_000
+		got, err := next.Turn(now, turn == 0)
+		if err != nil || got.Applied || len(next.kernel.ops) > 0 {
+			t.Fatalf("look %d: %+v, %v, changes %v", turn, got, err, next.kernel.ops)
+		}
+	}
+	var seen sched.Snapshot
+	next.Snapshot(&seen)
+	for _, s := range seen.Classes {
+		if s.Counters.SentBytes != b.kernel.stats[s.Number].sentBytes || s.CountedAt.IsZero() {
+			t.Errorf("class %d has counted %+v at %s", s.Number, s.Counters, s.CountedAt)
+		}
+	}
+	if got := next.member(a.want.Number); got.demand.DemandBPS != alloc.Unlimited {
+		t.Errorf("who sends is not known: %d", got.demand.DemandBPS)
+	}
+	if next.reconcile(); len(next.kernel.ops) == 0 {
+		t.Error("nothing is applied after that")
+	}
+}
+
+// A snapshot has all of one moment: what went through the class, what went past it,
+// and what was dropped, if that can be read.
+func TestSnapshot(t *testing.T) {
+	b := newBed(t, 100e6)
+	a := b.start()
+	b.kernel.stats[hostNumber], b.kernel.stats[a.want.Number] = stats{}, stats{}
+	b.control(epoch)
+	at := epoch.Add(countInterval)
+	b.traffic.offered[a.want.Number] = 5000
+	b.traffic.directBytes[a.want.Number] = 500
+	b.kernel.stats[a.want.Number] = stats{sentBytes: 4000, sentPackets: 4, backlogBytes: 700}
+	b.kernel.drops = map[kernel.Handle]uint32{leafQdisc(a.want.Number): 3}
+	b.control(at)
+	var seen sched.Snapshot
+	b.Snapshot(&seen)
+	got := seen.Classes[1]
+	want := sched.State{
+		Number: a.want.Number, Active: true, ActiveSince: epoch,
+		DemandBPS: a.demand.SteadyBPS(), EntitledBPS: 100e6, GuaranteedBPS: a.guaranteedBPS, AllocatedBPS: a.allocatedBPS,
+		PacketBytes: 3125, BacklogBytes: 700, CountedAt: at,
+		Counters: sched.Counters{SentBytes: 4000, SentPackets: 4, DirectBytes: 500, DirectPackets: 10, DroppedPackets: 3, DropsKnown: true},
+	}
+	want.Traffic[sched.Unclassified].DroppedPackets = 3
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if host := seen.Classes[0]; host.Active || !host.CountedAt.Equal(epoch) || seen.HostCompetes {
+		t.Errorf("the host has sent nothing since it was counted first: %+v", host)
+	}
+
+	// It falls silent: not active any more, when its counters have stood for a while.
+	b.kernel.drops = nil
+	b.kernel.stats[a.want.Number] = stats{sentBytes: 4700, sentPackets: 5}
+	for now := at; now.Before(at.Add(3 * time.Second)); now = now.Add(changingInterval) {
+		b.control(now)
+	}
+	b.Snapshot(&seen)
+	if got := seen.Classes[1]; got.Active || got.BacklogBytes != 0 || got.Counters.SentBytes != 4700 || got.Counters.DropsKnown || got.DemandBPS != 0 {
+		t.Errorf("silent: %+v", got)
+	}
 }

@@ -36,21 +36,3 @@ func TestMinorsAreTold(t *testing.T) {
 		t.Errorf("a new classifier was told %d times", b.traffic.told-told)
 	}
 }
-
-// A class that is about to go is not named by packets any more.
-func TestMinorsAreWithheld(t *testing.T) {
-	b := newBed(t, 100e6)
-	m := b.start()
-	m.minors = sched.Minors{0, 77, 0, 0}
-	b.kernel.onApply = func() {
-		if got := b.traffic.minors[16]; got != (sched.Minors{}) {
-			t.Errorf("classes go while packets are sent to %v", got)
-		}
-	}
-	b.traffic.minors[16] = m.minors
-	b.change(m, maximum(10e6))
-	b.reconcile()
-	if b.traffic.minors[16] != (sched.Minors{}) {
-		t.Errorf("left %v", b.traffic.minors[16])
-	}
-}

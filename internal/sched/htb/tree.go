@@ -108,6 +108,8 @@ type class struct {
 	// AllocatedBPS is the rate it has at present, given who else is sending; at
 	// least GuaranteedBPS where it wants that much.
 	AllocatedBPS uint64
+	// Leaves are those that it has; 0 for one of its own.
+	Leaves leaves
 	// PacketBytes is the largest packet that it is handed, where it is limited to
 	// less than what sched.LinkPacketBytes says; 0 where it is not.
 	PacketBytes uint32
@@ -147,7 +149,7 @@ func termsOf(tree tree, leaf leafKind) terms {
 		rateBPS: tree.rateBPS, packetBytes: tree.packetBytes(), frameBytes: tree.frameBytes(),
 		controlNumber: tree.controlNumber, hostNumber: tree.hostNumber, leaf: leaf,
 	}
-	t.places = places(len(tree.classes))
+	t.places = places(leafCount(tree.classes))
 	t.weightUnit = weightUnit(tree.classes)
 	t.rankCount = copy(t.ranks[:], ranks(tree.classes))
 	return t
@@ -237,7 +239,7 @@ func (t terms) trunk() state {
 			{Handle: linkHandle, Parent: othersClass, Options: link},
 			{Handle: htbHandle, Parent: htbParent, Options: kernel.HTB{
 				DefaultMinor: classMinor(t.hostNumber), DirectPackets: directPackets}},
-			fifoOf(t.controlNumber, controlQueuePackets*uint64(packetBytes)),
+			fifoOf(classMinor(t.controlNumber), controlQueuePackets*uint64(packetBytes)),
 		},
 		classes: []kernel.Class{
 			{Handle: othersClass, Parent: kernel.HandleRoot, Options: kernel.HTBClass{
@@ -265,7 +267,14 @@ func (t terms) add(s *state, c class) {
 	share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), t.rateBPS))
 	guaranteed := min(c.GuaranteedBPS, ceilBPS)
 	s.classes = append(s.classes,
-		kernelClass(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio),
+		kernelClass(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio))
+	if c.Leaves&orderedLeaves != 0 {
+		t.addOrdered(s, c, guaranteed, ceilBPS, ceilBurst)
+	}
+	if c.Leaves == orderedLeaves {
+		return
+	}
+	s.classes = append(s.classes,
 		kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
 	s.qdiscs = append(s.qdiscs, t.leafOf(c))
 }

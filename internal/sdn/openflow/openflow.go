@@ -142,3 +142,6 @@ func marshal(m Message) ([]byte, error) {
 	binary.BigEndian.PutUint16(c.b[2:], uint16(len(c.b)))
 	return c.b, nil
 }
+
+// SetXID sets the transaction identifier of a message.
+func SetXID(m Message, xid uint32) { m.header().XID = xid }

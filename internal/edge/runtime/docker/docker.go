@@ -71,25 +71,12 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	return []runtime.Node{{
 		ID: info.Info.ID, Name: info.Info.Name, Ready: true,
 		CPUs: info.Info.NCPU, MemoryBytes: uint64(max(info.Info.MemTotal, 0)),
-		Architecture: architecture(info.Info.Architecture),
+		Architecture: runtime.Architecture(info.Info.Architecture),
 	}}, nil
 }
 
 func (r *Runtime) unreachable(err error) error {
 	return fmt.Errorf("ask the Docker engine at %s: %w", r.opts.Socket, err)
-}
-
-// architecture is Go's and the images' word for the kernel's.
-func architecture(machine string) string {
-	switch {
-	case machine == "x86_64":
-		return "amd64"
-	case machine == "aarch64":
-		return "arm64"
-	case strings.HasPrefix(machine, "arm"):
-		return "arm"
-	}
-	return machine
 }
 
 // Look implements runtime.Runtime.
@@ -215,7 +202,7 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	found, err := r.api.ImageInspect(ctx, image)
 	var took time.Duration
 	if cerrdefs.IsNotFound(err) {
-		if err := r.pull(ctx, image); err != nil {
+		if err := runtime.Pull(ctx, r.api, image); err != nil {
 			return runtime.Image{}, err
 		}
 		took = time.Since(began)
@@ -233,21 +220,6 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 			image, runtime.ErrArchitecture, found.Architecture, nodes[0].Name, ours, ours)
 	}
 	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
-}
-
-func (r *Runtime) pull(ctx context.Context, image string) error {
-	missing := func(err error) error {
-		return fmt.Errorf("run %s: %w, and fetching it failed: %w: check the name, or import or push the image first", image, runtime.ErrNoImage, err)
-	}
-	progress, err := r.api.ImagePull(ctx, image, client.ImagePullOptions{})
-	if err != nil {
-		return missing(err)
-	}
-	defer progress.Close()
-	if err := progress.Wait(ctx); err != nil {
-		return missing(err)
-	}
-	return nil
 }
 
 // Start implements runtime.Runtime.

@@ -81,12 +81,12 @@ func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Pr
 	if err != nil {
 		return fmt.Errorf("write what is promised: %w", err)
 	}
-	if err := l.r.importProxyImage(ctx); err != nil { // it needs one, and that is there anyway
+	if err := l.r.loadProxyImage(ctx); err != nil { // it needs one, and that is there anyway
 		return err
 	}
 	created, err := l.r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: ledgerName(version + 1),
-		Config: &container.Config{Image: proxyImage, Cmd: []string{"-"}, Labels: map[string]string{
+		Config: &container.Config{Image: runtime.ProxyImage, Cmd: []string{"-"}, Labels: map[string]string{
 			runtime.LabelRole: runtime.RoleLedger,
 			labelVersion:      strconv.FormatUint(version+1, 10),
 			labelPromises:     string(text),

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -19,25 +18,17 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// proxyImage has nothing but the places where the host's /usr, with the HAProxy that
-// the host's package manager keeps up to date, and the proxy's folder are mounted.
-const proxyImage = "weir-edge/proxy:1"
-
-const (
-	proxyFolder = "/proxy" // in the container
-	fileName    = "haproxy.cfg"
-	socketName  = "haproxy.sock"
-	haproxyPath = "/usr/sbin/haproxy"
-)
+// socketName is HAProxy's, in its folder.
+const socketName = "haproxy.sock"
 
 func (r *Runtime) folder(service string) string { return filepath.Join(r.opts.Dir, service) }
 
 // Deploy implements runtime.Runtime.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
-	if _, err := os.Stat(haproxyPath); err != nil {
+	if _, err := os.Stat(runtime.HAProxyPath); err != nil {
 		return fmt.Errorf("start the proxy of %s: HAProxy is not installed: apt-get install haproxy", s.Name)
 	}
-	if err := r.importProxyImage(ctx); err != nil {
+	if err := r.loadProxyImage(ctx); err != nil {
 		return err
 	}
 	folder, err := filepath.Abs(r.folder(s.Name))
@@ -53,12 +44,12 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: runtime.ProxyName(s.Name),
 		Config: &container.Config{
-			Image: proxyImage, Labels: labels, StopSignal: "SIGUSR1", StopTimeout: &patience,
-			Cmd: []string{haproxyPath, "-db", "-f", proxyFolder + "/" + fileName},
+			Image: runtime.ProxyImage, Labels: labels, StopSignal: "SIGUSR1", StopTimeout: &patience,
+			Cmd: []string{runtime.HAProxyPath, "-db", "-f", runtime.ProxyFolder + "/" + runtime.ProxyFile},
 		},
 		HostConfig: &container.HostConfig{
 			NetworkMode:    "host",
-			Binds:          []string{"/usr:/usr:ro", folder + ":" + proxyFolder},
+			Binds:          []string{"/usr:/usr:ro", folder + ":" + runtime.ProxyFolder},
 			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
 			CapDrop:        []string{"ALL"},
 			CapAdd:         []string{"NET_BIND_SERVICE"},
@@ -89,7 +80,7 @@ func (r *Runtime) save(service, file string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
 	}
-	path := filepath.Join(folder, fileName)
+	path := filepath.Join(folder, runtime.ProxyFile)
 	if there, err := os.ReadFile(path); err == nil && string(there) == file {
 		return nil
 	}
@@ -112,7 +103,9 @@ func (r *Runtime) removeFiles(service string) error {
 }
 
 // Control is HAProxy's option for the socket that Proxies speak to.
-func (r *Runtime) Control() string { return proxyFolder + "/" + socketName + " mode 600 level admin" }
+func (r *Runtime) Control() string {
+	return runtime.ProxyFolder + "/" + socketName + " mode 600 level admin"
+}
 
 // Proxies implements runtime.Runtime.
 func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy, error) {
@@ -127,40 +120,22 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	}}, nil
 }
 
-func (r *Runtime) importProxyImage(ctx context.Context) error {
-	_, err := r.api.ImageInspect(ctx, proxyImage)
+func (r *Runtime) loadProxyImage(ctx context.Context) error {
+	_, err := r.api.ImageInspect(ctx, runtime.ProxyImage)
 	if !cerrdefs.IsNotFound(err) {
 		if err != nil {
 			return r.unreachable(err)
 		}
 		return nil
 	}
-	archive, err := proxyRoot()
+	archive, _, err := runtime.ProxyImageArchive()
 	if err != nil {
-		return fmt.Errorf("make the proxy's image: %w", err)
+		return err
 	}
-	progress, err := r.api.ImageImport(ctx, client.ImageImportSource{Source: archive, SourceName: "-"}, proxyImage, client.ImageImportOptions{})
+	progress, err := r.api.ImageLoad(ctx, bytes.NewReader(archive))
 	if err != nil {
-		return fmt.Errorf("import the proxy's image: %w", err)
+		return fmt.Errorf("load the proxy's image: %w", err)
 	}
 	defer progress.Close()
 	return runtime.ReadProgress(progress)
-}
-
-// proxyRoot is a root file system of Linux distributions whose programs are all in
-// /usr, as Debian's are since 12 and Ubuntu's since 22.04.
-func proxyRoot() (*bytes.Buffer, error) {
-	var buffer bytes.Buffer
-	w := tar.NewWriter(&buffer)
-	for _, dir := range []string{"usr/", "proxy/", "etc/", "proc/", "sys/", "dev/", "tmp/"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
-			return nil, err
-		}
-	}
-	for _, link := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: link, Linkname: "usr/" + link, Mode: 0o777}); err != nil {
-			return nil, err
-		}
-	}
-	return &buffer, w.Close()
 }

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sdn/controller"
+)
+
+func newSDNPsCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List switches, their ports and queues",
+		Args:  exactArgs(),
+	}
+	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := controller.NewClient(socket).Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *format == outputJSON {
+			return printJSON(cmd.OutOrStdout(), s)
+		}
+		return printSwitches(cmd.OutOrStdout(), s)
+	}
+	return cmd
+}
+
+// printSwitches has a line for each queue, and one for a port without.
+func printSwitches(w io.Writer, s v1.SDN) error {
+	t := textTable{
+		header: []string{"SWITCH", "PORT", "TO", "QUEUE", "CLASS", "MIN", "MAX", "RATE", "SENT", "DROPPED", "STATE"}, note: "REASON",
+		dispensable: []string{"SENT", "MAX", "TO"},
+	}
+	for _, n := range s.Switches {
+		state := "ok"
+		switch {
+		case !n.Connected:
+			state = "lost"
+		case n.TableFull:
+			state = "table full"
+		}
+		t.add([]string{n.DPID, "", plural(n.Flows, "flow"), "", "", "", "", "", "", "", state}, "")
+		for _, p := range n.Ports {
+			portState := p.State
+			if !p.Up {
+				portState = "down"
+			}
+			name := fmt.Sprintf("%s (%s)", printable(p.Name), portNumber(p.Number))
+			if len(p.Queues) == 0 {
+				t.add([]string{"", name, portTo(p), "-", "", "", "", "", "", "", portState}, printable(p.Reason))
+			}
+			for i, q := range p.Queues {
+				row := []string{
+					"", "", "", strconv.FormatUint(uint64(q.ID), 10), q.Class, rateOrDash(q.MinBPS), rateOrDash(q.MaxBPS), rateOrDash(q.RateBPS),
+					strconv.FormatUint(q.SentBytes, 10), strconv.FormatUint(q.DroppedPackets, 10), "",
+				}
+				note := ""
+				if i == 0 {
+					row[1], row[2], row[10], note = name, portTo(p), portState, p.Reason
+				}
+				t.add(row, printable(note))
+			}
+		}
+	}
+	if err := t.print(w, terminalWidth(w)); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// portNumber is a port's number; the switch's own has a name.
+func portNumber(n uint32) string {
+	if n == 0xfffffffe {
+		return "local"
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+// portTo is what is behind a port.
+func portTo(p v1.SDNPort) string {
+	switch {
+	case p.PeerDPID != "":
+		return fmt.Sprintf("%s port %d", p.PeerDPID, p.PeerPort)
+	case len(p.Hosts) == 1:
+		return p.Hosts[0]
+	case len(p.Hosts) > 1:
+		return plural(len(p.Hosts), "station")
+	}
+	return "-"
+}
+
+func newSDNFlowsCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "flows",
+		Short: "List flows, their applications, classes and paths",
+		Args:  exactArgs(),
+	}
+	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		flows, err := controller.NewClient(socket).Flows(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *format == outputJSON {
+			return printJSON(cmd.OutOrStdout(), flows)
+		}
+		return printSDNFlows(cmd.OutOrStdout(), flows)
+	}
+	return cmd
+}
+
+func printSDNFlows(w io.Writer, flows []v1.SDNFlow) error {
+	t := textTable{
+		header: []string{"FLOW", "APPLICATION", "CLASS", "RATE", "SENT", "PACKETS", "PATH"}, dispensable: []string{"PACKETS", "PATH", "SENT"},
+	}
+	for _, f := range flows {
+		class := f.Class
+		if f.SecondLook {
+			class += " (second look)"
+		}
+		var path []string
+		for _, hop := range f.Path {
+			path = append(path, fmt.Sprintf("%s:%s>%s", strings.TrimLeft(hop.DPID, "0"), portNumber(hop.In), portNumber(hop.Out)))
+		}
+		t.add([]string{
+			f.Flow, f.Application, class, rateOrDash(f.RateBPS), strconv.FormatUint(f.SentBytes, 10),
+			strconv.FormatUint(f.SentPackets, 10), strings.Join(path, " "),
+		}, "")
+	}
+	if err := t.print(w, terminalWidth(w)); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sdn/controller"
+	"github.com/weir-project/weir/internal/sdn/ovsdb"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// sdnQueueFlags say which queues ports get.
+type sdnQueueFlags struct {
+	ovsdb        []string
+	rates        []string
+	efMax, afMin string
+	replace      bool
+}
+
+func (f *sdnQueueFlags) add(set *pflag.FlagSet) {
+	set.StringSliceVar(&f.ovsdb, "ovsdb", nil, "Open vSwitch's database, to make queues: unix:PATH or tcp:ADDR:PORT; may be repeated")
+	set.StringArrayVar(&f.rates, "rate", nil, "what every port may send, or one as PORT=RATE; may be repeated (default: the speed that the link reports)")
+	set.StringVar(&f.efMax, "ef-max", "50%", "part of a port's rate that EF may claim")
+	set.StringVar(&f.afMin, "af-min", "30%", "part of a port's rate that AF can always have")
+	set.BoolVar(&f.replace, "replace", false, "put a QoS aside that somebody configured on a port")
+}
+
+// options are those of every database.
+func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
+	o = ovsdb.Options{PortRateBPS: map[string]uint64{}, Replace: f.replace}
+	for _, s := range f.rates {
+		name, text, one := strings.Cut(s, "=")
+		if !one {
+			text = s
+		}
+		rate, err := policy.ParseRate(text)
+		if err != nil {
+			return o, usagef("--rate %s %w", s, err)
+		}
+		if one {
+			o.PortRateBPS[name] = rate
+		} else {
+			o.RateBPS = rate
+		}
+	}
+	if o.Shares.EFMax, err = parsePercent(f.efMax); err != nil {
+		return o, usagef("--ef-max %w", err)
+	}
+	if o.Shares.AFMin, err = parsePercent(f.afMin); err != nil {
+		return o, usagef("--af-min %w", err)
+	}
+	if err := o.Shares.Check(); err != nil {
+		return o, &usageError{err}
+	}
+	for _, address := range f.ovsdb {
+		if err := ovsdb.CheckAddress(address); err != nil {
+			return o, usagef("--ovsdb %w", err)
+		}
+	}
+	if len(f.ovsdb) == 0 && len(f.rates) > 0 {
+		return o, usagef("--rate needs --ovsdb: it is there that queues are made")
+	}
+	return o, nil
+}
+
+// parsePercent reads a percentage as a fraction.
+func parsePercent(s string) (float64, error) {
+	number, ok := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%q is not a percentage such as 30%%", s)
+	}
+	return v / 100, nil
+}
+
+// managers make the queues of all databases.
+type managers []*ovsdb.Manager
+
+func (f *sdnQueueFlags) managers(o ovsdb.Options, c *controller.Controller, log *slog.Logger) managers {
+	var out managers
+	o.Controls, o.Log = c.Connected, log
+	for _, address := range f.ovsdb {
+		o.Address = address
+		out = append(out, ovsdb.New(o))
+	}
+	return out
+}
+
+func (m managers) status() map[topology.Port]controller.PortQoS {
+	out := map[topology.Port]controller.PortQoS{}
+	for _, one := range m {
+		maps.Copy(out, one.Status())
+	}
+	return out
+}
+
+func newSDNDownCommand() *cobra.Command {
+	var addresses []string
+	cmd := &cobra.Command{
+		Use:   "down --ovsdb unix:PATH",
+		Short: "Give ports back: take Weir's queues away",
+		Long: `Take Weir's queues out of Open vSwitch's database, in one transaction a port, and
+put back the QoS that a port had before. Flows end by themselves.
+
+Stop weir sdn run first: it would make them again.`,
+		Example: "weir sdn down --ovsdb unix:/var/run/openvswitch/db.sock",
+		Args:    exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(addresses) == 0 {
+				return usagef("--ovsdb is missing: %s", cmd.UseLine())
+			}
+			for _, address := range addresses {
+				if err := ovsdb.CheckAddress(address); err != nil {
+					return usagef("--ovsdb %w", err)
+				}
+			}
+			return giveBack(cmd.Context(), cmd, addresses)
+		},
+	}
+	cmd.Flags().StringSliceVar(&addresses, "ovsdb", nil, "Open vSwitch's database: unix:PATH or tcp:ADDR:PORT; may be repeated")
+	return cmd
+}
+
+func giveBack(ctx context.Context, cmd *cobra.Command, addresses []string) error {
+	for _, address := range addresses {
+		names, err := ovsdb.Remove(ctx, address)
+		for _, name := range names {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s given back\n", printable(name))
+		}
+		if err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "weir: no port of %s has queues of weir\n", address)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/sdn/controller"
+	"github.com/weir-project/weir/internal/sdn/core"
+)
+
+// defaultSDNSocket is where `weir sdn ps` finds the controller.
+const defaultSDNSocket = "/run/weir/sdn.sock"
+
+type sdnRunFlags struct {
+	listen        []string
+	socket, http  string
+	cert, key, ca string
+	levels        []string
+	model         string
+	idle          time.Duration
+	echo, timeout time.Duration
+	stats         time.Duration
+	packetIns     uint32
+	maxFlows      int
+	strict        bool
+	noSecondLook  bool
+	verbose       bool
+	queues        sdnQueueFlags
+}
+
+func newSDNRunCommand() *cobra.Command {
+	var f sdnRunFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Control OpenFlow switches: every flow to the queue of its class",
+		Long: `Control OpenFlow 1.3 switches, such as Open vSwitch. The first packet of a flow
+comes to the controller, which names the application by the classifier of 'weir
+classify' and gives the flow an entry on every switch of a shortest path, with the
+queue of its class (EF, AF or BE) and the port.
+
+What the switches were told stays when the controller stops or dies: known flows
+go on, new ones to known stations are best effort. A controller that is started
+again takes over what is there.
+
+With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
+(0, where everything else goes too). They stay as well; 'weir sdn down' takes them
+away.`,
+		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
+  ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), newLogger(cmd.ErrOrStderr(), f.verbose))
+		},
+	}
+	set := cmd.Flags()
+	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "where switches connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
+	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps and flows")
+	set.StringVar(&f.http, "http", "", "also serve metrics at this address, e.g. 127.0.0.1:7481")
+	set.StringVar(&f.cert, "cert", "", "certificate of the controller for tls, PEM")
+	set.StringVar(&f.key, "key", "", "its key, PEM")
+	set.StringVar(&f.ca, "ca", "", "certificate of the authority that switches must be signed by, PEM")
+	set.StringVar(&f.model, "model", "", "classifier, as weir classify train writes it (default: the one that weir comes with)")
+	set.StringArrayVar(&f.levels, "level", nil, "class of an application type, e.g. WEB=BE; may be repeated")
+	set.DurationVar(&f.idle, "idle-timeout", 30*time.Second, "how long a flow may be silent before its entry goes")
+	set.DurationVar(&f.echo, "echo-interval", controller.DefaultEchoInterval, "how long a switch may be silent before it is asked whether it is there")
+	set.DurationVar(&f.timeout, "echo-timeout", controller.DefaultEchoTimeout, "how long before it is given up")
+	set.DurationVar(&f.stats, "stats-interval", 5*time.Second, "how often flows and queues are counted")
+	set.Uint32Var(&f.packetIns, "packet-ins", 5000, "packets a second that a switch may send to the controller; 0 for no bound")
+	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows that are kept; more are best effort")
+	set.BoolVar(&f.strict, "strict", false, "an unknown flow waits for the controller, and is lost without one, instead of being best effort meanwhile")
+	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
+	f.queues.add(set)
+	set.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
+	return cmd
+}
+
+func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
+	options, err := f.options(log)
+	if err != nil {
+		return err
+	}
+	queues, err := f.queues.options()
+	if err != nil {
+		return err
+	}
+	secure, err := f.tls()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.socket), 0o755); err != nil {
+		return fmt.Errorf("make the folder of the socket: %w", err)
+	}
+	var listeners []net.Listener
+	for _, address := range f.listen {
+		l, err := controller.Listen(address, secure)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		listeners = append(listeners, l)
+	}
+	c := controller.New(options)
+	group, ctx := errgroup.WithContext(ctx)
+	databases := f.queues.managers(queues, c, log)
+	for _, m := range databases {
+		group.Go(func() error { return m.Run(ctx) })
+	}
+	for _, address := range []string{"unix:" + f.socket, "tcp:" + f.http} {
+		if address == "tcp:" {
+			continue
+		}
+		l, err := controller.Listen(address, nil)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		group.Go(func() error { return controller.ServeHTTP(ctx, l, c.Handler(databases.status)) })
+	}
+	group.Go(func() error { return c.Run(ctx, listeners...) })
+	for _, l := range listeners {
+		log.Info("waiting for switches", "address", l.Addr().String())
+	}
+	return group.Wait()
+}
+
+// options checks what was written and turns it into a controller's.
+func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
+	switch {
+	case f.idle < time.Second || f.idle > 65535*time.Second:
+		return controller.Options{}, usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
+	case f.echo < 10*time.Millisecond || f.timeout <= f.echo:
+		return controller.Options{}, usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
+	case f.stats < 100*time.Millisecond:
+		return controller.Options{}, usagef("--stats-interval %v is less than 100ms", f.stats)
+	case f.maxFlows < 1:
+		return controller.Options{}, usagef("--max-flows %d is less than 1", f.maxFlows)
+	}
+	classifier, err := f.classifier()
+	if err != nil {
+		return controller.Options{}, err
+	}
+	config := core.Config{
+		Queues: core.DefaultQueues(), IdleTimeoutSeconds: uint16(f.idle / time.Second), FailSafe: !f.strict, MaxFlows: f.maxFlows,
+		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
+	}
+	var id [8]byte
+	_, _ = rand.Read(config.LLDPKey[:]) // it never fails
+	_, _ = rand.Read(id[:])
+	config.FirstFlowID = binary.BigEndian.Uint64(id[:])
+	return controller.Options{
+		Core: config, Classifier: classifier, HandshakeTimeout: controller.DefaultHandshakeTimeout,
+		EchoInterval: f.echo, EchoTimeout: f.timeout, Log: log,
+	}, nil
+}
+
+func (f *sdnRunFlags) classifier() (*core.Classifier, error) {
+	model, err := appid.Shipped()
+	if f.model != "" {
+		var file *os.File
+		if file, err = os.Open(f.model); err == nil {
+			defer file.Close()
+			model, err = appid.Read(file)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read classifier: %w", err)
+	}
+	if err := model.Levels.Override(f.levels); err != nil {
+		return nil, &usageError{err}
+	}
+	return core.NewClassifier(model)
+}
+
+// tls is the configuration of tls listeners: both sides prove who they are.
+func (f *sdnRunFlags) tls() (*tls.Config, error) {
+	if f.cert == "" && f.key == "" && f.ca == "" {
+		return nil, nil
+	}
+	if f.cert == "" || f.key == "" || f.ca == "" {
+		return nil, usagef("TLS needs all of --cert, --key and --ca")
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("read the controller's certificate: %w", err)
+	}
+	pem, err := os.ReadFile(f.ca)
+	if err != nil {
+		return nil, fmt.Errorf("read the switches' authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read the switches' authority: %w", errors.New(f.ca+" holds no certificate in PEM"))
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}, nil
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/run"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/runtime/docker"
+	"github.com/weir-project/weir/internal/edge/runtime/swarm"
+	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/edge/store"
+)
+
+// stateDir is where measurements and the proxies' files are.
+const stateDir = "/var/lib/weir/edge"
+
+// runOptions are the flags of run.
+type runOptions struct {
+	docker, network, agent, stateDir string
+	dryRun, verbose                  bool
+}
+
+func newRunCommand(g *global) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Manage the services of this host, or of a swarm",
+		Long: `Manage the services of this host's Docker engine or, if that manages a swarm, of the
+swarm's nodes, until told to stop. What runs then goes on, and the next weir-edge finds
+it: what should run lives in the engine.
+
+The Weir agent of this host, if there is one, tells what the host and its uplink have
+left; without one no minimum can be promised. HAProxy has to be installed
+(apt-get install haproxy); its own service is not needed.`,
+		Example: `  weir-edge run
+  weir-edge run --dry-run`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, g.socket) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.docker, "docker", "/var/run/docker.sock", "socket of the Docker engine")
+	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
+	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
+	flags.StringVar(&o.stateDir, "state-dir", stateDir, "folder for measurements and the proxies' files")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "decide and say so, and change nothing")
+	flags.BoolVar(&o.verbose, "verbose", false, "log more")
+	return cmd
+}
+
+func (o *runOptions) run(cmd *cobra.Command, socket string) error {
+	ctx := cmd.Context()
+	level := slog.LevelInfo
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	measurements, err := store.Open(filepath.Join(o.stateDir, "edge.db"))
+	if err != nil {
+		return err
+	}
+	defer measurements.Close()
+	rt, nodes, err := o.runtime(ctx)
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	decider, err := engine.New(engine.DefaultPolicy())
+	if err != nil {
+		return err
+	}
+	manager, err := run.New(run.Options{
+		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := server.Listen(socket)
+	if err != nil {
+		return err
+	}
+	api := server.New(manager, log)
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(listener) }()
+	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	managed := make(chan error, 1)
+	go func() { managed <- manager.Run(ctx) }()
+	select {
+	case err = <-managed:
+	case err = <-served:
+		cancel()
+		<-managed
+	}
+	end, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	if api.Shutdown(end) != nil {
+		_ = api.Close() // readers of events
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// runtime is the swarm that the engine manages or, if it manages none, the engine.
+func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, error) {
+	manages, err := swarm.IsManager(ctx, o.docker)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
+	}
+	if manages {
+		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker})
+		return rt, run.Unmeasured{}, err
+	}
+	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
+	return rt, run.NewLocal(o.agent), err
+}

@@ -1,0 +1,354 @@
+package controller
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Bounds on what one switch can make a controller keep.
+const (
+	maxQueued      = 1 << 16
+	maxPorts       = 1 << 12
+	maxBadMessages = 100
+)
+
+// conn is a connection to one switch.
+type conn struct {
+	c      *Controller
+	net    net.Conn
+	remote string
+	dpid   topology.DPID
+	heard  atomic.Int64 // when, in nanoseconds
+	xid    atomic.Uint32
+	bad    int
+	bucket bucket
+
+	mu    sync.Mutex
+	ready *sync.Cond
+	queue []openflow.Message
+	done  error // why it is closed
+	gone  chan struct{}
+}
+
+// serve is the life of one connection.
+func (c *Controller) serve(ctx context.Context, nc net.Conn) {
+	s := &conn{c: c, net: nc, remote: nc.RemoteAddr().String(), gone: make(chan struct{})}
+	if s.remote == "" || s.remote == "@" {
+		s.remote = "the local socket"
+	}
+	s.ready = sync.NewCond(&s.mu)
+	s.bucket = bucket{perSecond: 2 * float64(c.options.Core.PacketInsPerSecond)}
+	stop := context.AfterFunc(ctx, func() { s.close(context.Cause(ctx)) })
+	defer stop()
+	defer s.close(errors.New("done"))
+
+	_ = nc.SetDeadline(time.Now().Add(c.options.HandshakeTimeout))
+	r := openflow.NewReader(bufio.NewReaderSize(nc, 1<<16))
+	features, ports, err := s.handshake(r)
+	if err == nil {
+		_ = nc.SetDeadline(time.Time{})
+		s.dpid = topology.DPID(features.DatapathID)
+		s.heard.Store(time.Now().UnixNano())
+		err = c.register(s, features, ports)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			c.counters.refused.Add(1)
+			c.options.Log.Warn("connection refused", "from", s.remote, "reason", err)
+		}
+		return
+	}
+	c.options.Log.Info("switch connected", "dpid", s.dpid, "from", s.remote, "ports", len(ports))
+	go s.write()
+	watch := time.AfterFunc(c.options.EchoInterval, s.watch)
+	err = s.read(r)
+	watch.Stop()
+	s.close(err)
+	c.unregister(s)
+	if ctx.Err() == nil {
+		c.options.Log.Warn("switch lost: its flows stay", "dpid", s.dpid, "reason", s.reason())
+	}
+}
+
+// now sends a message before the writer has begun.
+func (s *conn) sendNow(m openflow.Message) error {
+	openflow.SetXID(m, s.xid.Add(1))
+	b, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	_, err = s.net.Write(b)
+	return err
+}
+
+// handshake agrees on a version and learns which switch this is. Section 6.3.1.
+func (s *conn) handshake(r *openflow.Reader) (*openflow.FeaturesReply, []openflow.PortDesc, error) {
+	if err := s.sendNow(openflow.NewHello()); err != nil {
+		return nil, nil, err
+	}
+	m, err := s.next(r)
+	if err != nil {
+		return nil, nil, fmt.Errorf("wait for hello: %w", err)
+	}
+	hello, ok := m.(*openflow.Hello)
+	if !ok {
+		return nil, nil, fmt.Errorf("it begins with %v, not with hello", m.MessageType())
+	}
+	if !hello.Speaks(openflow.Version) {
+		_ = s.sendNow(&openflow.ErrorMessage{ErrorType: openflow.OFPET_HELLO_FAILED, Code: uint16(openflow.OFPHFC_INCOMPATIBLE), Data: []byte("only OpenFlow 1.3 is spoken here")})
+		return nil, nil, errors.New("it does not speak OpenFlow 1.3 (ovs-vsctl set bridge NAME protocols=OpenFlow13)")
+	}
+	for _, request := range []openflow.Message{&openflow.FeaturesRequest{}, &openflow.MultipartRequest{Body: &openflow.PortDescRequest{}}} {
+		if err := s.sendNow(request); err != nil {
+			return nil, nil, err
+		}
+	}
+	var features *openflow.FeaturesReply
+	var ports []openflow.PortDesc
+	for whole := false; features == nil || !whole; {
+		m, err := s.next(r)
+		if err != nil {
+			return nil, nil, fmt.Errorf("wait for features and ports: %w", err)
+		}
+		switch m := m.(type) {
+		case *openflow.FeaturesReply:
+			if m.AuxiliaryID != 0 {
+				return nil, nil, fmt.Errorf("auxiliary connection %d of switch %016x: none is needed", m.AuxiliaryID, m.DatapathID)
+			}
+			features = m
+		case *openflow.MultipartReply:
+			if list, ok := m.Body.(*openflow.PortDescReply); ok {
+				ports = append(ports, *list...)
+				whole = m.Flags&openflow.OFPMPF_REPLY_MORE == 0
+			}
+			if len(ports) > maxPorts {
+				return nil, nil, fmt.Errorf("more than %d ports", maxPorts)
+			}
+		case *openflow.EchoRequest:
+			_ = s.sendNow(&openflow.EchoReply{Header: m.Header, Data: m.Data})
+		case *openflow.ErrorMessage:
+			return nil, nil, fmt.Errorf("it refuses to say what it is: %s", openflow.Format(m, false))
+		}
+	}
+	return features, ports, nil
+}
+
+// next is the next message that can be read.
+func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
+	for {
+		b, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		m, err := openflow.Parse(b)
+		if err == nil {
+			return m, nil
+		}
+		if b[0] != openflow.Version {
+			return nil, err
+		}
+		s.c.counters.badMessages.Add(1)
+		if s.bad++; s.bad > maxBadMessages {
+			return nil, fmt.Errorf("more than %d messages cannot be read, the last: %w", maxBadMessages, err)
+		}
+		s.c.options.Log.Debug("message passed over", "from", s.remote, "reason", err)
+	}
+}
+
+func (s *conn) read(r *openflow.Reader) error {
+	for {
+		m, err := s.next(r)
+		if errors.Is(err, io.EOF) {
+			return errors.New("it closed the connection")
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		s.heard.Store(now.UnixNano())
+		s.take(now, m)
+	}
+}
+
+// take is what a message leads to.
+func (s *conn) take(now time.Time, m openflow.Message) {
+	c, d := s.c, s.dpid
+	switch m := m.(type) {
+	case *openflow.PacketIn:
+		if !s.bucket.take(now) {
+			c.counters.limited.Add(1)
+			return
+		}
+		frame, ok := core.ReadFrame(m.Data)
+		if !ok {
+			c.counters.badMessages.Add(1)
+			return
+		}
+		verdict := c.options.Classifier.First(&frame)
+		c.decide(func() []core.Command { return c.core.PacketIn(now, d, m, &frame, verdict) })
+	case *openflow.EchoRequest:
+		s.send(&openflow.EchoReply{Header: m.Header, Data: m.Data})
+	case *openflow.PortStatus:
+		c.decide(func() []core.Command { return c.core.PortStatus(now, d, m) })
+	case *openflow.FlowRemoved:
+		c.decide(func() []core.Command { return c.core.FlowRemoved(now, d, m) })
+	case *openflow.MultipartReply:
+		s.takeStats(now, m)
+	case *openflow.ErrorMessage:
+		s.takeError(now, m)
+	}
+}
+
+func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
+	c, d := s.c, s.dpid
+	switch list := m.Body.(type) {
+	case *openflow.FlowStatsReply:
+		last := m.Flags&openflow.OFPMPF_REPLY_MORE == 0
+		c.decide(func() []core.Command { return c.core.FlowStats(now, d, *list, last) })
+	case *openflow.QueueStatsReply:
+		c.decide(func() []core.Command { c.core.QueueStats(now, d, *list); return nil })
+	}
+}
+
+func (s *conn) takeError(now time.Time, m *openflow.ErrorMessage) {
+	s.c.options.Log.Debug("switch refuses", "dpid", s.dpid, "error", string(openflow.Format(m, false)))
+	s.c.decide(func() []core.Command { return s.c.core.Error(now, s.dpid, m) })
+}
+
+// send queues a message.
+func (s *conn) send(m openflow.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done != nil {
+		return
+	}
+	if len(s.queue) >= maxQueued {
+		s.c.counters.overflows.Add(1)
+		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", maxQueued))
+		return
+	}
+	s.queue = append(s.queue, m)
+	s.ready.Signal()
+}
+
+// write sends what is queued, as many messages at once as there are.
+func (s *conn) write() {
+	var buffer []byte
+	var batch []openflow.Message
+	for {
+		s.mu.Lock()
+		for len(s.queue) == 0 && s.done == nil {
+			s.ready.Wait()
+		}
+		if s.done != nil {
+			s.mu.Unlock()
+			return
+		}
+		batch, s.queue = s.queue, batch[:0]
+		s.mu.Unlock()
+		buffer = buffer[:0]
+		for i, m := range batch {
+			if reply, isReply := m.(*openflow.EchoReply); !isReply || reply.XID == 0 {
+				openflow.SetXID(m, s.xid.Add(1))
+			}
+			b, err := m.MarshalBinary()
+			if err != nil { // a message of our own is wrong
+				s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
+				continue
+			}
+			buffer = append(buffer, b...)
+			batch[i] = nil
+		}
+		if _, err := s.net.Write(buffer); err != nil {
+			s.close(err)
+			return
+		}
+	}
+}
+
+// watch gives up a switch that does not answer.
+func (s *conn) watch() {
+	o := &s.c.options
+	silent := time.Since(time.Unix(0, s.heard.Load()))
+	switch {
+	case s.reason() != nil:
+		return
+	case silent > o.EchoTimeout:
+		s.c.counters.timeouts.Add(1)
+		s.close(fmt.Errorf("silent for %v", o.EchoTimeout))
+		return
+	case silent >= o.EchoInterval:
+		s.send(&openflow.EchoRequest{})
+	}
+	time.AfterFunc(o.EchoInterval/2, s.watch)
+}
+
+// alive asks a switch whether it is there and waits for an answer.
+func (s *conn) alive(wait time.Duration) bool {
+	asked := time.Now()
+	s.send(&openflow.EchoRequest{})
+	for time.Since(asked) < wait && s.reason() == nil {
+		if s.heard.Load() > asked.UnixNano() {
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
+func (s *conn) close(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closeLocked(why)
+}
+
+func (s *conn) closeLocked(why error) {
+	if s.done == nil {
+		s.done = why
+		s.net.Close()
+		s.queue = nil
+		s.ready.Broadcast()
+	}
+}
+
+func (s *conn) reason() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done
+}
+
+// bucket bounds packet-ins where a switch's meter does not.
+type bucket struct {
+	perSecond, level float64
+	at               time.Time
+}
+
+// take tells whether one more is allowed; a rate of 0 allows all. The bucket
+// holds one second.
+func (b *bucket) take(now time.Time) bool {
+	if b.perSecond == 0 {
+		return true
+	}
+	if b.at.IsZero() {
+		b.level = b.perSecond
+	} else {
+		b.level = min(b.level+b.perSecond*now.Sub(b.at).Seconds(), b.perSecond)
+	}
+	b.at = now
+	if b.level < 1 {
+		return false
+	}
+	b.level--
+	return true
+}

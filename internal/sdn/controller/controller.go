@@ -1,0 +1,243 @@
+// Package controller keeps the connections to OpenFlow switches: it accepts
+// them, agrees on version 1.3, watches that they answer, and carries messages
+// between them and package core, which decides.
+//
+// Each connection has a goroutine that reads, one that writes and a queue
+// between, so that a slow switch delays nobody else; one whose queue is full is
+// given up. Decisions are made one at a time under one lock; reading, the
+// classifier and writing are outside of it.
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Options are what a controller is made of.
+type Options struct {
+	Core       core.Config
+	Classifier *core.Classifier
+	// HandshakeTimeout is how long a connection may take to become a switch.
+	HandshakeTimeout time.Duration
+	// EchoInterval is how long a switch may be silent before it is asked whether
+	// it is there, EchoTimeout how long before it is given up.
+	EchoInterval, EchoTimeout time.Duration
+	Log                       *slog.Logger
+}
+
+// Defaults of Options.
+const (
+	DefaultHandshakeTimeout = 5 * time.Second
+	DefaultEchoInterval     = 5 * time.Second
+	DefaultEchoTimeout      = 15 * time.Second
+)
+
+// Controller is one OpenFlow controller.
+type Controller struct {
+	options Options
+
+	mu    sync.Mutex // guards core, conns and the order of what they are sent
+	core  *core.Core
+	conns map[topology.DPID]*conn
+
+	counters counters
+}
+
+// counters count what happened to connections and messages since the start.
+type counters struct {
+	accepted, refused, duplicates, timeouts, badMessages, limited, overflows atomic.Uint64
+}
+
+// New returns a controller that listens nowhere yet.
+func New(o Options) *Controller {
+	return &Controller{options: o, core: core.New(o.Core), conns: map[topology.DPID]*conn{}}
+}
+
+// Listen opens an address: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH. TLS needs
+// its configuration.
+func Listen(address string, secure *tls.Config) (net.Listener, error) {
+	kind, rest, ok := strings.Cut(address, ":")
+	if !ok || rest == "" {
+		return nil, fmt.Errorf("listen on %q: want tcp:HOST:PORT, tls:HOST:PORT or unix:PATH", address)
+	}
+	switch kind {
+	case "tcp":
+	case "tls":
+		if secure == nil {
+			return nil, fmt.Errorf("listen on %s: TLS needs a certificate, its key and the switches' CA", address)
+		}
+	case "unix":
+		if err := removeStaleSocket(rest); err != nil {
+			return nil, err
+		}
+		l, err := net.Listen("unix", rest)
+		if err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", address, err)
+		}
+		return l, nil
+	default:
+		return nil, fmt.Errorf("listen on %q: want tcp:HOST:PORT, tls:HOST:PORT or unix:PATH", address)
+	}
+	l, err := net.Listen("tcp", rest)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	if kind == "tls" {
+		return tls.NewListener(l, secure), nil
+	}
+	return l, nil
+}
+
+// removeStaleSocket removes a socket that nobody listens on.
+func removeStaleSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("listen on %s: it is there and no socket", path)
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return fmt.Errorf("listen on %s: another program listens there", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return nil
+}
+
+// Run serves switches until ctx ends, and closes the listeners then. Flows stay
+// on the switches.
+func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		wg.Go(func() {
+			if err := c.accept(ctx, &wg, l); err != nil {
+				failed <- err
+			}
+		})
+	}
+	stop := context.AfterFunc(ctx, func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	})
+	defer stop()
+	var err error
+	ticker := time.NewTicker(max(c.options.Core.LLDPInterval/4, 10*time.Millisecond))
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case now := <-ticker.C:
+			c.decide(func() []core.Command { return c.core.Tick(now) })
+		case err = <-failed:
+			running = false
+		case <-ctx.Done():
+			running = false
+		}
+	}
+	cancel()
+	wg.Wait()
+	return err
+}
+
+func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Listener) error {
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			var temporary net.Error
+			if errors.As(err, &temporary) && temporary.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
+				continue
+			}
+			if strings.Contains(err.Error(), "too many open files") { // wait for some to close
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
+			return fmt.Errorf("accept connections of switches: %w", err)
+		}
+		c.counters.accepted.Add(1)
+		wg.Go(func() { c.serve(ctx, nc) })
+	}
+}
+
+// decide has the core decide and queues what it says, in order.
+func (c *Controller) decide(event func() []core.Command) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, command := range event() {
+		if conn := c.conns[command.Switch]; conn != nil {
+			conn.send(command.Message)
+		}
+	}
+}
+
+// register makes a connection that of its switch. Of two switches with the same
+// datapath identifier the first stays for as long as it answers.
+func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports []openflow.PortDesc) error {
+	for {
+		c.mu.Lock()
+		old := c.conns[s.dpid]
+		if old == nil {
+			break
+		}
+		c.mu.Unlock()
+		if old.alive(min(c.options.EchoTimeout, 2*time.Second)) {
+			c.counters.duplicates.Add(1)
+			return fmt.Errorf("datapath identifier %v is that of the switch at %s already: give each switch its own (ovs-vsctl set bridge NAME other-config:datapath-id=...)", s.dpid, old.remote)
+		}
+		old.close(errors.New("it has connected again"))
+		<-old.gone
+	}
+	defer c.mu.Unlock()
+	c.conns[s.dpid] = s
+	for _, command := range c.core.Connected(time.Now(), features, ports) {
+		if conn := c.conns[command.Switch]; conn != nil {
+			conn.send(command.Message)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) unregister(s *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conns[s.dpid] == s {
+		delete(c.conns, s.dpid)
+		c.core.Disconnected(time.Now(), s.dpid)
+	}
+	close(s.gone)
+}
+
+// Snapshot is what the core knows now.
+func (c *Controller) Snapshot(withFlows bool) core.Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.Snapshot(withFlows)
+}
+
+// Connected tells whether a switch is connected.
+func (c *Controller) Connected(d topology.DPID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[d] != nil
+}

@@ -1,0 +1,130 @@
+package controller
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// PortQoS is what is known of the queues that a port was given.
+type PortQoS struct {
+	RateBPS uint64
+	State   string // ok, refused or waiting
+	Reason  string
+	Queues  map[openflow.Queue]QueueRates
+}
+
+// QueueRates are the bounds of a queue.
+type QueueRates struct{ MinBPS, MaxBPS uint64 }
+
+// View is what the API shows. qos may be nil.
+func (c *Controller) View(qos map[topology.Port]PortQoS) v1.SDN {
+	s := c.Snapshot(false)
+	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
+	for _, n := range s.Switches {
+		one := v1.SDNSwitch{
+			DPID: n.DPID.String(), Connected: n.Connected, Since: n.Since, TableFull: n.Full, Flows: n.Flows, Ports: []v1.SDNPort{},
+		}
+		for _, p := range n.Ports {
+			one.Ports = append(one.Ports, c.port(p, qos[topology.Port{Switch: n.DPID, Number: p.Number}]))
+		}
+		out.Switches = append(out.Switches, one)
+	}
+	for _, l := range s.Links {
+		out.Links = append(out.Links, v1.SDNLink{
+			ADPID: l.A.Switch.String(), APort: l.A.Number, BDPID: l.B.Switch.String(), BPort: l.B.Number,
+		})
+	}
+	for level, t := range s.Totals {
+		out.Classes = append(out.Classes, v1.SDNClass{
+			Class: className(appid.Level(level)), Flows: t.Flows, SentPackets: t.Packets, SentBytes: t.Bytes,
+		})
+	}
+	return out
+}
+
+func className(l appid.Level) string { return strings.ToLower(l.String()) }
+
+func (c *Controller) port(p core.PortState, qos PortQoS) v1.SDNPort {
+	out := v1.SDNPort{Number: p.Number, Name: p.Name, Up: p.Up, RateBPS: qos.RateBPS, State: qos.State, Reason: qos.Reason}
+	for _, mac := range p.Hosts {
+		out.Hosts = append(out.Hosts, mac.String())
+	}
+	if p.Link {
+		out.PeerDPID, out.PeerPort = p.Peer.Switch.String(), p.Peer.Number
+	}
+	ids := map[openflow.Queue]bool{}
+	for id := range p.Queues {
+		ids[id] = true
+	}
+	for id := range qos.Queues {
+		ids[id] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		count, rates := p.Queues[id], qos.Queues[id]
+		class := "-"
+		if i := slices.Index(c.options.Core.Queues[:], id); i >= 0 {
+			class = className(appid.Level(i))
+		}
+		out.Queues = append(out.Queues, v1.SDNQueue{
+			ID: uint32(id), Class: class, MinBPS: rates.MinBPS, MaxBPS: rates.MaxBPS, RateBPS: rounded(count.RateBPS),
+			SentBytes: count.TxBytes, SentPackets: count.TxPackets, DroppedPackets: count.Dropped,
+		})
+	}
+	return out
+}
+
+func rounded(v float64) uint64 { return uint64(math.Round(max(v, 0))) }
+
+// Flows are all flows that are known, the fastest first.
+func (c *Controller) Flows() []v1.SDNFlow {
+	out := []v1.SDNFlow{}
+	for _, f := range c.Snapshot(true).Flows {
+		one := v1.SDNFlow{
+			ID: f.ID, Flow: f.Key.String(), Application: f.Verdict.TypeName(), Class: className(f.Verdict.Level),
+			Confidence: f.Verdict.Confidence, SecondLook: f.Second, Began: f.Began, RateBPS: rounded(f.RateBPS),
+			SentPackets: f.Packets, SentBytes: f.Bytes,
+		}
+		for _, hop := range f.Path {
+			one.Path = append(one.Path, v1.SDNHop{DPID: hop.Switch.String(), In: hop.In, Out: hop.Out})
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// countersOf are all counters with the names that they have in metrics.
+func (c *Controller) countersOf(k core.Counters) []v1.SDNCounter {
+	n := &c.counters
+	return []v1.SDNCounter{
+		{Name: "packet_ins", Value: k.PacketIns},
+		{Name: "packet_ins_limited", Value: n.limited.Load()},
+		{Name: "packet_ins_unknown", Value: k.Unknown},
+		{Name: "packet_ins_on_probation", Value: k.Probation},
+		{Name: "flows_installed", Value: k.Installed},
+		{Name: "flows_reinstalled", Value: k.Reinstalled},
+		{Name: "flows_rerouted", Value: k.Rerouted},
+		{Name: "flows_reclassified", Value: k.Reclassified},
+		{Name: "flows_evicted", Value: k.Evicted},
+		{Name: "tables_full", Value: k.TableFull},
+		{Name: "hosts_refused", Value: k.HostsRefused},
+		{Name: "switch_errors", Value: k.Errors},
+		{Name: "lldp_foreign", Value: k.LLDPForeign},
+		{Name: "lldp_forged", Value: k.LLDPForged},
+		{Name: "lldp_stale", Value: k.LLDPStale},
+		{Name: "lldp_on_host_ports", Value: k.LLDPOnHostPort},
+		{Name: "connections", Value: n.accepted.Load()},
+		{Name: "connections_refused", Value: n.refused.Load()},
+		{Name: "connections_duplicate", Value: n.duplicates.Load()},
+		{Name: "connections_timed_out", Value: n.timeouts.Load()},
+		{Name: "connections_overflowed", Value: n.overflows.Load()},
+		{Name: "messages_unreadable", Value: n.badMessages.Load()},
+	}
+}

@@ -1,0 +1,288 @@
+// Package core decides what an OpenFlow controller with quality of service does:
+// it is told what switches say and returns what to tell them.
+//
+// Problem and method: Li and others, "A QoS guaranteed technique for cloud
+// applications based on software defined networking" (SDN-LLQ), section III.A.
+// A packet that no entry matches comes to the controller (steps 1 to 4); its
+// headers name the application and so its level, EF, AF or BE (step 5, package
+// appid); an entry for the flow, and the packet itself, go back with the queue of
+// that level and the port towards the destination (steps 6 and 7); what follows
+// is forwarded by the switch alone (steps 8 and 9). Package ovsdb makes the
+// queues.
+//
+// Here differs from the paper: both directions of a flow get their entries at
+// once, over all switches of the path and with the same level; entries to known
+// stations and for broadcasts stand below the flows', so that a network whose
+// controller is gone goes on with best effort; and what the statistics of a flow
+// say about it may correct its level (second look).
+//
+// A Core has no clock, no connection and no goroutine. It is not safe for
+// concurrent use.
+//
+// Limits: stations are known by their MAC address, once, whatever the VLAN;
+// there is no routing between networks.
+package core
+
+import (
+	"time"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Config is what an operator may choose.
+type Config struct {
+	Queues QueueMap
+	// IdleTimeoutSeconds is how long a flow may be silent before its entry goes.
+	IdleTimeoutSeconds uint16
+	// FailSafe lets switches forward to known stations by themselves, as best
+	// effort, and send the controller copies. Without it an unknown flow waits
+	// for the controller, as in the paper, and is lost without one.
+	FailSafe bool
+	// MaxFlows is how many flows are kept; more are forwarded as best effort.
+	MaxFlows int
+	// PacketInsPerSecond is what the meter of a switch lets through; 0: no meter.
+	PacketInsPerSecond uint32
+	LLDPInterval       time.Duration
+	StatsInterval      time.Duration
+	// SecondLook corrects levels from statistics.
+	SecondLook bool
+	// LLDPKey signs LLDP and must be random.
+	LLDPKey [32]byte
+	// FirstFlowID is the first flow's number: random, so that the flows of
+	// another controller, or of an earlier start, keep theirs.
+	FirstFlowID uint64
+}
+
+// Times that are the same everywhere.
+const (
+	// probationRounds is how many rounds of LLDP a new port waits before a
+	// station may be there: until then it may be a link.
+	probationRounds = 2
+	// linkRounds without LLDP end a link.
+	linkRounds = 4
+	// hostAge is how long a silent station is remembered.
+	hostAge = 10 * time.Minute
+	// hostHold is how long a station stays before it may move again.
+	hostHold = time.Second
+	// settle is how long an entry may take to work: packets that come in
+	// meanwhile do not have it sent again.
+	settle = time.Second
+	// fullPause is how long a switch whose table is full gets no entries of
+	// single flows.
+	fullPause = 10 * time.Second
+)
+
+// Bounds on what stations can make a controller remember.
+const (
+	maxHosts        = 1 << 16
+	maxHostsPerPort = 1 << 10
+)
+
+// Command is a message for one switch.
+type Command struct {
+	Switch  topology.DPID
+	Message openflow.Message
+}
+
+// Core is the controller's knowledge.
+type Core struct {
+	cfg        Config
+	signer     topology.Signer
+	round      uint64
+	nextRound  time.Time
+	nextStats  time.Time
+	now        time.Time
+	graph      *topology.Graph
+	switches   map[topology.DPID]*node
+	hosts      map[openflow.MAC]*host
+	flows      map[Key]*Flow
+	byID       map[uint64]*Flow
+	leaving    map[uint64]*Flow // deleted, their last count is on the way
+	nextID     uint64
+	totals     [appid.NumLevels]Total
+	counters   Counters
+	commands   []Command
+	broadcasts bool // have to be looked at again
+}
+
+// node is one switch.
+type node struct {
+	dpid      topology.DPID
+	connected bool
+	since     time.Time
+	ports     map[uint32]*port
+	entries   map[openflow.MAC]hostEntry // what the switch has of priorityHost
+	ingress   map[uint64]*Flow           // flows that begin here
+	flooded   map[uint32]flood           // broadcast entries by port of entry; 0 is any other
+	fullUntil time.Time
+	asked     time.Time // for flow statistics
+	asking    bool      // and has not answered
+}
+
+type port struct {
+	desc   openflow.PortDesc
+	up     bool
+	since  time.Time
+	heard  time.Time // last LLDP that proved a link
+	hosts  int
+	queues map[openflow.Queue]*QueueCount
+}
+
+// host is a station.
+type host struct {
+	at            topology.Port
+	seen, arrived time.Time
+}
+
+type hostEntry struct {
+	out   uint32
+	quiet bool // without copies for the controller
+}
+
+// Counters count what happened since the start.
+type Counters struct {
+	PacketIns, Installed, Reinstalled, Rerouted, Reclassified, Evicted, TableFull uint64
+	Unknown, Probation, HostsRefused, Errors                                      uint64
+	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort                            uint64
+}
+
+// New returns a Core without switches.
+func New(cfg Config) *Core {
+	return &Core{
+		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
+		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
+		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, leaving: map[uint64]*Flow{},
+		nextID: cfg.FirstFlowID & cookieIDMask,
+	}
+}
+
+// at begins an event.
+func (c *Core) at(now time.Time) {
+	if now.After(c.now) {
+		c.now = now
+	}
+}
+
+func (c *Core) send(d topology.DPID, m openflow.Message) {
+	if n := c.switches[d]; n != nil && n.connected {
+		c.commands = append(c.commands, Command{d, m})
+	}
+}
+
+// finish ends an event.
+func (c *Core) finish() []Command {
+	if c.broadcasts {
+		c.broadcasts = false
+		c.sendBroadcasts()
+	}
+	out := c.commands
+	c.commands = nil
+	return out
+}
+
+// Connected says that a switch has finished its handshake. Entries that it
+// brings along stay: they are learned from its statistics, which are asked for.
+func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports []openflow.PortDesc) []Command {
+	c.at(now)
+	d := topology.DPID(features.DatapathID)
+	n := c.switches[d]
+	if n == nil {
+		n = &node{dpid: d, ports: map[uint32]*port{}, ingress: map[uint64]*Flow{}}
+		c.switches[d] = n
+	}
+	n.connected, n.since, n.asking = true, c.now, false
+	n.entries, n.flooded, n.fullUntil = map[openflow.MAC]hostEntry{}, map[uint32]flood{}, time.Time{}
+	there := map[uint32]bool{}
+	for _, p := range ports {
+		there[uint32(p.PortNo)] = true
+		c.setPort(n, p)
+	}
+	for number := range n.ports {
+		if !there[number] {
+			c.removePort(n, number)
+		}
+	}
+	c.setUp(n)
+	c.askStats(n)
+	c.sendLLDP(n)
+	c.broadcasts = true
+	return c.finish()
+}
+
+// setUp sends what every switch has: LLDP and what nothing matches to the
+// controller, and a meter before that.
+func (c *Core) setUp(n *node) {
+	c.send(n.dpid, &openflow.SetConfig{SwitchConfig: openflow.SwitchConfig{MissSendLen: openflow.OFPCML_NO_BUFFER}})
+	if rate := c.cfg.PacketInsPerSecond; rate > 0 {
+		// OFPMC_ADD fails where the meter is from an earlier start; then
+		// OFPMC_MODIFY succeeds, and the other way round.
+		for _, command := range []openflow.MeterModCommand{openflow.OFPMC_ADD, openflow.OFPMC_MODIFY} {
+			c.send(n.dpid, &openflow.MeterMod{
+				Command: command, MeterID: openflow.OFPM_CONTROLLER, Flags: openflow.OFPMF_PKTPS | openflow.OFPMF_BURST,
+				Bands: []openflow.MeterBand{{Type: openflow.OFPMBT_DROP, Rate: rate, BurstSize: rate}},
+			})
+		}
+	}
+	lldp := openflow.Match{Fields: []openflow.OXM{number(openflow.OFPXMT_OFB_ETH_TYPE, topology.EtherTypeLLDP)}}
+	c.send(n.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priorityLLDP, lldp, toController(openflow.OFPCML_NO_BUFFER)))
+	c.send(n.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priorityMiss, openflow.Match{}, toController(openflow.OFPCML_NO_BUFFER)))
+}
+
+// Disconnected says that a switch cannot be reached. What it forwards it goes on
+// forwarding, so its links and stations are kept.
+func (c *Core) Disconnected(now time.Time, d topology.DPID) {
+	c.at(now)
+	if n := c.switches[d]; n != nil {
+		n.connected, n.since = false, c.now
+	}
+}
+
+// Error takes what a switch refuses.
+func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) []Command {
+	c.at(now)
+	n := c.switches[d]
+	full := m.ErrorType == openflow.OFPET_FLOW_MOD_FAILED && openflow.FlowModFailedCode(m.Code) == openflow.OFPFMFC_TABLE_FULL
+	switch {
+	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED: // one of the two commands must fail
+	case full && n != nil:
+		c.counters.TableFull++
+		c.tableFull(n, m.Data)
+	default:
+		c.counters.Errors++
+	}
+	return c.finish()
+}
+
+// Tick does what is due by time; call it a few times in every LLDPInterval.
+func (c *Core) Tick(now time.Time) []Command {
+	c.at(now)
+	if !c.now.Before(c.nextRound) {
+		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
+		c.round++
+		for _, n := range c.switches {
+			c.sendLLDP(n)
+		}
+		c.expireLinks()
+		c.expireHosts()
+		c.broadcasts = true // probations may have ended
+	}
+	if !c.now.Before(c.nextStats) {
+		c.nextStats = c.now.Add(c.cfg.StatsInterval)
+		clear(c.leaving)
+		for _, n := range c.switches {
+			c.askStats(n)
+		}
+	}
+	return c.finish()
+}
+
+func (c *Core) askStats(n *node) {
+	if n.asking && c.now.Sub(n.asked) < 4*c.cfg.StatsInterval {
+		return
+	}
+	n.asked, n.asking = c.now, n.connected
+	c.send(n.dpid, flowStatsOf(cookieFlow, cookieKindMask))
+	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.QueueStatsRequest{PortNo: openflow.OFPP_ANY, QueueID: openflow.OFPQ_ALL}})
+}

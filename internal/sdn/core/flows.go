@@ -1,0 +1,370 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Flow is one direction of a flow.
+type Flow struct {
+	ID      uint64
+	Key     Key
+	Verdict Verdict
+	// Second tells that the level comes from a second look.
+	Second bool
+	Path   []topology.Hop
+	Began  time.Time
+	// Packets and Bytes are what the first switch of the path has counted, by
+	// the last statistics; RateBPS is bits per second between the last two.
+	Packets, Bytes uint64
+	RateBPS        float64
+	PacketRate     float64
+
+	sent       time.Time // when its entries were sent last
+	counted    time.Time // when Packets and Bytes were
+	active     time.Time // when they last grew
+	basePacket uint64    // of entries that are gone
+	baseBytes  uint64
+	adopted    bool // only its first switch is known yet
+}
+
+// Total is what flows of a level have carried.
+type Total struct {
+	Flows, Packets, Bytes uint64
+}
+
+// PacketIn takes a packet that a switch has sent, which ReadFrame has read and
+// the classifier has seen.
+func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f *Frame, v Verdict) []Command {
+	c.at(now)
+	c.counters.PacketIns++
+	n := c.switches[d]
+	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
+	if n == nil || field == nil {
+		c.counters.Unknown++
+		return nil
+	}
+	at := topology.Port{Switch: d, Number: uint32(field.Number())}
+	p := n.ports[at.Number]
+	if p == nil { // it has vanished meanwhile
+		c.counters.Unknown++
+		return nil
+	}
+	if f.EtherType == topology.EtherTypeLLDP {
+		c.lldp(at, p, m.Data)
+		return c.finish()
+	}
+	if c.edge(at) {
+		if !c.learn(f.SrcMAC, at, p) {
+			return c.finish()
+		}
+	} else if _, link := c.graph.Peer(at); !link {
+		c.counters.Probation++
+		return c.finish()
+	}
+	asked := m.Reason == openflow.OFPR_NO_MATCH
+	to := c.hosts[f.DstMAC]
+	switch {
+	case to != nil && to.at != at:
+		c.forward(at, m, f, v, asked)
+	case to == nil && asked:
+		c.flood(at, m.Data)
+	}
+	return c.finish()
+}
+
+// flood sends a packet to all ports where stations may be.
+func (c *Core) flood(from topology.Port, data []byte) {
+	queue := c.cfg.Queues[appid.BE]
+	for d, n := range c.switches {
+		actions := []openflow.Action{&openflow.ActionSetQueue{QueueID: queue}}
+		for number := range n.ports {
+			if at := (topology.Port{Switch: d, Number: number}); at != from && c.edge(at) {
+				actions = append(actions, &openflow.ActionOutput{Port: openflow.Port(number)})
+			}
+		}
+		if len(actions) > 1 {
+			c.send(d, packetOut(uint32(openflow.OFPP_CONTROLLER), data, actions...))
+		}
+	}
+}
+
+// forward gives a flow its entries, both ways, and a packet that waits its way.
+func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdict, asked bool) {
+	fl := c.flows[f.Key]
+	if fl == nil {
+		if back := c.flows[f.Key.Reverse()]; back != nil {
+			v = back.Verdict
+		}
+	} else {
+		v = fl.Verdict
+	}
+	path := c.graph.Path(at, c.hosts[f.DstMAC].at, f.Key.hash())
+	if path == nil {
+		c.counters.Unknown++
+		return
+	}
+	edge := c.edge(at)
+	switch {
+	case f.vague:
+		v.Level = appid.BE
+	case fl == nil && !edge: // the copy from the first switch of its path is on the way
+	case fl == nil:
+		if len(c.flows) >= c.cfg.MaxFlows && !evict(c, c.flows) {
+			break
+		}
+		c.add(f.Key, v, path)
+		if back := f.Key.Reverse(); c.flows[back] == nil && f.ported() {
+			if from := c.hosts[f.SrcMAC]; from != nil {
+				if way := c.graph.Path(c.hosts[f.DstMAC].at, from.at, f.Key.hash()); way != nil {
+					c.add(back, v, way)
+					if c.cfg.FailSafe {
+						c.hostEntries(f.SrcMAC, way, false)
+					}
+				}
+			}
+		}
+	case c.now.Sub(fl.sent) >= settle:
+		// A switch of the path has lost its entry, or the flow comes in elsewhere.
+		if edge {
+			c.counters.Reinstalled++
+			c.move(fl, path)
+		} else {
+			c.install(fl, path)
+		}
+		fl.sent = c.now
+	}
+	if c.cfg.FailSafe {
+		c.hostEntries(f.DstMAC, path, false)
+	}
+	if asked {
+		c.send(at.Switch, packetOut(at.Number, m.Data, through(c.cfg.Queues[v.Level], path[0].Out)...))
+	}
+}
+
+// add makes a new flow and sends its entries.
+func (c *Core) add(k Key, v Verdict, path []topology.Hop) {
+	c.nextID = (c.nextID + 1) & cookieIDMask
+	f := &Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now}
+	c.flows[k], c.byID[f.ID] = f, f
+	c.totals[v.Level].Flows++
+	c.counters.Installed++
+	c.setPath(f, path)
+	c.install(f, path)
+	f.sent = c.now
+}
+
+func (c *Core) setPath(f *Flow, path []topology.Hop) {
+	if len(f.Path) > 0 {
+		if n := c.switches[f.Path[0].Switch]; n != nil {
+			delete(n.ingress, f.ID)
+		}
+	}
+	f.Path = path
+	if n := c.switches[path[0].Switch]; n != nil {
+		n.ingress[f.ID] = f
+	}
+}
+
+// install sends the entries of a flow, the last switch's first, so that the
+// packets behind the first one find them. A switch whose table is full gets one
+// for the destination instead.
+func (c *Core) install(f *Flow, path []topology.Hop) {
+	for _, hop := range slices.Backward(path) {
+		n := c.switches[hop.Switch]
+		if n == nil {
+			continue
+		}
+		if c.now.Before(n.fullUntil) {
+			c.hostEntry(n, f.Key.DstMAC, hop.Out, true)
+			continue
+		}
+		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, f.Key.match(hop.In), through(c.cfg.Queues[f.Verdict.Level], hop.Out)...)
+		m.IdleTimeout = c.cfg.IdleTimeoutSeconds
+		if hop == f.Path[0] {
+			m.Flags = openflow.OFPFF_SEND_FLOW_REM
+		}
+		c.send(hop.Switch, m)
+	}
+}
+
+// move gives a flow another path: the new entries first.
+func (c *Core) move(f *Flow, path []topology.Hop) {
+	old := f.Path
+	if old[0] != path[0] { // its counters begin anew
+		f.basePacket, f.baseBytes = f.Packets, f.Bytes
+	}
+	c.setPath(f, path)
+	c.install(f, path)
+	for _, hop := range old {
+		if !slices.ContainsFunc(path, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
+			c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0), inPort(hop.In)))
+		}
+	}
+}
+
+// drop takes a flow and its entries away.
+func (c *Core) drop(f *Flow) {
+	for _, hop := range f.Path {
+		c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0)))
+	}
+	c.forgetFlow(f)
+	c.leaving[f.ID] = f
+}
+
+func (c *Core) forgetFlow(f *Flow) {
+	delete(c.flows, f.Key)
+	delete(c.byID, f.ID)
+	if n := c.switches[f.Path[0].Switch]; n != nil {
+		delete(n.ingress, f.ID)
+	}
+}
+
+// hostEntries lets the switches of a path forward to a station by themselves.
+func (c *Core) hostEntries(to openflow.MAC, path []topology.Hop, quiet bool) {
+	for _, hop := range path {
+		if n := c.switches[hop.Switch]; n != nil {
+			c.hostEntry(n, to, hop.Out, quiet)
+		}
+	}
+}
+
+func (c *Core) hostEntry(n *node, to openflow.MAC, out uint32, quiet bool) {
+	want := hostEntry{out, quiet || c.now.Before(n.fullUntil)}
+	if n.entries[to] == want {
+		return
+	}
+	n.entries[to] = want
+	match := openflow.Match{Fields: []openflow.OXM{openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, to[:], nil)}}
+	actions := through(c.cfg.Queues[appid.BE], out)
+	if !want.quiet {
+		actions = append(actions, toController(copyBytes))
+	}
+	m := flowMod(cookieHost, openflow.OFPFC_ADD, priorityHost, match, actions...)
+	m.Flags = openflow.OFPFF_SEND_FLOW_REM
+	if want.quiet {
+		m.HardTimeout = uint16(fullPause / time.Second)
+	} else {
+		m.IdleTimeout = uint16(hostAge / time.Second)
+	}
+	c.send(n.dpid, m)
+}
+
+// mapChanged finds new paths for what went over links that are gone.
+func (c *Core) mapChanged() {
+	c.broadcasts = true
+	for _, f := range c.flows {
+		if c.whole(f.Path) {
+			continue
+		}
+		to := c.hosts[f.Key.DstMAC]
+		if to == nil {
+			c.drop(f)
+			continue
+		}
+		from := topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}
+		if path := c.graph.Path(from, to.at, f.Key.hash()); path != nil {
+			c.counters.Rerouted++
+			c.move(f, path)
+			f.sent = c.now
+		} else {
+			c.drop(f)
+		}
+	}
+	for _, n := range c.switches {
+		for mac, e := range n.entries {
+			to := c.hosts[mac]
+			if to == nil {
+				continue
+			}
+			path := c.graph.Path(topology.Port{Switch: n.dpid}, to.at, 0)
+			if len(path) > 0 && !c.leads(n.dpid, e.out, to.at) {
+				c.hostEntry(n, mac, path[0].Out, e.quiet)
+			}
+		}
+	}
+}
+
+// whole tells whether all links of a path are there.
+func (c *Core) whole(path []topology.Hop) bool {
+	for i := range path[:len(path)-1] {
+		peer, ok := c.graph.Peer(topology.Port{Switch: path[i].Switch, Number: path[i].Out})
+		if !ok || peer != (topology.Port{Switch: path[i+1].Switch, Number: path[i+1].In}) {
+			return false
+		}
+	}
+	return true
+}
+
+// leads tells whether a port of a switch is on a shortest way to a station.
+func (c *Core) leads(d topology.DPID, out uint32, to topology.Port) bool {
+	if d == to.Switch {
+		return out == to.Number
+	}
+	peer, ok := c.graph.Peer(topology.Port{Switch: d, Number: out})
+	if !ok {
+		return false
+	}
+	here := c.graph.Path(topology.Port{Switch: d}, to, 0)
+	there := c.graph.Path(peer, to, 0)
+	return there != nil && len(there) == len(here)-1
+}
+
+// tableFull makes room in a switch's table, and has what was refused forwarded
+// as best effort. data begins as the entry that was refused.
+func (c *Core) tableFull(n *node, data []byte) {
+	if !c.now.Before(n.fullUntil) {
+		evict(c, n.ingress)
+	}
+	n.fullUntil = c.now.Add(fullPause)
+	if len(data) < 16 {
+		return
+	}
+	cookie := bigEndian(data[8:16])
+	f := c.byID[cookie&cookieIDMask]
+	if f == nil || cookie&cookieKindMask != cookieFlow {
+		return
+	}
+	for _, hop := range f.Path {
+		if hop.Switch == n.dpid {
+			c.hostEntry(n, f.Key.DstMAC, hop.Out, true)
+		}
+	}
+	if f.Path[0].Switch == n.dpid {
+		c.drop(f) // nobody would tell when it ends
+	}
+}
+
+func bigEndian(b []byte) uint64 {
+	v := uint64(0)
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}
+
+// evictPart of the flows goes when there is no room: those silent for longest.
+const evictPart = 16
+
+// evict drops the flows that were silent for longest, one in evictPart. It tells
+// whether there were any to drop: those that were active since the statistics
+// before the last stay.
+func evict[K comparable](c *Core, from map[K]*Flow) bool {
+	var silent []*Flow
+	for _, f := range from {
+		if c.now.Sub(f.active) > 2*c.cfg.StatsInterval {
+			silent = append(silent, f)
+		}
+	}
+	slices.SortFunc(silent, func(a, b *Flow) int { return a.active.Compare(b.active) })
+	silent = silent[:min(len(silent), len(from)/evictPart+1)]
+	for _, f := range silent {
+		c.counters.Evicted++
+		c.drop(f)
+	}
+	return len(silent) > 0
+}

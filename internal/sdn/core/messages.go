@@ -1,0 +1,189 @@
+package core
+
+import (
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+)
+
+// Priorities of entries, the first that matches wins.
+const (
+	priorityLLDP      = 50000 // LLDP: always to the controller
+	priorityFlow      = 30000 // one flow: its queue and port
+	priorityHost      = 100   // everything to one station: BE, and a copy to the controller
+	priorityTransit   = 91    // a broadcast from another switch
+	priorityBroadcast = 90    // a broadcast of a station
+	priorityMiss      = 0     // all else: to the controller
+)
+
+// Cookies mark what is Weir's: 16 bits of magic, 8 of the kind of entry, 40 of a
+// flow's number. They are how a controller knows its flows again after a restart.
+const (
+	cookieMagic     = uint64(0x5765) << 48
+	cookieMagicMask = uint64(0xffff) << 48
+	cookieKindMask  = cookieMagicMask | uint64(0xff)<<40
+	cookieIDMask    = uint64(1)<<40 - 1
+
+	cookieSetup = cookieMagic | 1<<40 // LLDP, broadcasts, the table miss
+	cookieHost  = cookieMagic | 2<<40
+	cookieFlow  = cookieMagic | 3<<40
+)
+
+// copyBytes is how much of a packet a copy for the controller has: all headers
+// that are looked at.
+const copyBytes = 160
+
+func number(f openflow.OXMField, v uint64) openflow.OXM { return openflow.NewOXMNumber(f, v) }
+
+// match is the exact match of a flow that comes in at a port.
+func (k *Key) match(in uint32) openflow.Match {
+	fields := make([]openflow.OXM, 0, 10)
+	fields = append(fields,
+		number(openflow.OFPXMT_OFB_IN_PORT, uint64(in)),
+		openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, k.DstMAC[:], nil),
+		openflow.NewOXM(openflow.OFPXMT_OFB_ETH_SRC, k.SrcMAC[:], nil),
+		number(openflow.OFPXMT_OFB_ETH_TYPE, uint64(k.EtherType)),
+		number(openflow.OFPXMT_OFB_VLAN_VID, uint64(k.VLAN)))
+	if k.Proto == 0 {
+		return openflow.Match{Fields: fields}
+	}
+	fields = append(fields, number(openflow.OFPXMT_OFB_IP_PROTO, uint64(k.Proto)))
+	if !k.ported() {
+		return openflow.Match{Fields: fields}
+	}
+	if k.Src.IPv6 {
+		fields = append(fields,
+			openflow.NewOXM(openflow.OFPXMT_OFB_IPV6_SRC, k.Src.Addr[:], nil),
+			openflow.NewOXM(openflow.OFPXMT_OFB_IPV6_DST, k.Dst.Addr[:], nil))
+	} else {
+		fields = append(fields,
+			openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_SRC, k.Src.Addr[:4], nil),
+			openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_DST, k.Dst.Addr[:4], nil))
+	}
+	src, dst := openflow.OFPXMT_OFB_TCP_SRC, openflow.OFPXMT_OFB_TCP_DST
+	if k.Proto == flow.UDP {
+		src, dst = openflow.OFPXMT_OFB_UDP_SRC, openflow.OFPXMT_OFB_UDP_DST
+	}
+	return openflow.Match{Fields: append(fields, number(src, uint64(k.Src.Port)), number(dst, uint64(k.Dst.Port)))}
+}
+
+// keyOf is the opposite of match; false if the match is none of these.
+func keyOf(m *openflow.Match) (k Key, in uint32, ok bool) {
+	ports := 0
+	for i := range m.Fields {
+		x := &m.Fields[i]
+		if x.Class != openflow.OFPXMC_OPENFLOW_BASIC || x.Mask != nil {
+			return k, 0, false
+		}
+		switch x.Field {
+		case openflow.OFPXMT_OFB_IN_PORT:
+			in = uint32(x.Number())
+		case openflow.OFPXMT_OFB_ETH_DST:
+			copy(k.DstMAC[:], x.Value)
+		case openflow.OFPXMT_OFB_ETH_SRC:
+			copy(k.SrcMAC[:], x.Value)
+		case openflow.OFPXMT_OFB_ETH_TYPE:
+			k.EtherType = uint16(x.Number())
+		case openflow.OFPXMT_OFB_VLAN_VID:
+			k.VLAN = uint16(x.Number())
+		case openflow.OFPXMT_OFB_IP_PROTO:
+			k.Proto = uint8(x.Number())
+		case openflow.OFPXMT_OFB_IPV4_SRC, openflow.OFPXMT_OFB_IPV6_SRC:
+			copy(k.Src.Addr[:], x.Value)
+			k.Src.IPv6 = len(x.Value) == 16
+		case openflow.OFPXMT_OFB_IPV4_DST, openflow.OFPXMT_OFB_IPV6_DST:
+			copy(k.Dst.Addr[:], x.Value)
+			k.Dst.IPv6 = len(x.Value) == 16
+		case openflow.OFPXMT_OFB_TCP_SRC, openflow.OFPXMT_OFB_UDP_SRC:
+			k.Src.Port = uint16(x.Number())
+			ports++
+		case openflow.OFPXMT_OFB_TCP_DST, openflow.OFPXMT_OFB_UDP_DST:
+			k.Dst.Port = uint16(x.Number())
+			ports++
+		default:
+			return k, 0, false
+		}
+	}
+	return k, in, in != 0 && k.ported() == (ports == 2)
+}
+
+func apply(actions ...openflow.Action) []openflow.Instruction {
+	return []openflow.Instruction{&openflow.InstructionActions{Type: openflow.OFPIT_APPLY_ACTIONS, Actions: actions}}
+}
+
+// through is the queue and the port of a packet: the paper's "enqueue = x : y".
+func through(queue openflow.Queue, port uint32) []openflow.Action {
+	return []openflow.Action{&openflow.ActionSetQueue{QueueID: queue}, &openflow.ActionOutput{Port: openflow.Port(port)}}
+}
+
+func toController(length openflow.PacketLen) openflow.Action {
+	return &openflow.ActionOutput{Port: openflow.OFPP_CONTROLLER, MaxLen: length}
+}
+
+func flowMod(cookie uint64, command openflow.FlowModCommand, priority uint16, match openflow.Match, actions ...openflow.Action) *openflow.FlowMod {
+	m := &openflow.FlowMod{
+		Cookie: cookie, Command: command, Priority: priority, Match: match,
+		BufferID: openflow.OFP_NO_BUFFER, OutPort: openflow.OFPP_ANY, OutGroup: openflow.OFPG_ANY,
+	}
+	if actions != nil {
+		m.Instructions = apply(actions...)
+	}
+	return m
+}
+
+// deleteFlows takes away entries of a cookie under a mask.
+func deleteFlows(cookie, mask uint64, fields ...openflow.OXM) *openflow.FlowMod {
+	m := flowMod(cookie, openflow.OFPFC_DELETE, 0, openflow.Match{Fields: fields})
+	m.CookieMask, m.TableID = mask, openflow.OFPTT_ALL
+	return m
+}
+
+// everyFlowOfOurs asks for the statistics of the entries of a kind, or of all
+// kinds.
+func flowStatsOf(cookie, mask uint64) openflow.Message {
+	filter := openflow.EveryFlow()
+	filter.Cookie, filter.CookieMask = cookie, mask
+	return &openflow.MultipartRequest{Body: &openflow.FlowStatsRequest{FlowFilter: filter}}
+}
+
+func packetOut(in uint32, data []byte, actions ...openflow.Action) *openflow.PacketOut {
+	return &openflow.PacketOut{BufferID: openflow.OFP_NO_BUFFER, InPort: openflow.Port(in), Actions: actions, Data: data}
+}
+
+// QueueMap is which queue of a port each level has.
+type QueueMap [appid.NumLevels]openflow.Queue
+
+// DefaultQueues are the queues that package ovsdb makes: 0 is what everything
+// else goes to.
+func DefaultQueues() QueueMap { return QueueMap{appid.EF: 2, appid.AF: 1, appid.BE: 0} }
+
+// level is the level of a queue.
+func (q *QueueMap) level(queue openflow.Queue) appid.Level {
+	for l, id := range q {
+		if id == queue {
+			return appid.Level(l)
+		}
+	}
+	return appid.BE
+}
+
+// queueAndPort are what entries made with through say.
+func queueAndPort(instructions []openflow.Instruction) (queue openflow.Queue, port uint32) {
+	for _, i := range instructions {
+		list, ok := i.(*openflow.InstructionActions)
+		if !ok {
+			continue
+		}
+		for _, a := range list.Actions {
+			switch a := a.(type) {
+			case *openflow.ActionSetQueue:
+				queue = a.QueueID
+			case *openflow.ActionOutput:
+				if a.Port != openflow.OFPP_CONTROLLER {
+					port = uint32(a.Port)
+				}
+			}
+		}
+	}
+	return queue, port
+}

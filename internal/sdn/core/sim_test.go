@@ -1,0 +1,346 @@
+package core
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// world is a network of switches that do what they are told: it finds the entry
+// of a packet, follows cables and hands packets to stations.
+type world struct {
+	t          testing.TB
+	core       *Core
+	classifier *Classifier
+	now        time.Time
+	switches   map[topology.DPID]*simSwitch
+	cables     map[topology.Port]topology.Port
+	got        map[topology.Port][]delivery // at ports without a cable
+	packets    int                          // carried since it was set to 0
+	away       map[topology.DPID]bool       // connection to the controller is lost
+}
+
+type delivery struct {
+	data  []byte
+	queue openflow.Queue
+}
+
+type simSwitch struct {
+	dpid    topology.DPID
+	ports   []openflow.PortDesc
+	entries []*openflow.FlowMod
+	counts  map[*openflow.FlowMod][2]uint64
+	born    map[*openflow.FlowMod]time.Time
+	room    int // entries of single flows; 0: any number
+}
+
+func newWorld(t testing.TB, change func(*Config)) *world {
+	t.Helper()
+	model, err := appid.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	classifier, err := NewClassifier(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: 1000, LLDPInterval: time.Second,
+		StatsInterval: 5 * time.Second, SecondLook: true, LLDPKey: [32]byte{1},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return &world{
+		t: t, core: New(cfg), classifier: classifier, now: time.Unix(1e9, 0), switches: map[topology.DPID]*simSwitch{},
+		cables: map[topology.Port]topology.Port{}, got: map[topology.Port][]delivery{}, away: map[topology.DPID]bool{},
+	}
+}
+
+// add makes a switch with ports 1 to n.
+func (w *world) add(d topology.DPID, n int) *simSwitch {
+	s := &simSwitch{dpid: d, counts: map[*openflow.FlowMod][2]uint64{}, born: map[*openflow.FlowMod]time.Time{}}
+	for i := range n {
+		s.ports = append(s.ports, openflow.PortDesc{PortNo: openflow.Port(i + 1), Name: "p", HWAddr: openflow.MAC{2, 0xff, 0, 0, byte(d), byte(i)}})
+	}
+	w.switches[d] = s
+	return s
+}
+
+func (w *world) connect(d topology.DPID) {
+	w.away[d] = false
+	s := w.switches[d]
+	w.do(w.core.Connected(w.now, &openflow.FeaturesReply{DatapathID: uint64(d)}, s.ports))
+}
+
+func (w *world) connectAll() {
+	for d := range w.switches {
+		w.connect(d)
+	}
+}
+
+func (w *world) cable(a, b topology.Port) { w.cables[a], w.cables[b] = b, a }
+
+func at(d topology.DPID, n uint32) topology.Port { return topology.Port{Switch: d, Number: n} }
+
+// pass lets time go by.
+func (w *world) pass(d time.Duration) {
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(250 * time.Millisecond)
+		for _, s := range w.switches {
+			w.expire(s)
+		}
+		w.do(w.core.Tick(w.now))
+	}
+}
+
+// expire ends entries whose hard time-out is over.
+func (w *world) expire(s *simSwitch) {
+	for _, e := range slices.Clone(s.entries) {
+		if e.HardTimeout > 0 && w.now.Sub(s.born[e]) >= time.Duration(e.HardTimeout)*time.Second {
+			s.entries = slices.DeleteFunc(s.entries, func(other *openflow.FlowMod) bool { return other == e })
+			w.removed(s, e, openflow.OFPRR_HARD_TIMEOUT)
+		}
+	}
+}
+
+// do carries out commands, which must be messages that can be written.
+func (w *world) do(commands []Command) {
+	for _, c := range commands {
+		b, err := c.Message.MarshalBinary()
+		if err != nil {
+			w.t.Fatalf("%v: %v", c.Message.MessageType(), err)
+		}
+		m, err := openflow.Parse(b)
+		if err != nil {
+			w.t.Fatalf("%v: %v", c.Message.MessageType(), err)
+		}
+		if w.away[c.Switch] {
+			continue
+		}
+		s := w.switches[c.Switch]
+		switch m := m.(type) {
+		case *openflow.FlowMod:
+			w.flowMod(s, m, b)
+		case *openflow.PacketOut:
+			w.act(s, uint32(m.InPort), m.Data, m.Actions, openflow.OFPR_ACTION)
+		case *openflow.MultipartRequest:
+			if _, ok := m.Body.(*openflow.FlowStatsRequest); ok {
+				w.do(w.core.FlowStats(w.now, s.dpid, s.stats(), true))
+			}
+		}
+	}
+}
+
+func (w *world) flowMod(s *simSwitch, m *openflow.FlowMod, raw []byte) {
+	same := func(e *openflow.FlowMod) bool { return e.Priority == m.Priority && sameMatch(e.Match, m.Match) }
+	switch m.Command {
+	case openflow.OFPFC_ADD:
+		flows := 0
+		for _, e := range s.entries {
+			if e.Cookie&cookieKindMask == cookieFlow {
+				flows++
+			}
+		}
+		if s.room > 0 && flows >= s.room && m.Cookie&cookieKindMask == cookieFlow && !slices.ContainsFunc(s.entries, same) {
+			w.do(w.core.Error(w.now, s.dpid, &openflow.ErrorMessage{
+				ErrorType: openflow.OFPET_FLOW_MOD_FAILED, Code: uint16(openflow.OFPFMFC_TABLE_FULL), Data: raw[:64],
+			}))
+			return
+		}
+		s.entries = append(slices.DeleteFunc(s.entries, same), m)
+		s.born[m] = w.now
+	case openflow.OFPFC_MODIFY_STRICT:
+		for _, e := range s.entries {
+			if same(e) {
+				e.Instructions = m.Instructions
+			}
+		}
+	case openflow.OFPFC_DELETE:
+		var removed []*openflow.FlowMod
+		s.entries = slices.DeleteFunc(s.entries, func(e *openflow.FlowMod) bool {
+			gone := e.Cookie&m.CookieMask == m.Cookie&m.CookieMask && within(e.Match, m.Match)
+			if gone && e.Flags&openflow.OFPFF_SEND_FLOW_REM != 0 {
+				removed = append(removed, e)
+			}
+			return gone
+		})
+		for _, e := range removed {
+			w.removed(s, e, openflow.OFPRR_DELETE)
+		}
+	default:
+		w.t.Fatalf("command %v", m.Command)
+	}
+}
+
+func (w *world) removed(s *simSwitch, e *openflow.FlowMod, why openflow.FlowRemovedReason) {
+	n := s.counts[e]
+	delete(s.counts, e)
+	w.do(w.core.FlowRemoved(w.now, s.dpid, &openflow.FlowRemoved{Cookie: e.Cookie, Priority: e.Priority, Reason: why, PacketCount: n[0], ByteCount: n[1], Match: e.Match}))
+}
+
+func sameMatch(a, b openflow.Match) bool { return within(a, b) && within(b, a) }
+
+// within tells whether an entry's match has all fields of another.
+func within(a, b openflow.Match) bool {
+	for _, x := range b.Fields {
+		y := a.Field(x.Field)
+		if y == nil || !bytes.Equal(x.Value, y.Value) || !bytes.Equal(x.Mask, y.Mask) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *simSwitch) stats() []openflow.FlowStats {
+	var out []openflow.FlowStats
+	for _, e := range s.entries {
+		if e.Cookie&cookieKindMask == cookieFlow {
+			n := s.counts[e]
+			out = append(out, openflow.FlowStats{Cookie: e.Cookie, Priority: e.Priority, Flags: e.Flags, PacketCount: n[0], ByteCount: n[1], Match: e.Match, Instructions: e.Instructions})
+		}
+	}
+	return out
+}
+
+// send has a station send a frame.
+func (w *world) send(from topology.Port, frame []byte) { w.arrive(from, frame) }
+
+// arrive is a frame that comes in at a port.
+func (w *world) arrive(in topology.Port, frame []byte) {
+	if w.packets++; w.packets > 5000 {
+		w.t.Fatal("a packet goes round")
+	}
+	s := w.switches[in.Switch]
+	f, _ := ReadFrame(frame)
+	var best *openflow.FlowMod
+	for _, e := range s.entries {
+		if (best == nil || e.Priority > best.Priority) && matches(e.Match, in.Number, &f) {
+			best = e
+		}
+	}
+	if best == nil {
+		return
+	}
+	n := s.counts[best]
+	s.counts[best] = [2]uint64{n[0] + 1, n[1] + uint64(len(frame))}
+	reason := openflow.OFPR_ACTION
+	if best.Priority == priorityMiss {
+		reason = openflow.OFPR_NO_MATCH
+	}
+	for _, i := range best.Instructions {
+		w.act(s, in.Number, frame, i.(*openflow.InstructionActions).Actions, reason)
+	}
+}
+
+func matches(m openflow.Match, in uint32, f *Frame) bool {
+	k := f.Key
+	whole := k.match(in)
+	for _, x := range m.Fields {
+		y := whole.Field(x.Field)
+		if y == nil {
+			return false
+		}
+		for i := range x.Value {
+			mask := byte(0xff)
+			if x.Mask != nil {
+				mask = x.Mask[i]
+			}
+			if (x.Value[i]^y.Value[i])&mask != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *world) act(s *simSwitch, in uint32, frame []byte, actions []openflow.Action, reason openflow.PacketInReason) {
+	var queue openflow.Queue
+	for _, a := range actions {
+		switch a := a.(type) {
+		case *openflow.ActionSetQueue:
+			queue = a.QueueID
+		case *openflow.ActionOutput:
+			switch {
+			case a.Port == openflow.OFPP_CONTROLLER:
+				w.packetIn(s, in, frame[:min(len(frame), int(a.MaxLen))], reason)
+			case uint32(a.Port) != in:
+				w.leave(at(s.dpid, uint32(a.Port)), frame, queue)
+			}
+		}
+	}
+}
+
+func (w *world) leave(from topology.Port, frame []byte, queue openflow.Queue) {
+	if to, ok := w.cables[from]; ok {
+		w.arrive(to, frame)
+		return
+	}
+	w.got[from] = append(w.got[from], delivery{frame, queue})
+}
+
+func (w *world) packetIn(s *simSwitch, in uint32, data []byte, reason openflow.PacketInReason) {
+	f, ok := ReadFrame(data)
+	if !ok || w.away[s.dpid] {
+		return
+	}
+	m := &openflow.PacketIn{Reason: reason, Data: data, Match: openflow.Match{Fields: []openflow.OXM{inPort(in)}}}
+	w.do(w.core.PacketIn(w.now, s.dpid, m, &f, w.classifier.First(&f)))
+}
+
+// station is a computer at a port.
+type station struct {
+	at  topology.Port
+	mac openflow.MAC
+	ip  byte
+}
+
+func mac(n byte) openflow.MAC { return openflow.MAC{2, 0, 0, 0, 0, n} }
+
+func stationAt(p topology.Port, n byte) station { return station{p, mac(n), n} }
+
+// frame is one of a protocol with ports and so many bytes of payload.
+func (s station) frame(to station, proto byte, src, dst uint16, payload int, flags byte) []byte {
+	b := append(append(to.mac[:], s.mac[:]...), 8, 0)
+	head := 8
+	if proto == flow.TCP {
+		head = 20
+	}
+	ip := make([]byte, 20+head+payload)
+	ip[0], ip[8], ip[9] = 0x45, 64, proto
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	copy(ip[12:], []byte{198, 18, 0, s.ip, 198, 18, 0, to.ip})
+	binary.BigEndian.PutUint16(ip[20:], src)
+	binary.BigEndian.PutUint16(ip[22:], dst)
+	if proto == flow.TCP {
+		ip[32], ip[33] = 5<<4, flags
+	} else {
+		binary.BigEndian.PutUint16(ip[24:], uint16(8+payload))
+	}
+	return append(b, ip...)
+}
+
+func (s station) broadcast() []byte {
+	b := append(bytes.Repeat([]byte{0xff}, 6), s.mac[:]...)
+	return append(append(b, 8, 6), make([]byte, 46)...)
+}
+
+// delivered takes what has come out at a port.
+func (w *world) delivered(p topology.Port) []delivery {
+	out := w.got[p]
+	delete(w.got, p)
+	return out
+}
+
+// quiet forgets what has come out so far, LLDP to stations among it.
+func (w *world) quiet() {
+	clear(w.got)
+	w.packets = 0
+}

@@ -1,0 +1,218 @@
+// Package ovsdb gives the ports of switches their queues, by Open vSwitch's
+// database (RFC 7047), and takes them away again. Package qos decides which.
+//
+// Everything that one port needs is one transaction that begins by asking
+// whether the port is still as it was seen: a port that vanishes meanwhile, or
+// that somebody else configures, leaves nothing behind.
+package ovsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/ovn-kubernetes/libovsdb/client"
+
+	"github.com/weir-project/weir/internal/sdn/controller"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Options are what a manager is made of.
+type Options struct {
+	// Address is unix:PATH or tcp:HOST:PORT.
+	Address string
+	// RateBPS is every port's rate; 0: the speed that its link reports.
+	RateBPS uint64
+	// PortRateBPS are the rates of single ports by name.
+	PortRateBPS map[string]uint64
+	Shares      qos.Shares
+	// Replace puts aside what somebody else configured.
+	Replace bool
+	// Controls tells whether a switch is this controller's.
+	Controls func(topology.DPID) bool
+	Log      *slog.Logger
+}
+
+// Manager looks after the ports of one database.
+type Manager struct {
+	options Options
+
+	mu     sync.Mutex
+	status map[topology.Port]controller.PortQoS
+}
+
+// New returns a manager that is not connected.
+func New(o Options) *Manager { return &Manager{options: o} }
+
+// Status is the state of each port that has been looked at.
+func (m *Manager) Status() map[topology.Port]controller.PortQoS {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status
+}
+
+// Times of the connection to the database.
+const (
+	connectTimeout  = 5 * time.Second
+	transactTimeout = 5 * time.Second
+	retryAfter      = time.Second
+	lookEvery       = time.Second
+)
+
+// Run keeps the queues as they should be until ctx ends. They stay then; Remove
+// takes them away. A database that is down is tried again and again.
+func (m *Manager) Run(ctx context.Context) error {
+	for said := false; ; {
+		c, err := connect(ctx, m.options.Address)
+		if err == nil {
+			said = false
+			m.options.Log.Info("database connected", "ovsdb", m.options.Address)
+			err = m.look(ctx, c)
+			c.Close()
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !said {
+			m.options.Log.Warn("database lost: queues stay as they are", "ovsdb", m.options.Address, "reason", err)
+			said = true
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// connect opens a database and copies the tables.
+func connect(ctx context.Context, address string) (client.Client, error) {
+	model, err := databaseModel()
+	if err != nil {
+		return nil, fmt.Errorf("describe the database: %w", err)
+	}
+	quiet := logr.Discard()
+	c, err := client.NewOVSDBClient(model, client.WithEndpoint(address), client.WithLogger(&quiet))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database at %s: %w", address, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := c.Connect(ctx); err != nil {
+		return nil, fmt.Errorf("connect to the database at %s: %w", address, err)
+	}
+	if _, err := c.Monitor(ctx, c.NewMonitor(monitored()...)); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("read the database at %s: %w", address, err)
+	}
+	return c, nil
+}
+
+// look compares and corrects until the connection ends.
+func (m *Manager) look(ctx context.Context, c client.Client) error {
+	gone := c.DisconnectNotify()
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		if err := m.reconcile(ctx, c); err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-gone:
+			return errors.New("the connection ended")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reconcile brings every port up to date. What one port refuses does not stop
+// the others.
+func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
+	tables, err := read(ctx, c)
+	if err != nil {
+		return err
+	}
+	status := map[topology.Port]controller.PortQoS{}
+	for _, p := range tables.controlled(m.options.Controls) {
+		rate, ok := m.options.PortRateBPS[p.name]
+		if !ok {
+			rate = m.options.RateBPS
+		}
+		change := qos.Plan(p.seen, rate, m.options.Shares, m.options.Replace)
+		state := controller.PortQoS{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
+		if change.Action == qos.Refuse {
+			state.State = "refused"
+		} else {
+			state.Queues = map[openflow.Queue]controller.QueueRates{}
+			for _, q := range change.Queues {
+				state.Queues[openflow.Queue(q.ID)] = controller.QueueRates{MinBPS: q.MinBPS, MaxBPS: q.MaxBPS}
+			}
+		}
+		if err := m.apply(ctx, c, p, change); err != nil {
+			if !c.Connected() {
+				return err
+			}
+			state = controller.PortQoS{State: "waiting", Reason: err.Error()}
+			m.options.Log.Warn("queues not made", "port", p.name, "reason", err)
+		}
+		status[p.at] = state
+	}
+	m.mu.Lock()
+	m.status = status
+	m.mu.Unlock()
+	return transact(ctx, c, tables.removeOrphans)
+}
+
+func (m *Manager) apply(ctx context.Context, c client.Client, p port, change qos.Change) error {
+	var make builder
+	switch change.Action {
+	case qos.Create:
+		make = func(c client.Client) (operations, error) { return create(c, p, change) }
+	case qos.Update:
+		make = func(c client.Client) (operations, error) { return update(c, p, change) }
+	default:
+		return nil
+	}
+	if err := transact(ctx, c, make); err != nil {
+		return err
+	}
+	m.options.Log.Info("queues made", "port", p.name, "rate", strconv.FormatUint(change.RateBPS, 10))
+	return nil
+}
+
+// Remove takes all of Weir's queues out of a database, and puts back what was
+// there before. It returns the names of the ports.
+func Remove(ctx context.Context, address string) ([]string, error) {
+	c, err := connect(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	tables, err := read(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, row := range tables.ports {
+		if row.QoS == nil || !tables.row(*row.QoS).Ours() {
+			continue
+		}
+		if err := transact(ctx, c, func(c client.Client) (operations, error) { return restore(c, tables, row) }); err != nil {
+			return names, fmt.Errorf("give port %s back: %w", row.Name, err)
+		}
+		names = append(names, row.Name)
+	}
+	if tables, err = read(ctx, c); err != nil {
+		return names, err
+	}
+	return names, transact(ctx, c, tables.removeOrphans)
+}

@@ -1,0 +1,275 @@
+package ovsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+type operations = []ovsdb.Operation
+
+// builder makes the operations of one transaction.
+type builder func(client.Client) (operations, error)
+
+// transact does what a builder says, all of it or nothing.
+func transact(ctx context.Context, c client.Client, build builder) error {
+	todo, err := build(c)
+	if err != nil || len(todo) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, transactTimeout)
+	defer cancel()
+	results, err := c.Transact(ctx, todo...)
+	if err != nil {
+		return fmt.Errorf("change the database: %w", err)
+	}
+	if failed, err := ovsdb.CheckOperationResults(results, todo); err != nil {
+		for _, f := range failed {
+			var changed *ovsdb.TimedOut
+			if errors.As(f, &changed) {
+				return errors.New("change the database: the port has changed or is gone meanwhile")
+			}
+		}
+		return fmt.Errorf("change the database: %w", err)
+	}
+	return nil
+}
+
+// tables are the rows of a database by identifier.
+type tables struct {
+	bridges    []bridgeRow
+	ports      map[string]portRow
+	interfaces map[string]interfaceRow
+	qos        map[string]qosRow
+	queues     map[string]queueRow
+}
+
+func read(ctx context.Context, c client.Client) (*tables, error) {
+	var (
+		t          tables
+		ports      []portRow
+		interfaces []interfaceRow
+		rows       []qosRow
+		queues     []queueRow
+	)
+	for _, list := range []any{&t.bridges, &ports, &interfaces, &rows, &queues} {
+		if err := c.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("read the database: %w", err)
+		}
+	}
+	t.ports = byUUID(ports, func(r portRow) string { return r.UUID })
+	t.interfaces = byUUID(interfaces, func(r interfaceRow) string { return r.UUID })
+	t.qos = byUUID(rows, func(r qosRow) string { return r.UUID })
+	t.queues = byUUID(queues, func(r queueRow) string { return r.UUID })
+	return &t, nil
+}
+
+func byUUID[T any](rows []T, uuid func(T) string) map[string]T {
+	out := map[string]T{}
+	for _, r := range rows {
+		out[uuid(r)] = r
+	}
+	return out
+}
+
+// row is a QoS row with its queues, as package qos knows it; nil if it is gone.
+func (t *tables) row(uuid string) *qos.Row {
+	r, ok := t.qos[uuid]
+	if !ok {
+		return nil
+	}
+	out := &qos.Row{UUID: r.UUID, Type: r.Type, Config: r.OtherConfig, External: r.ExternalIDs, Queues: map[int]qos.QueueRow{}}
+	for id, queue := range r.Queues {
+		out.Queues[id] = qos.QueueRow{UUID: queue, Config: t.queues[queue].OtherConfig}
+	}
+	return out
+}
+
+// port is a port that may have queues.
+type port struct {
+	row  portRow
+	name string
+	at   topology.Port
+	seen qos.Port
+}
+
+// ofLocal is the port of a bridge itself.
+const ofLocal = 65534
+
+// controlled are the ports of the switches that are ours, without those that
+// have no OpenFlow number.
+func (t *tables) controlled(ours func(topology.DPID) bool) []port {
+	var out []port
+	for _, b := range t.bridges {
+		if b.DatapathID == nil {
+			continue
+		}
+		dpid, err := strconv.ParseUint(*b.DatapathID, 16, 64)
+		if err != nil || !ours(topology.DPID(dpid)) {
+			continue
+		}
+		for _, uuid := range b.Ports {
+			row := t.ports[uuid]
+			if len(row.Interfaces) != 1 { // of a bond HTB would have to be on each
+				continue
+			}
+			i := t.interfaces[row.Interfaces[0]]
+			if i.OFPort == nil || *i.OFPort < 1 || *i.OFPort == ofLocal {
+				continue
+			}
+			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}}
+			p.seen = qos.Port{Name: row.Name, Kind: i.Type}
+			if i.LinkSpeed != nil && *i.LinkSpeed > 0 {
+				p.seen.LinkSpeedBPS = uint64(*i.LinkSpeed)
+			}
+			if row.QoS != nil {
+				p.seen.QoS = t.row(*row.QoS)
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// unchanged goes on only if a port is there and has the QoS row it was seen with.
+func unchanged(c client.Client, row portRow) (operations, error) {
+	now := 0
+	wait, err := c.Where(&row).Wait(ovsdb.WaitConditionEqual, &now, &row, &row.QoS)
+	return wait, err
+}
+
+// external marks rows.
+func external(before string) map[string]string {
+	m := map[string]string{qos.OwnerKey: qos.Owner}
+	if before != "" {
+		m[qos.BeforeKey] = before
+	}
+	return m
+}
+
+// create gives a port new rows.
+func create(c client.Client, p port, change qos.Change) (operations, error) {
+	todo, err := unchanged(c, p.row)
+	if err != nil {
+		return nil, err
+	}
+	before := ""
+	if old := p.seen.QoS; old.Ours() {
+		before = old.External[qos.BeforeKey]
+	} else if old != nil {
+		before = old.UUID
+	}
+	row := &qosRow{UUID: "weirqos", Type: qos.Type, Queues: map[int]string{}, OtherConfig: change.RateConfig(), ExternalIDs: external(before)}
+	for _, q := range change.Queues {
+		queue := &queueRow{UUID: "weirqueue" + strconv.Itoa(q.ID), OtherConfig: q.Config(), ExternalIDs: external("")}
+		insert, err := c.Create(queue)
+		if err != nil {
+			return nil, err
+		}
+		todo = append(todo, insert...)
+		row.Queues[q.ID] = queue.UUID
+	}
+	insert, err := c.Create(row)
+	if err != nil {
+		return nil, err
+	}
+	return appendSet(c, append(todo, insert...), p.row, &row.UUID)
+}
+
+// appendSet adds the change of a port's QoS row.
+func appendSet(c client.Client, todo operations, row portRow, to *string) (operations, error) {
+	changed := row
+	changed.QoS = to
+	set, err := c.Where(&changed).Update(&changed, &changed.QoS)
+	return append(todo, set...), err
+}
+
+// update changes the numbers of rows that are there.
+func update(c client.Client, p port, change qos.Change) (operations, error) {
+	todo, err := unchanged(c, p.row)
+	if err != nil {
+		return nil, err
+	}
+	row := &qosRow{UUID: p.seen.QoS.UUID, OtherConfig: change.RateConfig()}
+	set, err := c.Where(row).Update(row, &row.OtherConfig)
+	if err != nil {
+		return nil, err
+	}
+	todo = append(todo, set...)
+	for _, q := range change.Queues {
+		queue := &queueRow{UUID: p.seen.QoS.Queues[q.ID].UUID, OtherConfig: q.Config()}
+		set, err := c.Where(queue).Update(queue, &queue.OtherConfig)
+		if err != nil {
+			return nil, err
+		}
+		todo = append(todo, set...)
+	}
+	return todo, nil
+}
+
+// restore gives a port the QoS row that it had before Weir, if that is still
+// there, and none otherwise.
+func restore(c client.Client, t *tables, row portRow) (operations, error) {
+	todo, err := unchanged(c, row)
+	if err != nil {
+		return nil, err
+	}
+	var to *string
+	if before := t.row(*row.QoS).External[qos.BeforeKey]; t.row(before) != nil {
+		to = &before
+	}
+	return appendSet(c, todo, row, to)
+}
+
+// removeOrphans deletes Weir's rows that no port has any more: the tables QoS and
+// Queue are roots, of which nothing goes by itself.
+func (t *tables) removeOrphans(c client.Client) (operations, error) {
+	used := map[string]bool{}
+	for _, p := range t.ports {
+		if p.QoS != nil {
+			used[*p.QoS] = true
+			for _, queue := range t.qos[*p.QoS].Queues {
+				used[queue] = true
+			}
+		}
+	}
+	var todo operations
+	for _, uuid := range slices.Sorted(maps.Keys(t.qos)) {
+		if row := t.qos[uuid]; !used[uuid] && row.ExternalIDs[qos.OwnerKey] == qos.Owner {
+			remove, err := c.Where(&row).Delete()
+			if err != nil {
+				return nil, err
+			}
+			todo = append(todo, remove...)
+		}
+	}
+	for _, uuid := range slices.Sorted(maps.Keys(t.queues)) {
+		if row := t.queues[uuid]; !used[uuid] && row.ExternalIDs[qos.OwnerKey] == qos.Owner {
+			remove, err := c.Where(&row).Delete()
+			if err != nil {
+				return nil, err
+			}
+			todo = append(todo, remove...)
+		}
+	}
+	return todo, nil
+}
+
+// CheckAddress says what is wrong with a database's address.
+func CheckAddress(address string) error {
+	kind, rest, ok := strings.Cut(address, ":")
+	if !ok || rest == "" || kind != "unix" && kind != "tcp" {
+		return fmt.Errorf("%q is not unix:PATH or tcp:HOST:PORT", address)
+	}
+	return nil
+}

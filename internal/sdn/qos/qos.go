@@ -1,0 +1,202 @@
+// Package qos decides which queues a port of a switch has, as rows of Open
+// vSwitch's database: the paper's queue_mod (SDN-LLQ, section III.A.3).
+//
+// Problem: Open vSwitch has the kernel's HTB make the queues of a port
+// (linux-htb: ovs-vswitchd.conf.db(5), tables QoS and Queue), and HTB takes any
+// numbers, fitting or not. Method: three queues whose minimums add up to the
+// port's rate, so that a guarantee never depends on what others leave: HTB serves
+// a class within its rate before any class that borrows. EF has the part that it
+// may claim, AF its minimum, BE the rest; what one leaves idle the next takes in
+// the order EF, AF, BE.
+//
+// Limits: HTB cannot have EF beyond its part compete as BE, as design 3.6 has it;
+// it competes as EF for what is idle, never for what AF and BE are guaranteed.
+package qos
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/weir-project/weir/internal/appid"
+)
+
+// Type is the QoS type whose queues are HTB's classes.
+const Type = "linux-htb"
+
+// Owner marks rows as Weir's, in external_ids.
+const (
+	OwnerKey = "owner"
+	Owner    = "weir"
+	// BeforeKey names the QoS row that a port had before, to be put back.
+	BeforeKey = "weir-before"
+)
+
+// IDs are the queues of the levels. Queue 0 is where everything goes that no
+// queue is named for, so it is always there: BE.
+var IDs = [appid.NumLevels]int{appid.EF: 2, appid.AF: 1, appid.BE: 0}
+
+// Shares are parts of a port's rate.
+type Shares struct {
+	// EFMax is what EF may claim, AFMin what AF can always have: fractions of the
+	// rate, 0 to 1.
+	EFMax, AFMin float64
+}
+
+// DefaultShares are those of weir.ef-max and weir.af-min.
+func DefaultShares() Shares { return Shares{EFMax: 0.5, AFMin: 0.3} }
+
+// minBE is the least part that is left to BE, and least to any queue.
+const minBE = 0.01
+
+// Check says what is wrong with shares.
+func (s Shares) Check() error {
+	switch {
+	case !(s.EFMax >= minBE && s.EFMax <= 1):
+		return fmt.Errorf("EF's part is %.4g %% of the rate: want %.4g to 100", 100*s.EFMax, 100*minBE)
+	case !(s.AFMin >= minBE && s.AFMin <= 1):
+		return fmt.Errorf("AF's minimum is %.4g %% of the rate: want %.4g to 100", 100*s.AFMin, 100*minBE)
+	case s.EFMax+s.AFMin > 1-minBE+1e-9:
+		return fmt.Errorf("EF's part and AF's minimum are %.4g %% of the rate together: at most %.4g, so that something is left for BE",
+			100*(s.EFMax+s.AFMin), 100*(1-minBE))
+	}
+	return nil
+}
+
+// Queue is one queue. Rates are bits per second.
+type Queue struct {
+	ID             int
+	MinBPS, MaxBPS uint64
+	Priority       int // the lowest borrows first
+}
+
+// minQueueBPS is the least rate of a queue: HTB cannot keep time with less.
+const minQueueBPS = 12000
+
+// minRateBPS is the least rate of a port.
+const minRateBPS = 1000000
+
+// Queues are the queues of a port with a rate, by level.
+func (s Shares) Queues(rateBPS uint64) [appid.NumLevels]Queue {
+	part := func(f float64) uint64 { return max(uint64(f*float64(rateBPS)), minQueueBPS) }
+	ef, af := part(s.EFMax), part(s.AFMin)
+	return [appid.NumLevels]Queue{
+		appid.EF: {ID: IDs[appid.EF], MinBPS: ef, MaxBPS: rateBPS, Priority: 0},
+		appid.AF: {ID: IDs[appid.AF], MinBPS: af, MaxBPS: rateBPS, Priority: 1},
+		appid.BE: {ID: IDs[appid.BE], MinBPS: rateBPS - min(ef+af, rateBPS-minQueueBPS), MaxBPS: rateBPS, Priority: 2},
+	}
+}
+
+// Config is the row's other_config.
+func (q Queue) Config() map[string]string {
+	return map[string]string{
+		"min-rate": strconv.FormatUint(q.MinBPS, 10), "max-rate": strconv.FormatUint(q.MaxBPS, 10), "priority": strconv.Itoa(q.Priority),
+	}
+}
+
+// Port is a port as the database has it.
+type Port struct {
+	Name         string
+	Kind         string // the interface's type; "patch" and tunnels have no queue
+	LinkSpeedBPS uint64 // 0: not known
+	QoS          *Row   // nil: none
+}
+
+// Row is the QoS row of a port with its queues.
+type Row struct {
+	UUID     string
+	Type     string
+	Config   map[string]string
+	External map[string]string
+	Queues   map[int]QueueRow
+}
+
+// QueueRow is one row of the table Queue.
+type QueueRow struct {
+	UUID   string
+	Config map[string]string
+}
+
+// Ours tells whether Weir made a row.
+func (r *Row) Ours() bool { return r != nil && r.External[OwnerKey] == Owner }
+
+// Action is what is to be done with a port.
+type Action int
+
+// Actions.
+const (
+	Keep   Action = iota // it is as it should be
+	Create               // new rows; what was there before is put aside
+	Update               // the rows are there, with other numbers
+	Refuse               // Reason says why
+)
+
+// Change is a decision.
+type Change struct {
+	Action Action
+	Reason string
+	// RateBPS is the port's rate: what was asked for, or the link's speed.
+	RateBPS uint64
+	Queues  [appid.NumLevels]Queue
+}
+
+// RateConfig is the QoS row's other_config.
+func (c *Change) RateConfig() map[string]string {
+	return map[string]string{"max-rate": strconv.FormatUint(c.RateBPS, 10)}
+}
+
+// Plan decides about a port. rateBPS 0 is the link's speed; replace takes the
+// place of what somebody else configured.
+func Plan(p Port, rateBPS uint64, s Shares, replace bool) Change {
+	refuse := func(format string, args ...any) Change {
+		return Change{Action: Refuse, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case p.Kind == "patch":
+		return refuse("a patch port has no queue")
+	case rateBPS == 0 && p.LinkSpeedBPS == 0:
+		return refuse("the link's speed is not known: give it with --rate %s=RATE", p.Name)
+	case p.LinkSpeedBPS != 0 && rateBPS > p.LinkSpeedBPS:
+		return refuse("a rate of %s is more than the link's %s: what is guaranteed would not fit", mbit(rateBPS), mbit(p.LinkSpeedBPS))
+	case p.QoS != nil && !p.QoS.Ours() && !replace:
+		return refuse("somebody else configured QoS %s (%s): --replace puts it aside, weir sdn down puts it back", p.QoS.UUID, p.QoS.Type)
+	}
+	if rateBPS == 0 {
+		rateBPS = p.LinkSpeedBPS
+	}
+	if rateBPS < minRateBPS {
+		return refuse("a rate of %s is less than %s", mbit(rateBPS), mbit(minRateBPS))
+	}
+	c := Change{RateBPS: rateBPS, Queues: s.Queues(rateBPS)}
+	switch {
+	case !p.QoS.Ours() || p.QoS.Type != Type || !c.has(p.QoS.Queues):
+		c.Action = Create
+	case !c.asConfigured(p.QoS):
+		c.Action = Update
+	}
+	return c
+}
+
+// has tells whether the rows are of the same queues.
+func (c *Change) has(rows map[int]QueueRow) bool {
+	for _, q := range c.Queues {
+		if _, ok := rows[q.ID]; !ok {
+			return false
+		}
+	}
+	return len(rows) == len(c.Queues)
+}
+
+func (c *Change) asConfigured(r *Row) bool {
+	if !maps.Equal(r.Config, c.RateConfig()) {
+		return false
+	}
+	for _, q := range c.Queues {
+		if !maps.Equal(r.Queues[q.ID].Config, q.Config()) {
+			return false
+		}
+	}
+	return true
+}
+
+func mbit(bps uint64) string { return strconv.FormatFloat(float64(bps)/1e6, 'g', 6, 64) + "mbit" }

@@ -1,0 +1,95 @@
+package qos
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/appid"
+)
+
+// TestQueues: minimums add up to the rate, BE has something, and nothing exceeds
+// the link.
+func TestQueues(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := Shares{EFMax: rapid.Float64Range(minBE, 1).Draw(rt, "ef"), AFMin: rapid.Float64Range(minBE, 1).Draw(rt, "af")}
+		if s.Check() != nil {
+			return
+		}
+		rate := rapid.Uint64Range(minRateBPS, 400e9).Draw(rt, "rate")
+		sum := uint64(0)
+		for l, q := range s.Queues(rate) {
+			sum += q.MinBPS
+			if q.MinBPS == 0 || q.MinBPS > rate || q.MaxBPS != rate || q.Priority != l || q.ID != IDs[l] {
+				rt.Fatalf("%+v of %d", q, rate)
+			}
+		}
+		if sum > rate+minQueueBPS || sum < rate {
+			rt.Fatalf("minimums are %d of %d", sum, rate)
+		}
+	})
+	if q := DefaultShares().Queues(100e6); q[appid.EF].MinBPS != 50e6 || q[appid.AF].MinBPS != 30e6 || q[appid.BE].MinBPS != 20e6 || q[appid.BE].ID != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
+func TestShares(t *testing.T) {
+	for _, s := range []Shares{{0, 0.3}, {0.5, 0}, {1.5, 0.1}, {0.5, 2}, {0.7, 0.3}} {
+		if s.Check() == nil {
+			t.Errorf("%+v is taken", s)
+		}
+	}
+	if err := DefaultShares().Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// asMade is a port after a change.
+func asMade(p Port, c Change) Port {
+	row := &Row{UUID: "new", Type: Type, Config: c.RateConfig(), External: map[string]string{OwnerKey: Owner}, Queues: map[int]QueueRow{}}
+	for _, q := range c.Queues {
+		row.Queues[q.ID] = QueueRow{Config: q.Config()}
+	}
+	p.QoS = row
+	return p
+}
+
+func TestPlan(t *testing.T) {
+	s := DefaultShares()
+	free := Port{Name: "p1", LinkSpeedBPS: 1e9}
+	foreign := free
+	foreign.QoS = &Row{UUID: "x", Type: "linux-hfsc"}
+	made := asMade(free, Plan(free, 100e6, s, false))
+	fewer := asMade(free, Plan(free, 100e6, s, false))
+	delete(fewer.QoS.Queues, 1)
+	for name, c := range map[string]struct {
+		p       Port
+		rate    uint64
+		replace bool
+		want    Action
+		says    string
+	}{
+		"free":              {free, 100e6, false, Create, ""},
+		"by the link":       {free, 0, false, Create, ""},
+		"made":              {made, 100e6, false, Keep, ""},
+		"another rate":      {made, 200e6, false, Update, ""},
+		"a queue is gone":   {fewer, 100e6, false, Create, ""},
+		"foreign":           {foreign, 100e6, false, Refuse, "--replace"},
+		"foreign, replaced": {foreign, 100e6, true, Create, ""},
+		"above the link":    {free, 2e9, false, Refuse, "more than the link's 1000mbit"},
+		"no speed":          {Port{Name: "p1"}, 0, false, Refuse, "--rate p1=RATE"},
+		"patch":             {Port{Name: "p1", Kind: "patch"}, 1e8, false, Refuse, "no queue"},
+		"too slow":          {free, 1000, false, Refuse, "less than 1mbit"},
+	} {
+		got := Plan(c.p, c.rate, s, c.replace)
+		if got.Action != c.want || !strings.Contains(got.Reason, c.says) || (got.Reason == "") != (c.want != Refuse) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	changed := asMade(free, Plan(free, 100e6, s, false))
+	changed.QoS.Queues[2] = QueueRow{Config: map[string]string{"min-rate": "1"}}
+	if got := Plan(changed, 100e6, s, false); got.Action != Update {
+		t.Errorf("somebody changed a queue: %+v", got)
+	}
+}

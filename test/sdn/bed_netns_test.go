@@ -1,0 +1,317 @@
+//go:build netns
+
+// Package sdn tests weir sdn with a real Open vSwitch: ovs-vswitchd with its
+// userspace datapath and ovsdb-server run in a network namespace of their own,
+// with a database, sockets and logs of their own; stations are further
+// namespaces. The tests need root:
+//
+//	go test -tags netns ./test/sdn
+//
+// The userspace datapath makes queues but sends no packets to them: which queue
+// a flow is told to take is read from the switch's flow table.
+package sdn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sdn/controller"
+	"github.com/weir-project/weir/test/harness"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "the suite netns needs root")
+		return 1
+	}
+	remove, err := harness.Build()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	return m.Run()
+}
+
+// bed is an Open vSwitch with its namespace.
+type bed struct {
+	t       *testing.T
+	dir     string
+	space   *process // holds the switch's network namespace
+	weir    *process
+	ovsdb   *process
+	vswitch *process
+}
+
+// process is one that the test started.
+type process struct {
+	*exec.Cmd
+	log    *bytes.Buffer
+	waited chan struct{}
+}
+
+func (p *process) stop(how os.Signal) {
+	_ = p.Process.Signal(how)
+	select {
+	case <-p.waited:
+	case <-time.After(10 * time.Second):
+		_ = p.Process.Kill()
+		<-p.waited
+	}
+}
+
+func (p *process) netns() string { return fmt.Sprintf("/proc/%d/ns/net", p.Process.Pid) }
+
+// newBed starts Open vSwitch without bridges.
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	for _, program := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
+		}
+	}
+	b := &bed{t: t, dir: t.TempDir()}
+	b.space = b.namespace()
+	b.must("ovsdb-tool", "create", b.path("conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	b.startDatabase()
+	b.vsctl("--no-wait", "init")
+	b.vswitch = b.start(b.space, "ovs-vswitchd", b.database(), "--disable-system", "-vconsole:off", "--log-file="+b.path("vswitchd.log"))
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(b.path("vswitchd.log")); err == nil && t.Failed() {
+			t.Logf("ovs-vswitchd: %s", tail(string(log), 3000))
+		}
+	})
+	return b
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
+func (b *bed) database() string        { return "unix:" + b.path("db.sock") }
+func (b *bed) control() string         { return b.path("sdn.sock") }
+
+func (b *bed) startDatabase() {
+	b.t.Helper()
+	_ = os.Remove(b.path("db.sock"))
+	b.ovsdb = b.start(b.space, "ovsdb-server", b.path("conf.db"), "--remote=p"+b.database(), "-vconsole:off", "--log-file="+b.path("ovsdb.log"))
+	b.wait("ovsdb-server", 10*time.Second, func() error {
+		_, err := os.Stat(b.path("db.sock"))
+		return err
+	})
+}
+
+// namespace starts a process that does nothing but hold a network namespace.
+func (b *bed) namespace() *process {
+	b.t.Helper()
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	p := b.startCommand(cmd)
+	b.wait("the namespace", 5*time.Second, func() error {
+		own, _ := os.Readlink("/proc/self/ns/net")
+		its, err := os.Readlink(p.netns())
+		if err == nil && own == its {
+			return fmt.Errorf("not there yet")
+		}
+		return err
+	})
+	b.must("nsenter", "--net="+p.netns(), "ip", "link", "set", "lo", "up")
+	return p
+}
+
+func (b *bed) start(in *process, program string, args ...string) *process {
+	b.t.Helper()
+	return b.startCommand(b.command(context.Background(), "nsenter", append([]string{"--net=" + in.netns(), program}, args...)...))
+}
+
+func (b *bed) startCommand(cmd *exec.Cmd) *process {
+	b.t.Helper()
+	p := &process{Cmd: cmd, log: &bytes.Buffer{}, waited: make(chan struct{})}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	go func() {
+		_ = cmd.Wait() // it is killed in the end
+		close(p.waited)
+	}()
+	b.t.Cleanup(func() { p.stop(syscall.SIGTERM) })
+	return p
+}
+
+func (b *bed) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+b.dir, "OVS_LOGDIR="+b.dir, "OVS_DBDIR="+b.dir, "OVS_SYSCONFDIR="+b.dir)
+	return cmd
+}
+
+func (b *bed) do(program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, err := b.command(ctx, program, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+func (b *bed) must(program string, args ...string) string {
+	b.t.Helper()
+	out, err := b.do(program, args...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+func (b *bed) vsctl(args ...string) string {
+	b.t.Helper()
+	return b.must("ovs-vsctl", append([]string{"--db=" + b.database(), "--timeout=15"}, args...)...)
+}
+
+func (b *bed) inSpace(in *process, args ...string) string {
+	b.t.Helper()
+	return b.must("nsenter", append([]string{"--net=" + in.netns()}, args...)...)
+}
+
+// bridge makes a bridge that connects to weir.
+func (b *bed) bridge(name string, dpid int) {
+	b.t.Helper()
+	b.vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure",
+		fmt.Sprintf("other-config:datapath-id=%016x", dpid), "--", "set-controller", name, "unix:"+b.path("of.sock"),
+		"--", "set", "controller", name, "max_backoff=1000")
+}
+
+// station makes a namespace with an address at a port of a bridge.
+func (b *bed) station(bridge, port string, number int, address string) *process {
+	b.t.Helper()
+	s := b.namespace()
+	b.inSpace(b.space, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(s.Process.Pid))
+	b.inSpace(b.space, "ip", "link", "set", port, "up")
+	b.in(s, func() error { return checksumsInSoftware("eth0") })
+	b.inSpace(s, "ip", "address", "add", address+"/24", "dev", "eth0")
+	b.inSpace(s, "ip", "link", "set", "eth0", "up")
+	b.vsctl("add-port", bridge, port, "--", "set", "interface", port, fmt.Sprintf("ofport_request=%d", number))
+	return s
+}
+
+// cable connects two bridges.
+func (b *bed) cable(bridgeA, portA string, numberA int, bridgeB, portB string, numberB int) {
+	b.t.Helper()
+	b.inSpace(b.space, "ip", "link", "add", portA, "type", "veth", "peer", "name", portB)
+	for _, port := range []string{portA, portB} {
+		b.inSpace(b.space, "ip", "link", "set", port, "up")
+	}
+	b.vsctl("add-port", bridgeA, portA, "--", "set", "interface", portA, fmt.Sprintf("ofport_request=%d", numberA),
+		"--", "add-port", bridgeB, portB, "--", "set", "interface", portB, fmt.Sprintf("ofport_request=%d", numberB))
+}
+
+// startWeir starts weir sdn run.
+func (b *bed) startWeir(args ...string) {
+	b.t.Helper()
+	all := append([]string{"sdn", "run", "--listen", "unix:" + b.path("of.sock"), "--socket", b.control(), "--stats-interval", "500ms", "-v"}, args...)
+	weir := b.startCommand(b.command(context.Background(), harness.Program(b.t), all...))
+	b.weir = weir
+	b.t.Cleanup(func() {
+		if b.t.Failed() {
+			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", b.control())
+			b.t.Logf("weir sdn ps: %s", ps)
+			b.t.Logf("weir: %s", tail(weir.log.String(), 6000))
+		}
+	})
+	b.wait("weir sdn run", 10*time.Second, func() error {
+		_, err := controller.NewClient(b.control()).Status(b.t.Context())
+		return err
+	})
+}
+
+func (b *bed) status() v1.SDN {
+	b.t.Helper()
+	return show[v1.SDN](b, "ps")
+}
+
+func (b *bed) flows() []v1.SDNFlow {
+	b.t.Helper()
+	return show[[]v1.SDNFlow](b, "flows")
+}
+
+func show[T any](b *bed, what string) (v T) {
+	b.t.Helper()
+	out := b.must(harness.Program(b.t), "sdn", what, "--socket", b.control(), "-o", "json")
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		b.t.Fatalf("weir sdn %s -o json: %v: %s", what, err, out)
+	}
+	return v
+}
+
+// wait tries until something is so.
+func (b *bed) wait(what string, atMost time.Duration, try func() error) {
+	b.t.Helper()
+	for end := time.Now().Add(atMost); ; time.Sleep(50 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("%s: not within %v: %v", what, atMost, err)
+		}
+	}
+}
+
+// entries are a bridge's flows as ovs-ofctl shows them.
+func (b *bed) entries(bridge string) string {
+	b.t.Helper()
+	return b.must("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", "unix:"+b.path(bridge+".mgmt"))
+}
+
+// ping sends n packets in n/5 seconds and returns how many were answered.
+func (b *bed) ping(from *process, to string, n int) int {
+	b.t.Helper()
+	out, _ := b.do("nsenter", "--net="+from.netns(), "busybox", "ping", "-A", "-q", "-c", fmt.Sprint(n), "-W", "1", "-w", "20", to)
+	var sent, received int
+	for line := range strings.Lines(out) {
+		if _, err := fmt.Sscanf(line, "%d packets transmitted, %d packets received", &sent, &received); err == nil {
+			return received
+		}
+	}
+	b.t.Fatalf("ping: %s", out)
+	return 0
+}
+
+// checksumsInSoftware has a device's checksums made by the kernel: the userspace
+// datapath passes on what the veth would have left to a network card.
+func checksumsInSoftware(device string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{unix.ETHTOOL_STXCSUM, 0}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], device)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return fmt.Errorf("checksum offload of %s: %w", device, errno)
+	}
+	return nil
+}

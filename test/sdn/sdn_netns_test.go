@@ -1,0 +1,268 @@
+//go:build netns
+
+package sdn
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// twoStations is a bridge with a station at each of the ports p1 and p2.
+func (b *bed) twoStations() (h1, h2 *process) {
+	b.t.Helper()
+	b.bridge("br0", 0xab)
+	h1 = b.station("br0", "p1", 1, "198.18.66.1")
+	h2 = b.station("br0", "p2", 2, "198.18.66.2")
+	b.reach(h1, "198.18.66.2")
+	return h1, h2
+}
+
+// reach waits until pings are answered.
+func (b *bed) reach(from *process, to string) {
+	b.t.Helper()
+	b.wait("ping "+to, 20*time.Second, func() error {
+		if n := b.ping(from, to, 3); n < 3 {
+			return fmt.Errorf("%d of 3 answered", n)
+		}
+		return nil
+	})
+}
+
+// class is what weir says of a flow to a port of a station.
+func (b *bed) class(proto, to string) (class, application string) {
+	b.t.Helper()
+	for _, f := range b.flows() {
+		if strings.HasPrefix(f.Flow, proto+" ") && strings.HasSuffix(f.Flow, "> "+to) {
+			return f.Class, f.Application
+		}
+	}
+	b.t.Fatalf("weir sdn flows has none of %s to %s", proto, to)
+	return "", ""
+}
+
+// TestClasses: the flows of two stations go through a switch in the queues of
+// their applications, both ways, with queues that weir has made at its ports.
+func TestClasses(t *testing.T) {
+	b := newBed(t)
+	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--rate", "p2=50mbit", "--idle-timeout", "3s")
+	h1, h2 := b.twoStations()
+
+	b.udp(h1, h2, "198.18.66.2", 53) // DNS: SERVICES
+	b.tcp(h1, h2, "198.18.66.2", 25) // SMTP: EMAIL
+	entries := b.entries("br0")
+	for _, c := range []struct{ proto, port, class, application, queue string }{
+		{"udp", "53", "ef", "SERVICES", "2"}, {"tcp", "25", "be", "EMAIL", "0"},
+	} {
+		if class, application := b.class(c.proto, "198.18.66.2:"+c.port); class != c.class || application != c.application {
+			t.Errorf("%s to port %s is %s %s, want %s %s", c.proto, c.port, class, application, c.class, c.application)
+		}
+		for direction, field := range map[string]string{"there": "tp_dst=" + c.port, "back": "tp_src=" + c.port} {
+			if line := lineWith(entries, c.proto+",", field); !strings.Contains(line, "set_queue:"+c.queue+",output:") {
+				t.Errorf("%s to port %s, %s: %q, want queue %s", c.proto, c.port, direction, line, c.queue)
+			}
+		}
+	}
+	b.queuesAreClasses()
+
+	// What an idle flow has carried is counted when it goes.
+	b.wait("the end of idle flows", 15*time.Second, func() error {
+		for _, f := range b.flows() {
+			if strings.HasSuffix(f.Flow, ":53") {
+				return errors.New("still there")
+			}
+		}
+		if ef := b.status().Classes[0]; ef.Class != "ef" || ef.Flows != 2 || ef.SentPackets < 5 || ef.SentBytes < 5*100 {
+			return fmt.Errorf("counted: %+v", ef)
+		}
+		return nil
+	})
+}
+
+func lineWith(text string, words ...string) string {
+	for line := range strings.Lines(text) {
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(line, w)
+		}
+		if all {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// queuesAreClasses: the queues of a port are classes of HTB with the rates that
+// weir sdn ps shows, and are gone when the port is given back.
+func (b *bed) queuesAreClasses() {
+	t := b.t
+	t.Helper()
+	b.wait("classes of HTB", 10*time.Second, func() error {
+		classes := b.inSpace(b.space, "tc", "class", "show", "dev", "p1")
+		for class, words := range map[string][]string{
+			"1:1": {"prio 2", "rate 20Mbit ceil 100Mbit"}, "1:2": {"prio 1", "rate 30Mbit ceil 100Mbit"}, "1:3": {"prio 0", "rate 50Mbit ceil 100Mbit"},
+		} {
+			if lineWith(classes, append(words, "class htb "+class+" ")...) == "" {
+				return fmt.Errorf("no class %s of %v: %s", class, words, classes)
+			}
+		}
+		if lineWith(b.inSpace(b.space, "tc", "class", "show", "dev", "p2"), "rate 25Mbit ceil 50Mbit") == "" {
+			return errors.New("p2 does not have its own rate")
+		}
+		return nil
+	})
+	ports := b.status().Switches[0].Ports
+	for _, p := range ports {
+		if p.Name != "p1" {
+			continue
+		}
+		if p.State != "ok" || p.RateBPS != 100e6 || len(p.Queues) != 3 || p.Queues[2].Class != "ef" || p.Queues[2].MinBPS != 50e6 {
+			t.Errorf("weir sdn ps says of p1: %+v", p)
+		}
+	}
+}
+
+// TestQueuesOfOthers: what somebody else configured stays until weir is told to
+// replace it, and comes back afterwards; a database that is away is waited for.
+func TestQueuesOfOthers(t *testing.T) {
+	b := newBed(t)
+	b.bridge("br0", 0xab)
+	b.station("br0", "p1", 1, "198.18.66.1")
+	b.station("br0", "p2", 2, "198.18.66.2")
+	b.vsctl("set", "port", "p1", "qos=@q", "--", "--id=@q", "create", "qos", "type=linux-htb", "other-config:max-rate=7000000")
+	before := b.vsctl("get", "port", "p1", "qos")
+	p1 := func() (state, reason string) {
+		for _, n := range b.status().Switches {
+			for _, p := range n.Ports {
+				if p.Name == "p1" {
+					return p.State, p.Reason
+				}
+			}
+		}
+		return "", ""
+	}
+	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit")
+	b.wait("the refusal", 10*time.Second, func() error {
+		if state, reason := p1(); state != "refused" || !strings.Contains(reason, "--replace") {
+			return fmt.Errorf("p1 is %s: %s", state, reason)
+		}
+		return nil
+	})
+	if now := b.vsctl("get", "port", "p1", "qos"); now != before {
+		t.Errorf("p1 had %s and has %s", before, now)
+	}
+	b.weir.stop(syscall.SIGTERM)
+
+	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--replace")
+	ours := func() error {
+		if state, reason := p1(); state != "ok" {
+			return fmt.Errorf("p1 is %s: %s", state, reason)
+		}
+		if queues := strings.Count(b.vsctl("--columns=_uuid", "list", "queue"), "_uuid"); queues != 6 {
+			return fmt.Errorf("%d queues, want 3 a port", queues)
+		}
+		return nil
+	}
+	b.wait("the replacement", 10*time.Second, ours)
+
+	b.ovsdb.stop(syscall.SIGKILL)
+	time.Sleep(500 * time.Millisecond)
+	b.startDatabase()
+	b.vsctl("clear", "port", "p1", "qos")
+	b.wait("queues after the database was away", 15*time.Second, ours)
+
+	b.weir.stop(syscall.SIGTERM)
+	if out := b.must(harness.Program(t), "sdn", "down", "--ovsdb", b.database()); !strings.Contains(out, "p1 given back") || !strings.Contains(out, "p2 given back") {
+		t.Errorf("weir sdn down says %q", out)
+	}
+	if now := strings.TrimSpace(b.vsctl("get", "port", "p2", "qos")); now != "[]" {
+		t.Errorf("p2 has %s", now)
+	}
+	if left := b.vsctl("list", "queue"); left != "" {
+		t.Errorf("queues are left: %s", left)
+	}
+}
+
+// udp sends datagrams to a station and expects them back.
+func (b *bed) udp(from, to *process, address string, port int) {
+	b.t.Helper()
+	var server net.PacketConn
+	b.in(to, func() (err error) {
+		server, err = net.ListenPacket("udp", net.JoinHostPort(address, strconv.Itoa(port)))
+		return err
+	})
+	defer server.Close()
+	go func() {
+		buffer := make([]byte, 2000)
+		for {
+			n, peer, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = server.WriteTo(buffer[:n], peer)
+		}
+	}()
+	var client net.Conn
+	b.in(from, func() (err error) {
+		client, err = net.Dial("udp", net.JoinHostPort(address, strconv.Itoa(port)))
+		return err
+	})
+	defer client.Close()
+	for range 10 { // for longer than the switch's caches take to see a new entry
+		time.Sleep(100 * time.Millisecond)
+		_ = client.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := client.Write(make([]byte, 60)); err != nil {
+			b.t.Fatal(err)
+		}
+		if _, err := client.Read(make([]byte, 100)); err != nil {
+			b.t.Errorf("UDP to port %d: %v", port, err)
+		}
+	}
+}
+
+// tcp opens a connection to a station and exchanges some bytes.
+func (b *bed) tcp(from, to *process, address string, port int) {
+	b.t.Helper()
+	var server net.Listener
+	b.in(to, func() (err error) {
+		server, err = net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		return err
+	})
+	defer server.Close()
+	go func() {
+		if c, err := server.Accept(); err == nil {
+			buffer := make([]byte, 100)
+			n, _ := c.Read(buffer)
+			_, _ = c.Write(buffer[:n])
+			c.Close()
+		}
+	}()
+	var client net.Conn
+	b.in(from, func() (err error) {
+		client, err = net.DialTimeout("tcp", net.JoinHostPort(address, strconv.Itoa(port)), 5*time.Second)
+		return err
+	})
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := client.Write([]byte("hello")); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 100)); err != nil {
+		b.t.Errorf("TCP to port %d: %v", port, err)
+	}
+}
+
+func (b *bed) in(p *process, do func() error) {
+	b.t.Helper()
+	if err := testbed.InNetNS(p.netns(), do); err != nil {
+		b.t.Fatal(err)
+	}
+}
