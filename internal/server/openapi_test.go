@@ -107,6 +107,10 @@ func describe(t *testing.T, routes []route) *huma.OpenAPI {
 	for name, s := range registry.Map() {
 		if !requests[name] {
 			s.AdditionalProperties = nil // what is answered may have more one day
+			continue
+		}
+		for _, property := range s.Properties {
+			property.Nullable = true // and is then as if it were not there
 		}
 	}
 	return document

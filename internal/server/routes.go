@@ -217,14 +217,17 @@ func (a *API) node(r *http.Request) (any, error) {
 
 // readChange is the body of a request that is to change a policy, or to try it.
 func readChange(r *http.Request) (v1.PolicyChange, error) {
-	var change v1.PolicyChange
+	var change *v1.PolicyChange
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&change); err != nil {
-		return change, &badRequestError{fmt.Errorf("read the policy: %w", err)}
+		return v1.PolicyChange{}, &badRequestError{fmt.Errorf("read the policy: %w", err)}
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return change, &badRequestError{errors.New("read the policy: something follows it")}
+		return v1.PolicyChange{}, &badRequestError{errors.New("read the policy: something follows it")}
 	}
-	return change, nil
+	if change == nil {
+		return v1.PolicyChange{}, &badRequestError{errors.New(`read the policy: write an object with what is to change, such as {"weight": "300"}`)}
+	}
+	return *change, nil
 }

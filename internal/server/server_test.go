@@ -267,6 +267,7 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `{"wieght": "3"}`, 400, `unknown field "wieght"`},
 		{"PATCH", set, `{"weight": "3"`, 400, "unexpected EOF"},
 		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},
+		{"PATCH", set, "null", 400, "write an object"},
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
 		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 400, "too large"},
 		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 400, "too large"},

@@ -4,11 +4,17 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // sent are server-sent events as "name id", from a request with Last-Event-ID.
@@ -107,5 +113,52 @@ func TestServerSentEvents(t *testing.T) {
 	}
 	if status, problem := request(t, client, "GET", "/v1/events?since=1e3", ""); status != 400 || !strings.Contains(problem.Detail, "1e3") {
 		t.Errorf("%d, %+v", status, problem)
+	}
+}
+
+// A hundred streams that nobody reads hold up neither whoever adds events nor anybody
+// else who asks, and learn what they missed when they read on.
+func TestStreamsThatNobodyReads(t *testing.T) {
+	a := &fakeAgent{events: stats.NewEvents(time.Now())}
+	a.events.Add(v1.Event{Kind: v1.EventStarted})
+	socket := serve(t, New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin))
+	var streams []*bufio.Reader
+	for range 100 {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprint(conn, "GET /v1/events HTTP/1.1\r\nHost: weir\r\nAccept: text/event-stream\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(4 * streamTimeout))
+		stream := bufio.NewReader(conn)
+		if line, err := stream.ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
+			t.Fatalf("%q, %v", line, err)
+		}
+		streams = append(streams, stream)
+	}
+	client := newTestClient(socket)
+	batch := slices.Repeat([]v1.Event{{Kind: v1.EventDegraded, Message: strings.Repeat("x", 300)}}, 500)
+	for range 10 {
+		a.events.Add(batch...)
+		if _, err := client.Status(t.Context()); err != nil {
+			t.Errorf("somebody else: %v", err)
+		}
+	}
+	a.events.Add(v1.Event{Kind: v1.EventStopped})
+	for i, stream := range streams {
+		var kinds []string
+		for len(kinds) == 0 || kinds[len(kinds)-1] != "stopped" {
+			line, err := stream.ReadString('\n')
+			if err != nil {
+				t.Fatalf("stream %d ends: %v", i, err)
+			}
+			if kind, ok := strings.CutPrefix(strings.TrimSpace(line), "event: "); ok {
+				kinds = append(kinds, kind)
+			}
+		}
+		if len(kinds) > 4000 || !slices.Contains(kinds, "reset") {
+			t.Errorf("stream %d has %d events and no reset", i, len(kinds))
+		}
 	}
 }

@@ -23,8 +23,9 @@ inside dpkg -i /tmp/weir.deb | tee "$root/tmp/said"
 grep -q "/etc/weir/weir.yaml" "$root/tmp/said" || fail "the package does not say that a configuration is missing"
 inside weir --version
 
-ip link add wan0 type dummy
+ip link add wan0 type veth peer name far0
 ip link set wan0 up
+ip link set far0 up
 before=$(tc qdisc show dev wan0)
 printf 'uplink: wan0\nrate: 10mbit\ndocker: {enabled: false}\npodman: {enabled: false}\n' >"$root/etc/weir/weir.yaml"
 inside weir agent --config /etc/weir/weir.yaml &
