@@ -1,0 +1,250 @@
+package bench
+
+import (
+	"context"
+	_ "embed" // os-ken's side of the comparison
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// SuiteSDN measures controllers of OpenFlow switches.
+const SuiteSDN = "sdn"
+
+//go:embed sdn_osken.py
+var osKenProgram []byte
+
+// SDNOptions are what is measured.
+type SDNOptions struct {
+	Switches int
+	Duration time.Duration
+	// Python is an interpreter that has os-ken; empty: os-ken is left out.
+	Python string
+	// Weir is the program to measure.
+	Weir     string
+	Progress io.Writer
+}
+
+// SDNResult is what was found.
+type SDNResult struct {
+	Switches    int             `json:"switches"`
+	Controllers []SDNController `json:"controllers"`
+	// Ratio is Weir's packet-ins a second to os-ken's, RatioCPU the same per
+	// second of processor time; 0 without os-ken.
+	Ratio    float64 `json:"ratio,omitempty"`
+	RatioCPU float64 `json:"ratio_cpu,omitempty"`
+}
+
+// SDNController is one controller.
+type SDNController struct {
+	Name string `json:"name"`
+	// PacketInsPerSecond were answered with packet-outs; FlowModsPerSecond came
+	// with them.
+	PacketInsPerSecond float64 `json:"packet_ins_per_second"`
+	FlowModsPerSecond  float64 `json:"flow_mods_per_second"`
+	// PerCPUSecond is packet-ins for each second of the controller's processor
+	// time: what it takes, whatever else the machine does.
+	PerCPUSecond float64 `json:"packet_ins_per_cpu_second"`
+	// HalfP50MS and HalfP99MS are from packet-in to packet-out at half that rate.
+	HalfP50MS float64 `json:"half_load_p50_ms"`
+	HalfP99MS float64 `json:"half_load_p99_ms"`
+	// ResidentBytes with 10,000 flows; 0 where that is not what it keeps.
+	ResidentBytes uint64 `json:"resident_bytes,omitempty"`
+}
+
+// memoryFlows is how many flows a controller's memory is measured with.
+const memoryFlows = 10000
+
+// SDN measures Weir and, where there is one, os-ken, one after the other.
+func SDN(ctx context.Context, o SDNOptions) (*SDNResult, error) {
+	if o.Switches < 1 || o.Switches > 1000 {
+		return nil, fmt.Errorf("%d switches are not within 1 and 1000", o.Switches)
+	}
+	dir, err := os.MkdirTemp("", "weir-sdn-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	found := &SDNResult{Switches: o.Switches}
+	weir := func(port string) *exec.Cmd {
+		return exec.CommandContext(ctx, o.Weir, "sdn", "run", "--listen", "tcp:127.0.0.1:"+port, "--socket", filepath.Join(dir, port+".sock"),
+			"--packet-ins", "0", "--max-flows", "10000000", "--strict")
+	}
+	fmt.Fprintln(o.Progress, "weir")
+	one, err := measureSDN(ctx, o, "weir", weir)
+	if err != nil {
+		return nil, err
+	}
+	if one.ResidentBytes, err = residentSDN(ctx, o, weir); err != nil {
+		return nil, err
+	}
+	found.Controllers = append(found.Controllers, one)
+	if o.Python == "" {
+		return found, nil
+	}
+	program := filepath.Join(dir, "sdn_osken.py")
+	if err := os.WriteFile(program, osKenProgram, 0o600); err != nil {
+		return nil, fmt.Errorf("write os-ken's program: %w", err)
+	}
+	fmt.Fprintln(o.Progress, "os-ken")
+	two, err := measureSDN(ctx, o, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
+	if err != nil {
+		return nil, err
+	}
+	found.Controllers = append(found.Controllers, two)
+	found.Ratio, found.RatioCPU = one.PacketInsPerSecond/two.PacketInsPerSecond, one.PerCPUSecond/two.PerCPUSecond
+	return found, nil
+}
+
+// controllerProcess is a controller with its switches.
+type controllerProcess struct {
+	cmd  *exec.Cmd
+	said *strings.Builder
+	load *sdnLoad
+}
+
+func (p *controllerProcess) stop() {
+	p.load.close()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = p.cmd.Wait() // it was told to end
+}
+
+// startSDN starts a controller and connects the switches.
+func startSDN(ctx context.Context, o SDNOptions, name string, command func(port string) *exec.Cmd) (*controllerProcess, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("find a free port: %w", err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(address)
+	p := &controllerProcess{cmd: command(port), said: &strings.Builder{}, load: &sdnLoad{}}
+	p.cmd.Stderr = p.said
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		if err = p.load.connect(ctx, address, o.Switches); err == nil {
+			break
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			p.stop()
+			return nil, fmt.Errorf("connect to %s: %w: %s", name, err, p.said)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	time.Sleep(3 * time.Second) // Weir waits whether ports are links
+	return p, p.load.introduce()
+}
+
+// window is how many packet-ins of a switch wait for their answers at full load.
+const window = 32
+
+func measureSDN(ctx context.Context, o SDNOptions, name string, command func(port string) *exec.Cmd) (SDNController, error) {
+	found := SDNController{Name: name}
+	p, err := startSDN(ctx, o, name, command)
+	if err != nil {
+		return found, err
+	}
+	defer p.stop()
+	before, err := processCPU(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	full, err := p.load.run(ctx, o.Duration, 0)
+	if err != nil {
+		return found, fmt.Errorf("%s at full load: %w: %s", name, err, p.said)
+	}
+	after, err := processCPU(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	found.PacketInsPerSecond = float64(full.answers) / full.took.Seconds()
+	found.FlowModsPerSecond = float64(full.flowMods) / full.took.Seconds()
+	found.PerCPUSecond = float64(full.answers) / (after - before).Seconds()
+	half, err := p.load.run(ctx, o.Duration, found.PacketInsPerSecond/2)
+	if err != nil {
+		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.said)
+	}
+	found.HalfP50MS, found.HalfP99MS = half.quantileMS(0.5), half.quantileMS(0.99)
+	return found, nil
+}
+
+// residentSDN is the memory of a fresh controller with memoryFlows flows.
+func residentSDN(ctx context.Context, o SDNOptions, command func(port string) *exec.Cmd) (uint64, error) {
+	p, err := startSDN(ctx, o, "weir", command)
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	each := (memoryFlows + o.Switches - 1) / o.Switches
+	if _, err := p.load.exactly(each); err != nil {
+		return 0, fmt.Errorf("weir with %d flows: %w", memoryFlows, err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the controller's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
+			kilobytes, err := strconv.ParseUint(fields[1], 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, errors.New("read the controller's memory: no VmRSS")
+}
+
+// ticksPerSecond is USER_HZ, which is 100 on all of Linux's platforms that weir
+// is built for.
+const ticksPerSecond = 100
+
+// processCPU is the processor time of a process so far.
+func processCPU(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the controller's processor time: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // after the name
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, errors.New("read the controller's processor time: too few fields")
+	}
+	var ticks uint64
+	for _, f := range fields[11:13] { // utime and stime, proc(5)
+		n, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the controller's processor time: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// WriteText writes a table.
+func (r *SDNResult) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d switches; every packet-in is a new flow\n\n", r.Switches)
+	fmt.Fprintf(&b, "%-8s %14s %14s %20s %12s %12s %10s\n", "", "packet-ins/s", "flow-mods/s", "packet-ins/CPU-s", "p50 at half", "p99 at half", "memory")
+	for _, c := range r.Controllers {
+		memory := "-"
+		if c.ResidentBytes > 0 {
+			memory = fmt.Sprintf("%.1f MB", float64(c.ResidentBytes)/1e6)
+		}
+		fmt.Fprintf(&b, "%-8s %14.0f %14.0f %20.0f %9.2f ms %9.2f ms %10s\n", c.Name, c.PacketInsPerSecond, c.FlowModsPerSecond, c.PerCPUSecond, c.HalfP50MS, c.HalfP99MS, memory)
+	}
+	if r.Ratio > 0 {
+		fmt.Fprintf(&b, "\nweir / os-ken: %.1f packet-ins a second, %.1f for each second of processor time\n", r.Ratio, r.RatioCPU)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
