@@ -256,7 +256,7 @@ func (s *site) testFullDisk(t *testing.T) {
 		return nil
 	})
 	leave()
-	if !strings.Contains(m.log.String(), "not kept") {
+	if !strings.Contains(m.log.String(), "no space left") {
 		t.Errorf("nothing is said of the full disk:\n%s", m.log)
 	}
 	s.must(t, "rm", "full")
