@@ -67,7 +67,11 @@ static __always_inline const struct weir_classifier *weir_classifier(void)
 /* Of a port: what it stands for, 0 for nothing, or 1 + application type. */
 static __always_inline __u32 weir_service(const struct weir_classifier *c, __u32 proto, __u32 port)
 {
-	return c->ports[((proto == IPPROTO_UDP) << 16 | port) & (WEIR_PORTS - 1)];
+	__u64 place = (__u64)(proto == IPPROTO_UDP) << 16 | port;
+
+	/* Older kernels take a number whose bytes were swapped for any number. */
+	asm volatile("" : "+r"(place));
+	return c->ports[place & (WEIR_PORTS - 1)];
 }
 
 static __always_inline __u32 weir_range(__u32 port)

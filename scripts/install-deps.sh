@@ -92,6 +92,7 @@ need test python3-pip 'to fetch golden OpenFlow packets' has pip3
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
+need test openvswitch-switch 'for a real OpenFlow switch (ovs-vswitchd)' has ovs-vswitchd
 need test chromium 'to look at the dashboard in a browser' has_browser
 need test haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
 
@@ -228,15 +229,18 @@ install_docker() {
 	fi
 }
 
-# install_quietly PACKAGE WHY: a package whose service nobody asked for.
+# install_quietly PACKAGE WHY [UNIT...]: a package whose services nobody asked for, that of
+# its name and others.
 install_quietly() {
+	local unit
 	say "installing $1 without starting it: $2"
 	hold_services
 	apt_install "$1"
 	release_services
-	if has systemctl; then
-		as_root systemctl disable --quiet "$1.service" >/dev/null 2>&1 || true
-	fi
+	has systemctl || return 0
+	for unit in "$1" "${@:3}"; do
+		as_root systemctl disable --quiet "$unit.service" >/dev/null 2>&1 || true
+	done
 }
 
 # install_qemu PACKAGE...: does what it can; tests say what they lack.
@@ -300,7 +304,7 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
-	prometheus | haproxy) ;;
+	prometheus | haproxy | openvswitch-switch) ;;
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -314,6 +318,9 @@ if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
 if grep -q '^prometheus' <<<"$lacking"; then install_quietly prometheus 'to check alert rules and metrics (promtool)'; fi
 if grep -q '^haproxy' <<<"$lacking"; then install_quietly haproxy 'for the service proxy of weir-edge'; fi
+if grep -q '^openvswitch-switch' <<<"$lacking"; then
+	install_quietly openvswitch-switch 'for a real OpenFlow switch' ovs-vswitchd ovsdb-server
+fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r

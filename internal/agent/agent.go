@@ -87,10 +87,14 @@ type Agent struct {
 	uplinks   []*link
 	inspector *identity.Inspector
 	taps      tapper
-	origins   *origins
-	registry  *registry
-	host      *container
-	sources   map[string]v1.Source
+	// flows are those of containers whose class is auto; flowsRefused says why they
+	// have no table. nil in tests.
+	flows        flowKeeper
+	flowsRefused error
+	origins      *origins
+	registry     *registry
+	host         *container
+	sources      map[string]v1.Source
 
 	requests chan func()
 	// board and events are what readers see, who never enter the loop.
@@ -157,8 +161,14 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	flows, err := openFlows(config, watcher)
+	if err != nil {
+		watcher.Close()
+		return nil, err
+	}
 	machine, err := uplink.OpenHost(watcher)
 	if err != nil {
+		flows.Close()
 		watcher.Close()
 		return nil, err
 	}
@@ -170,6 +180,7 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		store:     store,
 		inspector: identity.NewInspector(),
 		taps:      taps,
+		flows:     flows,
 		origins:   newOrigins(watcher),
 		registry:  newRegistry(),
 		host:      newHost(config.Host),
@@ -223,6 +234,9 @@ func (a *Agent) closeUplinks() {
 	}
 	a.machine.Close()
 	a.origins.watcher.Close()
+	if a.flows != nil {
+		a.flows.Close()
+	}
 }
 
 // Run works until ctx ends or Down was asked for. What it put into the kernel

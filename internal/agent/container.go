@@ -28,6 +28,11 @@ type container struct {
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
 
+	// flowsSeen: its taps look at flows, or are to do so; flowsRefused says why they
+	// do not.
+	flowsSeen    bool
+	flowsRefused error
+
 	// shares are what it gets, at each uplink, in the order of the uplinks.
 	shares []*share
 }
@@ -93,6 +98,10 @@ func (c *container) state() (v1.State, string) {
 	for _, p := range c.resolved.Problems {
 		state = v1.StateDegraded
 		reasons = append(reasons, p.Error())
+	}
+	if c.flowsRefused != nil && c.looksAtFlows() {
+		state = v1.StateDegraded
+		reasons = append(reasons, "its flows are not told apart: "+c.flowsRefused.Error())
 	}
 	for _, share := range c.shares {
 		rejected, complaints := share.complaints()

@@ -333,6 +333,7 @@ func (a *Agent) inspectSome() {
 // assignNumbers makes the packets of every controlled container carry its number, and
 // limits their size to what the uplinks' rates can take.
 func (a *Agent) assignNumbers() {
+	a.keepFlows()
 	for _, c := range a.registry.byNumber {
 		for i := range c.attachments {
 			at := &c.attachments[i]

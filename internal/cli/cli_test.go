@@ -35,6 +35,7 @@ type fakeAgent struct {
 	events     *stats.Events
 	called     []string
 	change     v1.PolicyChange
+	flows      []v1.Flow
 }
 
 func (a *fakeAgent) call(format string, args ...any) {
@@ -52,6 +53,11 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 }
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
+
+func (a *fakeAgent) Flows(_ context.Context, name string, most int) ([]v1.Flow, error) {
+	a.call("flows %q %d", name, most)
+	return a.flows, a.err
+}
 
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 

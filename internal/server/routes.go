@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -87,6 +88,14 @@ func (a *API) routes() []route {
 			request: v1.PolicyChange{}, response: v1.Preview{}, handle: a.preview,
 		},
 		{
+			method: "GET", path: "/v1/flows", role: access.Read, summary: "Live flows of containers whose class is auto, those of each that were seen last",
+			query: []parameter{
+				{"container", "only those of this container, by name or ID", ""},
+				{"limit", "so many of each container at most; 0 for all", uint64(defaultFlows)},
+			},
+			response: []v1.Flow{}, handle: a.flows,
+		},
+		{
 			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
 			response: v1.Node{}, handle: a.node,
 		},
@@ -141,6 +150,21 @@ func (a *API) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return explain.Container(seen, index), nil
+}
+
+// defaultFlows is how many flows of each container are told of if nobody asks for more.
+const defaultFlows = 1000
+
+func (a *API) flows(r *http.Request) (any, error) {
+	limit := defaultFlows
+	if asked := r.URL.Query().Get("limit"); asked != "" {
+		n, err := strconv.ParseUint(asked, 10, 31)
+		if err != nil {
+			return nil, &badRequestError{fmt.Errorf("limit=%q is not a number from 0 to 2147483647", asked)}
+		}
+		limit = int(n)
+	}
+	return a.agent.Flows(r.Context(), r.URL.Query().Get("container"), limit)
 }
 
 func (a *API) history(r *http.Request) (any, error) {

@@ -48,6 +48,9 @@ type Agent interface {
 	Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error)
 	// Reload reads the configuration again.
 	Reload(context.Context) error
+	// Flows are the live flows of the containers whose class is auto, or of the one
+	// of that name; at most so many of each.
+	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)
 	Down(context.Context) error
 }
 

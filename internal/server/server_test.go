@@ -59,6 +59,11 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
+func (a *fakeAgent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, error) {
+	a.call(ctx, "flows %q %d", name, most)
+	return []v1.Flow{{Container: "web", Application: "VOIP"}}, a.err
+}
+
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
 func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {

@@ -82,12 +82,12 @@ func newCluster(t *testing.T) *cluster {
 		c.nodes, c.engines = append(c.nodes, node), append(c.engines, engine)
 	}
 	c.engine = c.engines[0]
-	c.images(t, ctx)
+	c.images(ctx, t)
 	return c
 }
 
 // images gives all nodes the same images, under the same IDs.
-func (c *cluster) images(t *testing.T, ctx context.Context) {
+func (c *cluster) images(ctx context.Context, t *testing.T) {
 	t.Helper()
 	c.importPages(t, pagesImage, "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000")
 	archive, _, err := edgeruntime.ProxyImageArchive()
@@ -263,11 +263,11 @@ func (c *cluster) testKilled(t *testing.T) {
 }
 
 // testNodeDies cuts a worker with an instance off the network, as a power cut would.
-// There must always be three instances; so another one starts, and in the meantime
-// users of the other nodes notice nothing but the two seconds that proxies take.
+// There must always be three instances, on two nodes at least; so others start, and in
+// the meantime users of the other nodes get answers from the rest.
 func (c *cluster) testNodeDies(t *testing.T) {
 	document := specification("solid", pagesImage, 8081, 10, nil)
-	document["QoS"] = map[string]any{"responseTime": 2, "numUsers": 30}
+	document["QoS"] = map[string]any{"responseTime": 2, "numUsers": 30, "availability": 99.9}
 	if err := c.deploy(t, document); err != nil {
 		t.Fatal(err)
 	}

@@ -40,12 +40,20 @@ func (b *bed) reach(from *process, to string) {
 // class is what weir says of a flow to a port of a station.
 func (b *bed) class(proto, to string) (class, application string) {
 	b.t.Helper()
+	if class, application = b.classOr(proto, to); class == "" {
+		b.t.Fatalf("weir sdn flows has none of %s to %s", proto, to)
+	}
+	return class, application
+}
+
+// classOr is class, with nothing where there is no such flow.
+func (b *bed) classOr(proto, to string) (class, application string) {
+	b.t.Helper()
 	for _, f := range b.flows() {
 		if strings.HasPrefix(f.Flow, proto+" ") && strings.HasSuffix(f.Flow, "> "+to) {
 			return f.Class, f.Application
 		}
 	}
-	b.t.Fatalf("weir sdn flows has none of %s to %s", proto, to)
 	return "", ""
 }
 
@@ -188,6 +196,143 @@ func TestQueuesOfOthers(t *testing.T) {
 	}
 	if left := b.vsctl("list", "queue"); left != "" {
 		t.Errorf("queues are left: %s", left)
+	}
+}
+
+// TestSeveralBridges: links between switches are found, a flow takes the shortest
+// path with its class on all of it, and another path when a cable is cut.
+func TestSeveralBridges(t *testing.T) {
+	b := newBed(t)
+	b.startWeir()
+	for i, name := range []string{"br1", "br2", "br3"} {
+		b.bridge(name, i+1)
+	}
+	b.cable("br1", "c12", 1, "br2", "c21", 1)
+	b.cable("br2", "c23", 2, "br3", "c32", 1)
+	b.cable("br3", "c31", 2, "br1", "c13", 2)
+	b.wait("the links", 20*time.Second, func() error {
+		if links := b.status().Links; len(links) != 3 {
+			return fmt.Errorf("%d links: %+v", len(links), links)
+		}
+		return nil
+	})
+	h1 := b.station("br1", "p1", 9, "198.18.66.1")
+	h2 := b.station("br2", "p2", 9, "198.18.66.2")
+	b.reach(h1, "198.18.66.2")
+	if n := b.ping(h1, "198.18.66.2", 20); n != 20 { // and no answer twice: -q counts those too
+		t.Errorf("%d of 20 answered", n)
+	}
+	b.udp(h1, h2, "198.18.66.2", 53)
+	for bridge, output := range map[string]string{"br1": "output:1", "br2": "output:9"} {
+		if line := lineWith(b.entries(bridge), "udp,", "tp_dst=53"); !strings.Contains(line, "set_queue:2,"+output) {
+			t.Errorf("%s: %q, want queue 2 and %s", bridge, line, output)
+		}
+	}
+	b.inSpace(b.space, "ip", "link", "set", "c12", "down")
+	b.wait("another path", 15*time.Second, func() error {
+		if line := lineWith(b.entries("br1"), "udp,", "tp_dst=53"); !strings.Contains(line, "set_queue:2,output:2") {
+			return fmt.Errorf("%q", line)
+		}
+		return nil
+	})
+	b.udp(h1, h2, "198.18.66.2", 53)
+	if lineWith(b.entries("br3"), "udp,", "tp_dst=53", "set_queue:2,output:1") == "" {
+		t.Errorf("br3 does not keep the class: %s", b.entries("br3"))
+	}
+}
+
+// TestControllerKilled: known flows lose no packet when the controller is killed
+// and started again, new ones go on meanwhile, and the flows are taken over.
+func TestControllerKilled(t *testing.T) {
+	b := newBed(t)
+	b.startWeir()
+	h1, h2 := b.twoStations()
+	client, lost := b.stream(h1, h2, "198.18.66.2", 53)
+	b.wait("the flow's entry", 10*time.Second, func() error {
+		if lineWith(b.entries("br0"), "udp,", "tp_dst=53", "set_queue:2") == "" {
+			return errors.New("none")
+		}
+		return nil
+	})
+	cookie, _, _ := strings.Cut(lineWith(b.entries("br0"), "udp,", "tp_dst=53"), ",")
+	b.weir.stop(syscall.SIGKILL)
+	b.tcp(h1, h2, "198.18.66.2", 25) // new, and nobody is asked
+	time.Sleep(2 * time.Second)
+	b.startWeir()
+	b.wait("the switch's return", 20*time.Second, func() error {
+		if class, _ := b.classOr("udp", "198.18.66.2:53"); class != "ef" {
+			return fmt.Errorf("class %q", class)
+		}
+		return nil
+	})
+	time.Sleep(2 * time.Second)
+	client.Close()
+	if sent, missing := lost(); missing != 0 || sent < 200 {
+		t.Errorf("%d of %d packets lost", missing, sent)
+	}
+	if now, _, _ := strings.Cut(lineWith(b.entries("br0"), "udp,", "tp_dst=53"), ","); now != cookie {
+		t.Errorf("the entry was %s and is %s", cookie, now)
+	}
+}
+
+// TestTableFull: a switch whose table is full goes on forwarding.
+func TestTableFull(t *testing.T) {
+	b := newBed(t)
+	b.startWeir()
+	h1, h2 := b.twoStations()
+	b.vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=20", "overflow_policy=refuse", "--", "set", "bridge", "br0", "flow_tables:0=@t")
+	for port := range 30 {
+		b.tcp(h1, h2, "198.18.66.2", 2000+port)
+	}
+	full := uint64(0)
+	for _, c := range b.status().Counters {
+		if c.Name == "tables_full" {
+			full = c.Value
+		}
+	}
+	if full == 0 {
+		t.Error("the switch never refused an entry")
+	}
+}
+
+// stream sends numbered datagrams, 100 a second, until its connection is closed;
+// lost tells how many were sent and did not arrive.
+func (b *bed) stream(from, to *process, address string, port int) (client net.Conn, lost func() (sent, missing int)) {
+	b.t.Helper()
+	var server net.PacketConn
+	b.in(to, func() (err error) {
+		server, err = net.ListenPacket("udp", net.JoinHostPort(address, strconv.Itoa(port)))
+		return err
+	})
+	b.in(from, func() (err error) {
+		client, err = net.Dial("udp", net.JoinHostPort(address, strconv.Itoa(port)))
+		return err
+	})
+	sent, arrived := make(chan int, 1), make(chan int, 1)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			if _, err := client.Write(make([]byte, 60)); err != nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		sent <- n
+	}()
+	go func() {
+		n := 0
+		for ; ; n++ {
+			if _, _, err := server.ReadFrom(make([]byte, 100)); err != nil {
+				break
+			}
+		}
+		arrived <- n
+	}()
+	return client, func() (int, int) {
+		all := <-sent
+		time.Sleep(500 * time.Millisecond)
+		server.Close()
+		return all, all - <-arrived
 	}
 }
 

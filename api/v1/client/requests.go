@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	v1 "github.com/weir-project/weir/api/v1"
 )
@@ -37,6 +38,17 @@ func (c *Client) Containers(ctx context.Context) ([]v1.Container, error) {
 func (c *Client) Explain(ctx context.Context, name string) (v1.Explanation, error) {
 	var explanation v1.Explanation
 	return explanation, c.call(ctx, http.MethodGet, containerPath(name, "explain"), nil, &explanation)
+}
+
+// Flows are the live flows of the containers whose class is auto, or of one of them
+// unless name is empty, those seen last first; at most so many of each, 0 for all.
+func (c *Client) Flows(ctx context.Context, name string, limit uint) ([]v1.Flow, error) {
+	query := url.Values{"limit": {strconv.FormatUint(uint64(limit), 10)}}
+	if name != "" {
+		query.Set("container", name)
+	}
+	var list []v1.Flow
+	return list, c.call(ctx, http.MethodGet, "/v1/flows?"+query.Encode(), nil, &list)
 }
 
 // History is what a container did in the last three minutes, second by second.

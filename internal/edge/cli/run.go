@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +30,7 @@ const stateDir = "/var/lib/weir/edge"
 // runOptions are the flags of run.
 type runOptions struct {
 	docker, network, agent, stateDir string
+	agents                           agentOptions
 	dryRun, verbose                  bool
 }
 
@@ -51,6 +55,11 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	flags.StringVar(&o.docker, "docker", "/var/run/docker.sock", "socket of the Docker engine")
 	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
 	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
+	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of a swarm's nodes, with {address} for the node's: https://{address}:7481")
+	flags.StringVar(&o.agents.ca, "agents-ca", "", "file with the authority that the agents' certificates are from")
+	flags.StringVar(&o.agents.cert, "agents-cert", "", "file with weir-edge's certificate for the agents")
+	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
+	flags.StringVar(&o.agents.tokenFile, "agents-token-file", "", "file with a token of the agents, instead of a certificate")
 	flags.StringVar(&o.stateDir, "state-dir", stateDir, "folder for measurements and the proxies' files")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "decide and say so, and change nothing")
 	flags.BoolVar(&o.verbose, "verbose", false, "log more")
@@ -100,7 +109,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	case err = <-managed:
 	case err = <-served:
 		cancel()
-		<-managed
+		err = errors.Join(err, <-managed)
 	}
 	end, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
@@ -120,9 +129,45 @@ func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, e
 		return nil, nil, fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
 	}
 	if manages {
+		nodes, err := o.agents.nodes(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
 		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker})
-		return rt, run.Unmeasured{}, err
+		return rt, nodes, err
 	}
 	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
 	return rt, run.NewLocal(o.agent), err
+}
+
+// agentOptions say how to reach the agents of a swarm's nodes.
+type agentOptions struct{ url, ca, cert, key, tokenFile string }
+
+// nodes are measured by their agents; without a URL nobody measures them.
+func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
+	if a.url == "" {
+		return run.Unmeasured{}, nil
+	}
+	if !strings.Contains(a.url, "{address}") {
+		return nil, usagef("--agents %s: write {address} where a node's address belongs", a.url)
+	}
+	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
+	if err != nil {
+		return nil, err
+	}
+	options := client.Options{TLS: trust}
+	if a.tokenFile != "" {
+		token, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the token of the agents: %w", err)
+		}
+		options.Token = strings.TrimSpace(string(token))
+	}
+	return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
+		host := address.String()
+		if address.Is6() {
+			host = "[" + host + "]"
+		}
+		return client.New(strings.ReplaceAll(a.url, "{address}", host), options)
+	})
 }

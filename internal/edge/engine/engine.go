@@ -101,6 +101,11 @@ func (e *Engine) Round(in Input) Result {
 // since is how many seconds ago that was; none for a time that is not set.
 func (w *world) since(t time.Time) float64 { return max(w.at.Sub(t).Seconds(), 0) }
 
+// lately: that was less than so many seconds ago, if it ever was.
+func (w *world) lately(t time.Time, seconds float64) bool {
+	return !t.IsZero() && w.since(t) < seconds
+}
+
 // holds notes since when something is so, and says whether it has been for that long.
 func (w *world) holds(since *time.Time, is bool, seconds float64) bool {
 	switch {

@@ -44,7 +44,7 @@ func (w *world) grow(s *service) {
 	if grown == 0 {
 		return
 	}
-	if !m.ShrunkAt.IsZero() && w.since(m.ShrunkAt) < regretted*s.downHold(p) {
+	if window := regretted * s.downHold(p); w.lately(m.ShrunkAt, window) || w.lately(m.CloserAt, window) {
 		m.Regrets = min(m.Regrets+1, mostRegrets)
 	}
 	m.GrownAt, m.GrownUsers, m.HighSince = w.at, s.users, zeroTime
@@ -141,8 +141,9 @@ func (s *service) seeWhetherItHelped(w *world) {
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
+	f.ResponseSeconds = m.SmoothSeconds // one good second is no success
 	if cause, _ := p.reasonForMore(s, &f); better || cause == CauseNone {
-		m.InVain = 0
+		m.InVain = max(m.InVain-1, 0) // noise may look like a success
 	} else {
 		m.InVain++
 	}

@@ -26,7 +26,7 @@ func (w *world) shrink(s *service) {
 	case !held:
 		s.keep(w, CauseIdle, fmt.Sprintf("%s, for %s; that has to last for %s", why, duration(w.since(m.LowSince)), duration(s.downHold(p))))
 		return
-	case !last.IsZero() && w.since(last) < p.CoolDownSeconds:
+	case w.lately(last, p.CoolDownSeconds):
 		s.keep(w, CauseIdle, fmt.Sprintf("%s, but something has changed %s ago; nothing is stopped within %s of that", why, duration(w.since(last)), duration(p.CoolDownSeconds)))
 		return
 	}
@@ -50,8 +50,11 @@ const (
 )
 
 // downHold is how long users have to be few, in seconds.
-func (s *service) downHold(p *Policy) float64 {
-	return p.DownHoldSeconds * float64(uint(1)<<s.memory.Regrets)
+func (s *service) downHold(p *Policy) float64 { return p.DownHoldSeconds * s.patience() }
+
+// patience is by how much longer than usual one waits who has regretted before.
+func (s *service) patience() float64 {
+	return float64(uint(1) << min(max(s.memory.Regrets, 0), mostRegrets))
 }
 
 // steady: everything is known, and nothing else is happening.
@@ -110,12 +113,14 @@ func (w *world) comeCloser(s *service) {
 	trip := s.roundTrip(w, -1)
 	before := s.model.after(s.model.use(s.model.carried(w, s, false))) + trip
 	far := s.steady() && s.algorithmName() == "hybrid" && s.users >= 1 && trip*100 > before*p.MinGainPercent
-	if !w.holds(&m.CloserSince, far, p.CoolDownSeconds) || w.since(m.GrownAt) < p.CoolDownSeconds || w.since(m.ShrunkAt) < p.CoolDownSeconds {
+	hold := p.CoolDownSeconds * s.patience()
+	if !w.holds(&m.CloserSince, far, hold) || w.lately(m.GrownAt, hold) || w.lately(m.ShrunkAt, hold) || w.lately(m.CloserAt, hold) {
 		return
 	}
 	var nodes []int
 	for _, e := range s.entries {
-		if s.on(e.node) == 0 {
+		// A node that is nearly exhausted would soon drive it away again.
+		if n := w.nodes[e.node]; s.on(e.node) == 0 && n.exhausted == "" && n.cpuPercent() < 0.7*p.NodeCPUHighPercent {
 			nodes = append(nodes, e.node)
 		}
 	}
@@ -134,6 +139,6 @@ func (w *world) comeCloser(s *service) {
 		why: fmt.Sprintf("users wait %s for the network alone", duration(trip)),
 	}
 	if w.place(s, n) {
-		m.GrownAt, m.CloserSince = w.at, zeroTime
+		m.CloserAt, m.CloserSince = w.at, zeroTime
 	}
 }

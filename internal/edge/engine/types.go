@@ -309,8 +309,10 @@ type ServiceMemory struct {
 	// for fewer instances.
 	HighSince time.Time `json:"high_since,omitzero"`
 	LowSince  time.Time `json:"low_since,omitzero"`
-	// CloserSince is since when users would be better served from elsewhere.
+	// CloserSince is since when users would be better served from elsewhere, CloserAt
+	// when an instance was last moved for that.
 	CloserSince time.Time `json:"closer_since,omitzero"`
+	CloserAt    time.Time `json:"closer_at,omitzero"`
 	// GrownAt and ShrunkAt are when an instance was last added and taken away.
 	GrownAt  time.Time `json:"grown_at,omitzero"`
 	ShrunkAt time.Time `json:"shrunk_at,omitzero"`
@@ -322,7 +324,8 @@ type ServiceMemory struct {
 	// helped; InVain is how many in a row did not.
 	Before *Before `json:"before,omitempty"`
 	InVain int     `json:"in_vain,omitempty"`
-	// Regrets is how often in a row an instance was missed soon after it was stopped.
+	// Regrets is how often in a row an instance was missed soon after it was stopped, or
+	// moved.
 	Regrets int `json:"regrets,omitempty"`
 	// SmoothSeconds is the response time, smoothed, as of SmoothAt.
 	SmoothSeconds float64   `json:"smooth_seconds,omitempty"`

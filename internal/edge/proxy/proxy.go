@@ -137,7 +137,7 @@ func (c Config) File() string {
 
 // arguments are those of a server in the file, and of "add server".
 func (s Server) arguments() string {
-	text := fmt.Sprintf("%s check inter %s fastinter %s downinter %s fall %d rise 1 weight %d",
+	text := fmt.Sprintf("%s check inter %s fastinter %s downinter %s fall %d rise 1 on-marked-down shutdown-sessions weight %d",
 		s.Address, milliseconds(checkInterval), milliseconds(checkHurried), milliseconds(checkHurried), checksToFall, s.Weight)
 	if s.MaxUsers > 0 {
 		text += fmt.Sprintf(" maxconn %d", s.MaxUsers)

@@ -18,6 +18,8 @@ import (
 // Measured is what is known of a node, and since when.
 type Measured struct {
 	Node runtime.Node
+	// State is how it is, if whoever measures it has an opinion.
+	State engine.NodeState
 	// At is when it answered last; zero: never.
 	At time.Time
 	// Error is why it does not answer now.
@@ -159,6 +161,11 @@ func (m *Manager) node(s *seen, n Measured) engine.Node {
 		node.State, node.Reason = engine.NodeGone, n.Node.Reason
 	case n.Node.Draining:
 		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
+	case n.State != "":
+		node.State = n.State
+		if n.Error != nil {
+			node.Reason = n.Error.Error()
+		}
 	case n.At.IsZero() || n.Error != nil && age > goneAfter:
 		node.State, node.Reason = engine.NodeGone, fmt.Sprintf("it does not answer: %v", n.Error)
 	case n.Error != nil && age > staleAfter:

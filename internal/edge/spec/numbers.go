@@ -14,7 +14,6 @@ type quantity struct {
 	unit           string // "seconds"; empty for a count
 	lowest, most   float64
 	whole          bool
-	zero           bool // 0 is allowed
 	example        string
 	factors        map[string]float64 // of units that are understood, to tell what to write
 	beyond, before string             // what to say of numbers outside

@@ -329,12 +329,20 @@ func (r *Runtime) follow(ctx context.Context, changes chan<- struct{}) {
 	for {
 		select {
 		case <-events.Messages:
-			select {
-			case changes <- struct{}{}:
-			default: // somebody will look anyway
+			notify(changes)
+		case err := <-events.Err:
+			if err != nil && ctx.Err() == nil {
+				notify(changes) // something may have been missed
 			}
-		case <-events.Err:
 			return
 		}
+	}
+}
+
+// notify does not wait: somebody will look anyway.
+func notify(changes chan<- struct{}) {
+	select {
+	case changes <- struct{}{}:
+	default:
 	}
 }
