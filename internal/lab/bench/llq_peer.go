@@ -60,6 +60,9 @@ func ordersFlows(ctx context.Context, p peer) error {
 		if strings.Contains(row.Reason, policy.LabelClass) {
 			return fmt.Errorf("it does not order flows here: %s", row.Reason)
 		}
+		if row.Name == llqCase().Containers[0].Name && len(row.Classes) < len(llqFlows) {
+			return fmt.Errorf("it does not order flows here: it has %d traffic classes for %s", len(row.Classes), row.Name)
+		}
 	}
 	return nil
 }
