@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-selfcheck fmt check test test-unit \
-	test-web test-netns test-docker test-vm test-weka web cover fuzz demo bench clean install uninstall
+	test-web test-netns test-docker test-vm test-weka web deb cover fuzz demo bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,10 +31,13 @@ help: ## list the targets
 deps: ## install what is missing for everything below (Debian, Ubuntu)
 	@scripts/install-deps.sh
 
-build: ## build bin/weir
+build: ## build bin/weir and bin/weir-edge
 	$(GO) build -trimpath \
 		-ldflags '-X github.com/weir-project/weir/internal/cli.version=$(VERSION)' \
 		-o bin/weir ./cmd/weir
+	$(GO) build -trimpath \
+		-ldflags '-X github.com/weir-project/weir/internal/edge/cli.version=$(VERSION)' \
+		-o bin/weir-edge ./cmd/weir-edge
 
 generate: ## compile bpf/*.c and generate everything else that is generated
 	$(GO) generate ./...
@@ -110,6 +113,9 @@ test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh
 
+deb: ## make dist/weir_VERSION_ARCH.deb (DEB_ARCH=amd64, arm64 or armhf)
+	@scripts/deb.sh $(DEB_ARCH)
+
 fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz.sh
 
@@ -121,15 +127,16 @@ demo: ## install what is missing, build, and show Weir at work (root)
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
-install: ## install bin/weir and its systemd unit under DESTDIR and PREFIX
+install: ## install bin/weir, bin/weir-edge and a systemd unit under DESTDIR and PREFIX
 	@[ -x bin/weir ] || { echo "run 'make build' first" >&2; exit 1; }
 	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
+	install -m 755 bin/weir-edge '$(DESTDIR)$(BINDIR)/weir-edge'
 	install -d '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
 	sed 's|@BINDIR@|$(BINDIR)|' packaging/weir.service >'$(DESTDIR)$(UNITDIR)/weir.service'
 	chmod 644 '$(DESTDIR)$(UNITDIR)/weir.service'
 
 uninstall: ## remove what install installed; the configuration stays
-	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(UNITDIR)/weir.service'
+	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' '$(DESTDIR)$(UNITDIR)/weir.service'
 
 clean: ## remove what was built
 	rm -rf bin coverage dist

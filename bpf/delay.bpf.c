@@ -31,12 +31,12 @@ const volatile __u32 class_major = 0;
 const volatile __u32 direct_major = 0;
 
 /*
- * Written here only. Not mapped into the agent's memory: it would count as the
+ * By number and traffic class, as in a tag. Written here only. Not mapped into the agent's memory: it would count as the
  * agent's as a whole (6 MB), and there are few to read.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, WEIR_NUMBERS);
+	__uint(max_entries, WEIR_TAG_MASK + 1);
 	__type(key, __u32);
 	__type(value, struct weir_delays);
 } delays SEC(".maps");
@@ -96,7 +96,7 @@ static __always_inline __u32 bucket_of(__u64 delay_ns)
 static __always_inline int count(const struct net_device *dev,
 				 const struct weir_stamp *stamp, __u32 priority)
 {
-	__u32 number = stamp->head & WEIR_STAMP_NUMBER_MASK;
+	__u32 tag = stamp->head & WEIR_STAMP_TAG_MASK;
 	__u32 weight = stamp->head & WEIR_STAMP_RARE ? WEIR_STAMP_RARELY : 1, bucket;
 	__u32 major = priority >> 16;
 	struct weir_delays *histogram;
@@ -105,7 +105,7 @@ static __always_inline int count(const struct net_device *dev,
 	if ((major != class_major && major != direct_major) ||
 	    weir_netns(dev) != uplink_netns)
 		return 0;
-	histogram = bpf_map_lookup_elem(&delays, &number);
+	histogram = bpf_map_lookup_elem(&delays, &tag);
 	if (!histogram)
 		return 0;
 	now = bpf_ktime_get_ns();

@@ -25,11 +25,14 @@
 
 #include "intf.h"
 
-/* The magic, whether the packet stands for WEIR_STAMP_RARELY or for one, whose. */
+/*
+ * The magic, whether the packet stands for WEIR_STAMP_RARELY or for one, whose it is
+ * and, as in a tag, of which traffic class it is served.
+ */
 #define WEIR_STAMP_MAGIC 0x5d3e0000
 #define WEIR_STAMP_MAGIC_MASK 0xffff0000
 #define WEIR_STAMP_RARE 0x8000
-#define WEIR_STAMP_NUMBER_MASK 0x3fff
+#define WEIR_STAMP_TAG_MASK WEIR_TAG_MASK
 /* Windows of 16 ticks; packets of each that are all stamped; then 1 in 32. */
 #define WEIR_STAMP_WINDOW_SHIFT 4
 #define WEIR_STAMP_ALL 16
@@ -48,10 +51,10 @@ struct weir_stamp {
 /* Races between processors cost a stamp or add one, no worse. */
 static __always_inline void weir_stamp(struct __sk_buff *skb,
 				       struct weir_activity *activity,
-				       __u32 number)
+				       __u32 tag)
 {
 	__u32 window = bpf_jiffies64() >> WEIR_STAMP_WINDOW_SHIFT;
-	__u32 head = WEIR_STAMP_MAGIC | number;
+	__u32 head = WEIR_STAMP_MAGIC | tag;
 	__u64 now;
 
 	if (activity->window != window) {

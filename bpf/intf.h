@@ -13,7 +13,9 @@
  *  - the tag that the tap program leaves in the packet,
  *  - the value of its cgroup in the uplink's map,
  *  - the index of its counters, and
- *  - the minor of its leaf class at the uplink.
+ *  - unless the agent says otherwise (struct weir_minors), the minor of its leaf
+ *    class at the uplink.
+ * It has 12 bits, so that a tag has room for the traffic class.
  */
 enum weir_number {
 	WEIR_NUMBER_NONE = 0,
@@ -22,30 +24,44 @@ enum weir_number {
 	/* ARP, neighbour discovery and what else keeps a link alive. */
 	WEIR_NUMBER_CONTROL = 2,
 	WEIR_NUMBER_FIRST = 16,
-	WEIR_NUMBER_LAST = 0x3ffe,
-	WEIR_NUMBERS = 0x3fff,
+	WEIR_NUMBER_LAST = 0xffe,
+	WEIR_NUMBERS = 0xfff,
+};
+
+/* Traffic classes of a packet inside its container's share. */
+enum weir_class {
+	/* Nobody looked, or there is nothing to tell it by. */
+	WEIR_CLASS_NONE = 0,
+	WEIR_CLASS_EF = 1,
+	WEIR_CLASS_AF = 2,
+	WEIR_CLASS_BE = 3,
+	WEIR_CLASSES = 4,
+	/* Of a container, not of a packet: each of its flows has its own. */
+	WEIR_CLASS_AUTO = 4,
 };
 
 /*
- * The tag in queue_mapping and tc_index. It lies above every receive queue a network card
- * has: forwarded traffic carries its receive queue + 1 in the same field.
- * 0xffff is not a tag, the kernel keeps it as "no queue"
- * (include/linux/netdevice.h).
+ * The tag in queue_mapping and tc_index: the number, and above it the traffic class.
+ * It lies above every receive queue a network card has: forwarded traffic carries
+ * its receive queue + 1 in the same field. 0xffff is not a tag, the kernel keeps it
+ * as "no queue" (include/linux/netdevice.h).
  */
 enum weir_tag {
 	WEIR_TAG_BASE = 0xc000,
 	WEIR_TAG_MASK = 0x3fff,
+	WEIR_TAG_NUMBER_MASK = 0xfff,
+	WEIR_TAG_CLASS_SHIFT = 12,
 };
 
 /*
- * The tag in priority: 14 bits of magic, the number, and four zero bits, which
+ * The tag in priority: 14 bits of magic, class and number, and four zero bits, which
  * queueing on the way takes for best effort (pfifo_fast, mqprio, the priority
  * bits of a VLAN). Its upper half is the major of no qdisc of Weir's.
  */
 enum weir_priority {
 	WEIR_PRIORITY_MAGIC = 0x3a57,
 	WEIR_PRIORITY_MAGIC_SHIFT = 18,
-	WEIR_PRIORITY_NUMBER_SHIFT = 4,
+	WEIR_PRIORITY_TAG_SHIFT = 4,
 };
 
 /*
@@ -70,7 +86,7 @@ enum weir_level {
 	WEIR_LEVEL_BITS = 8,
 };
 
-/* The time that a byte takes the link is in nanoseconds, shifted so far. */
+/* The time that a byte takes, of the link or of a rate, is in nanoseconds, shifted so far. */
 enum weir_link {
 	WEIR_LINK_BYTE_SHIFT = 16,
 };
@@ -130,10 +146,173 @@ struct weir_delays {
 	__u32 packets[WEIR_DELAY_BUCKETS];
 };
 
+/*
+ * Into which classes of the scheduler a container's packets go. Written by the
+ * agent.
+ */
+struct weir_minors {
+	/*
+	 * By enum weir_class. 0: as packets without a traffic class; of those 0 is
+	 * the container's number.
+	 */
+	__u16 minors[WEIR_CLASSES];
+	/* Not 0: the traffic class of all its packets, or WEIR_CLASS_AUTO. */
+	__u32 traffic_class;
+	__u32 unused;
+	/* The rate that EF is held to: a byte in that time (WEIR_LINK_BYTE_SHIFT); 0: none. */
+	__u64 ef_byte_shifted_ns;
+};
+
+/* How many flows of a container are told apart where its EF is held to a rate. */
+#define WEIR_EF_FLOWS 16
+
+/*
+ * What packets of a container with classes there were, by enum weir_class, as they
+ * were served: EF that was too much counts as BE. And what its EF has used.
+ */
+struct weir_class_activity {
+	__u64 bytes[WEIR_CLASSES];
+	__u64 packets[WEIR_CLASSES];
+	/* EF that went to BE, which it is counted in as well. */
+	__u64 ef_excess_bytes;
+	/* As control_due of uplink.bpf.c. */
+	__u64 ef_due;
+	/* By hash of a flow, until when it is BE: milliseconds of bpf_ktime_get_ns. */
+	__u32 ef_excess_until_ms[WEIR_EF_FLOWS];
+};
+
+/*
+ * A flow's addresses and ports, in network order, the lesser side first; IPv4's
+ * address is in the first word. Of fragments the ports are their ID.
+ */
+struct weir_tuple {
+	__u32 a[4];
+	__u32 b[4];
+	__u16 port_a;
+	__u16 port_b;
+	__u8 proto;
+	__u8 family; /* 4 or 6 */
+	__u8 kind; /* enum weir_flow_kind */
+	__u8 unused;
+};
+
+enum weir_flow_kind {
+	WEIR_FLOW_WHOLE = 0,
+	/* Not a flow: what later fragments of a packet of one are known by. */
+	WEIR_FLOW_FRAGMENTS = 1,
+};
+
+enum weir_flow_limit {
+	/* Packets with payload that the second stage looks at. */
+	WEIR_PAYLOADS = 6,
+	/* Flows in a bucket. */
+	WEIR_WAYS = 8,
+	/* What a classifier may have (internal/appid, compact.go). */
+	WEIR_MAX_NODES = 16384,
+	WEIR_MAX_TREES = 8,
+	WEIR_MAX_DEPTH = 32,
+	WEIR_MAX_TYPES = 16,
+	/*
+	 * Words of features that a node may test: the first 16 by code, the others
+	 * by code - 16. From there on: a leaf.
+	 */
+	WEIR_WORDS = 48,
+	/* TCP's and UDP's. */
+	WEIR_PORTS = 2 << 16,
+};
+
+/* What is known of a flow. */
+struct weir_flow {
+	struct weir_tuple tuple;
+	/* By side: 0 the initiator, 1 the responder. Packets as the link has them. */
+	__u64 bytes[2];
+	__u32 packets[2];
+	/* Milliseconds as in weir_bucket. */
+	__u32 began_ms;
+	/* Of the initiator's SYN and first packet; words of features. */
+	__u16 mss, window, wscale, ttl;
+	__u8 syn;
+	__u8 initiator_is_b;
+	/* A FIN or RST was seen. */
+	__u8 closing;
+	/* The verdict: enum weir_class, application type, stage that gave it or 0. */
+	__u8 traffic_class;
+	__u8 type;
+	__u8 stage;
+	/* Packets with payload so far, up to WEIR_PAYLOADS; bit i: of the responder. */
+	__u8 payloads;
+	__u8 responders;
+	/* In 65535ths. */
+	__u16 type_confidence, level_confidence;
+	/* Of the first WEIR_PAYLOADS; the last two places are never used. */
+	__u16 lengths[WEIR_PAYLOADS + 2];
+};
+
+struct weir_bucket {
+	/* Parts of the flows' hashes; 0 is free, 1 being filled. */
+	__u32 tags[WEIR_WAYS];
+	/* When each was last seen: the monotonic clock's nanoseconds >> 20; wraps. */
+	__u32 seen_ms[WEIR_WAYS];
+	struct weir_flow flows[WEIR_WAYS];
+};
+
+/* Of a container's table. */
+struct weir_flow_config {
+	__u64 seed;
+	/* Number of buckets, a power of two, - 1. */
+	__u32 bucket_mask;
+	__u32 unused;
+};
+
+struct weir_flow_counts {
+	__u64 created;
+	/* Of these, how many took the place of another. */
+	__u64 evicted;
+	/* Got no place: several processors at one bucket at once. */
+	__u64 lost;
+	/* Packets of no flow: neither TCP nor UDP, or damaged. */
+	__u64 unknown;
+};
+
+/*
+ * One node of a tree: docs/classifier.md has the meaning; but the feature is its place
+ * among the words, or 255 for a leaf.
+ */
+struct weir_node {
+	__u8 feature, type, level, unused;
+	__u32 threshold;
+	__u16 left, right;
+	__u16 type_confidence, level_confidence;
+};
+
+struct weir_classifier {
+	__u16 first_roots[WEIR_MAX_TREES];
+	__u16 second_roots[WEIR_MAX_TREES];
+	__u32 first_trees, second_trees;
+	/* The least confidence of a level, in 65535ths. */
+	__u32 min_confidence;
+	__u32 unused;
+	struct weir_node nodes[WEIR_MAX_NODES];
+	__u8 ports[WEIR_PORTS];
+};
+
 /* A cgroup whose sockets' packets are a container's. */
 struct weir_cgroup {
 	__u32 number;
 	__u32 level;
+};
+
+/*
+ * A port at which a process of the host's own answers for a container: the kernel
+ * translates no IPv6 address to an IPv4 one, so Docker's docker-proxy passes on what
+ * comes to a published port over IPv6.
+ */
+struct weir_published {
+	/* AF_INET or AF_INET6, as the socket has it. */
+	__u16 family;
+	__u16 port;
+	/* IPPROTO_TCP, IPPROTO_UDP. */
+	__u32 protocol;
 };
 
 #endif

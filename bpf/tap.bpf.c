@@ -37,12 +37,11 @@
  * no look-up, and nothing to clean up when the device goes.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "intf.h"
+#include "tag.h"
 
 /* The container's number, WEIR_NUMBER_FIRST to WEIR_NUMBER_LAST. */
 const volatile __u32 container_number = WEIR_NUMBER_NONE;
@@ -52,14 +51,7 @@ const volatile __u32 tag_priority = 0;
 SEC("tc")
 int weir_tap(struct __sk_buff *skb)
 {
-	__u32 number = container_number & WEIR_TAG_MASK;
-
-	skb->queue_mapping = WEIR_TAG_BASE | number;
-	skb->tc_index = WEIR_TAG_BASE | number;
-	if (tag_priority || skb->protocol == bpf_htons(ETH_P_IPV6))
-		skb->priority = (__u32)WEIR_PRIORITY_MAGIC
-					<< WEIR_PRIORITY_MAGIC_SHIFT |
-				number << WEIR_PRIORITY_NUMBER_SHIFT;
+	weir_tag(skb, container_number, WEIR_CLASS_NONE, tag_priority);
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Puts every packet into its container's class, at the egress hook of the
- * uplink, before the scheduler.
+ * Puts every packet into its container's class, or one of its classes, at the
+ * egress hook of the uplink, before the scheduler.
  *
  *  1. Whose packet is it? In this order:
  *     a. the container whose cgroup, or one above it, its socket belongs to:
@@ -12,7 +12,9 @@
  *        (tap.bpf.c): bridge mode;
  *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
  *        ipvlan where origins are not watched;
- *     e. the host.
+ *     e. the container that published the port from which a process of the host's
+ *        answers for it: a proxy;
+ *     f. the host.
  *    A tag is only looked at in packets of the host's own namespace and of
  *    those that the agent says share it, such as an overlay's. A namespace of
  *    which it has said nothing yet is of unknown origin. Its packets are the host's,
@@ -23,7 +25,10 @@
  *     neighbour discovery of the host's own apart from all others, and each
  *     container: nobody can starve the others there, nor get around a share.
  *     What is beyond a budget is treated as data of who sent it.
- *  3. The class goes into skb->priority, which HTB takes as the class without
+ *  3. Which class of the scheduler? A container has one, or one for each traffic
+ *     class of its packets: what the tap found, or what all of its packets are said
+ *     to be. EF that is too much competes as BE (ef_within).
+ *     The class goes into skb->priority, which HTB takes as the class without
  *     running any filter (net/sched/sch_htb.c, htb_classify). Where devices below
  *     would read it, what was there is saved for them (below.bpf.c).
  *  4. Unless it finds the uplink idle: then there is nothing to decide, and it
@@ -86,6 +91,7 @@
 
 #include "control.h"
 #include "delay.h"
+#include "flow.h"
 #include "intf.h"
 #include "netdev.h"
 #include "origin.h"
@@ -96,6 +102,9 @@
  */
 const volatile __u32 class_major = 0;
 const volatile __u32 direct_major = 0;
+
+/* Of the device's frames: 14 for Ethernet, 0 where packets have no such header. */
+const volatile __u32 link_header_bytes = ETH_HLEN;
 
 /*
  * Not 0: there are devices below that get the packet's priority back (below.bpf.c),
@@ -202,6 +211,22 @@ struct {
 	__type(value, __u64);
 } control_due SEC(".maps");
 
+/* The classes of the scheduler for a container's packets. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, struct weir_minors);
+} minors SEC(".maps");
+
+/* Written here only, and cleared by the agent for the next that gets the number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, struct weir_class_activity);
+} class_activity SEC(".maps");
+
 /* When the link is done with all that was offered. Written here only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -210,8 +235,24 @@ struct {
 	__type(value, __u64);
 } link_due SEC(".maps");
 
+/* How many published ports there are. Written by the agent. */
+__u32 published_ports = 0;
+
+/*
+ * Whose the ports are that containers publish at all addresses of the host's. Nobody
+ * else can have such a port there. Written by the agent only.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * WEIR_NUMBERS);
+	__type(key, struct weir_published);
+	__type(value, __u32);
+} published SEC(".maps");
+
 /* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
 const enum weir_number *weir_number_btf __attribute__((unused));
+const enum weir_class *weir_class_btf __attribute__((unused));
 const enum weir_tag *weir_tag_btf __attribute__((unused));
 const enum weir_level *weir_level_btf __attribute__((unused));
 const enum weir_link *weir_link_btf __attribute__((unused));
@@ -242,6 +283,25 @@ static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
 			return cgroup->number;
 	}
 	return WEIR_NUMBER_NONE;
+}
+
+/* Beside a tag: the packet passed no tap, and is still as it was made. */
+#define UNTAPPED (1 << 16)
+
+/*
+ * The traffic class in the tag in priority, shifted as in a tag. Whose packet it is
+ * was found out otherwise, so the tag only counts if it says the same.
+ */
+static __always_inline __u32 class_in_priority(struct __sk_buff *skb, __u32 number)
+{
+	__u32 tag = skb->priority;
+
+	if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
+		return UNTAPPED;
+	tag >>= WEIR_PRIORITY_TAG_SHIFT;
+	if ((tag & WEIR_TAG_NUMBER_MASK) != number)
+		return UNTAPPED;
+	return tag & WEIR_TAG_MASK & ~(__u32)WEIR_TAG_NUMBER_MASK;
 }
 
 static __always_inline int is_tag(__u32 value)
@@ -312,11 +372,29 @@ static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
 	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
 }
 
+/* Whose a packet is that no container sent; it passed no tap. */
+static __always_inline __u32 number_of_published(struct __sk_buff *skb)
+{
+	struct weir_published key = { .protocol = IPPROTO_TCP };
+	struct bpf_sock *sk = skb->sk, *full;
+	__u32 *number;
+
+	if (!published_ports || !sk || skb->ingress_ifindex)
+		return WEIR_NUMBER_HOST;
+	key.family = sk->family;
+	key.port = sk->src_port;
+	full = bpf_sk_fullsock(sk); /* one that is not is of TCP */
+	if (full)
+		key.protocol = full->protocol;
+	number = bpf_map_lookup_elem(&published, &key);
+	return number ? *number | UNTAPPED : WEIR_NUMBER_HOST;
+}
+
 /*
- * Whose packet it is, WEIR_NUMBER_NONE if its origin is unknown; clears the tag in
- * queue_mapping.
+ * Whose packet it is, WEIR_NUMBER_NONE if its origin is unknown, and the traffic class
+ * that its tap gave it, as in a tag; clears the tag in queue_mapping.
  */
-static __always_inline __u32 number_of(struct __sk_buff *skb)
+static __always_inline __u32 tag_of(struct __sk_buff *skb)
 {
 	__u32 number = number_of_cgroup(skb);
 	__u32 tag = skb->queue_mapping;
@@ -327,7 +405,7 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 	else
 		tag = tag_of_fragment(skb);
 	if (number)
-		return number;
+		return number | class_in_priority(skb, number);
 	netns = netns_of(skb);
 	if (netns) {
 		__u32 *known = number_of_netns(netns);
@@ -335,15 +413,17 @@ static __always_inline __u32 number_of(struct __sk_buff *skb)
 		if (!known)
 			return WEIR_NUMBER_NONE;
 		if (*known)
-			return *known;
+			return *known | class_in_priority(skb, *known);
 	}
-	if (is_tag(tag) && skb->ingress_ifindex)
-		number = tag & WEIR_TAG_MASK;
-	tag = skb->priority;
-	if (!number && tag >> WEIR_PRIORITY_MAGIC_SHIFT == WEIR_PRIORITY_MAGIC)
-		number = tag >> WEIR_PRIORITY_NUMBER_SHIFT & WEIR_TAG_MASK;
+	if (!is_tag(tag) || !skb->ingress_ifindex) {
+		tag = skb->priority;
+		if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
+			return number_of_published(skb);
+		tag >>= WEIR_PRIORITY_TAG_SHIFT;
+	}
 	/* Also for a forged tag that names no container, but a class of ours. */
-	return number < WEIR_NUMBER_FIRST ? WEIR_NUMBER_HOST : number;
+	return (tag & WEIR_TAG_NUMBER_MASK) < WEIR_NUMBER_FIRST ? WEIR_NUMBER_HOST :
+								    tag & WEIR_TAG_MASK;
 }
 
 /*
@@ -456,12 +536,80 @@ static __always_inline void save(struct __sk_buff *skb)
 			(vlan_pcps[priority] & 7) << WEIR_SAVED_PCP_SHIFT;
 }
 
+/*
+ * Whether a packet of EF is within the rate that its container's EF is held to. Of
+ * what is too much, flows go to BE and stay there for a while: the large ones, which
+ * meet the end of the budget most often. So those that send little keep their place,
+ * a flow that loses it is in order (what went before is ahead), and one that gets it
+ * back may be overtaken by itself once. Flows of one hash share a place.
+ */
+static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_activity *counts,
+				     __u64 byte_shifted_ns, __u32 bytes)
+{
+	/* A burst is 20 ms of the rate, and on slow ones two frames. */
+	const __u64 burst_ns = 20000000, burst_bytes = 3028;
+	const __u32 hold_ms = 250, ms_ns = 1000000;
+	__u64 tolerance_ns = burst_bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
+	__u32 now_ms = bpf_ktime_get_ns() / ms_ns, *until_ms;
+
+	until_ms = &counts->ef_excess_until_ms[bpf_get_hash_recalc(skb) % WEIR_EF_FLOWS];
+	if ((__s32)(*until_ms - now_ms) > 0)
+		return 0;
+	if (tolerance_ns < burst_ns)
+		tolerance_ns = burst_ns;
+	if (gcra(&counts->ef_due, bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT,
+		 tolerance_ns) <= tolerance_ns)
+		return 1;
+	*until_ms = now_ms + hold_ms;
+	return 0;
+}
+
+/*
+ * The minor that the packets of a number go into, by what class they are of: that of
+ * all packets of the number, that of their tag, or where they passed no tap that of
+ * their flow, which is looked at here then (host mode).
+ */
+static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32 tag,
+				      __u32 bytes, __u32 segments, __u32 *served)
+{
+	struct weir_minors *of = bpf_map_lookup_elem(&minors, &number);
+	struct weir_class_activity *counts;
+	__u32 minor, class;
+
+	if (!of)
+		return number;
+	if (of->traffic_class != WEIR_CLASS_AUTO)
+		class = of->traffic_class;
+	else if (tag & UNTAPPED)
+		class = weir_flow_class(skb, number, link_header_bytes);
+	else
+		class = tag >> WEIR_TAG_CLASS_SHIFT;
+	class &= WEIR_CLASSES - 1;
+	if (class) {
+		counts = bpf_map_lookup_elem(&class_activity, &number);
+		if (!counts)
+			return number;
+		if (class == WEIR_CLASS_EF && of->ef_byte_shifted_ns &&
+		    !ef_within(skb, counts, of->ef_byte_shifted_ns, bytes)) {
+			__sync_fetch_and_add(&counts->ef_excess_bytes, bytes);
+			class = WEIR_CLASS_BE;
+		}
+		__sync_fetch_and_add(&counts->bytes[class], bytes);
+		__sync_fetch_and_add(&counts->packets[class], segments);
+	}
+	*served = class;
+	minor = of->minors[class];
+	if (!minor)
+		minor = of->minors[WEIR_CLASS_NONE];
+	return minor ?: number;
+}
+
 /* can_see: the kernel lets a program see whether somebody waits. */
 static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
 	/* Read in one place only, or the compiler makes an address of it. */
 	__u32 bytes = skb->wire_len, segments = skb->gso_segs ?: 1;
-	__u32 number = number_of(skb);
+	__u32 tag = tag_of(skb), number = tag & WEIR_TAG_NUMBER_MASK, served = 0;
 	struct weir_activity *activity;
 
 	if (number == WEIR_NUMBER_NONE) {
@@ -470,7 +618,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 			__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
 	if (is_control(skb, number, bytes)) {
-		number = WEIR_NUMBER_CONTROL;
+		tag = number = WEIR_NUMBER_CONTROL;
 	} else if (number == WEIR_NUMBER_NONE) {
 		if (!unknown_allowed(bytes))
 			return TC_ACT_SHOT;
@@ -479,7 +627,8 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 
 	if (save_priority)
 		save(skb);
-	skb->priority = class_major << 16 | number;
+	skb->priority = class_major << 16 |
+			minor_of(skb, number, tag, bytes, segments, &served);
 	activity = activity_of(number);
 	if (!activity)
 		return TC_ACT_UNSPEC;
@@ -493,7 +642,7 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 		__sync_fetch_and_add(&activity->classed_bytes, bytes);
 	}
 	if (stamping)
-		weir_stamp(skb, activity, number);
+		weir_stamp(skb, activity, number | served << WEIR_TAG_CLASS_SHIFT);
 
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;

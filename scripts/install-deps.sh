@@ -94,11 +94,13 @@ need test docker.io 'for a container engine of the tests'"'"' own' has_version 2
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
 need test openvswitch-switch 'for a real OpenFlow switch (ovs-vswitchd)' has ovs-vswitchd
 need test chromium 'to look at the dashboard in a browser' has_browser
+need test haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
 
 need lint shellcheck 'to check shell scripts' has shellcheck
 
 need demo busybox-static 'for container images built without a registry' has /bin/busybox
 need demo docker.io 'for a container engine of the demo'"'"'s own' has_version 20.10 dockerd --version
+need demo haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
 need demo iproute2 'to build the demo network (ip, tc)' has_version 5.10 tc -V
 need demo iptables 'for NAT in the demo network' has iptables
 need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl
@@ -227,29 +229,18 @@ install_docker() {
 	fi
 }
 
-# install_promtool: it comes with Prometheus itself, which nobody asked for.
-install_promtool() {
-	say "installing prometheus without starting it: to check alert rules and metrics (promtool)"
-	hold_services
-	apt_install prometheus
-	release_services
-	if has systemctl; then
-		as_root systemctl disable --quiet prometheus.service >/dev/null 2>&1 || true
-	fi
-}
-
-# install_openvswitch: the tests start a switch of their own.
-install_openvswitch() {
+# install_quietly PACKAGE WHY [UNIT...]: a package whose services nobody asked for, that of
+# its name and others.
+install_quietly() {
 	local unit
-	say "installing openvswitch-switch without starting it: for a real OpenFlow switch"
+	say "installing $1 without starting it: $2"
 	hold_services
-	apt_install openvswitch-switch
+	apt_install "$1"
 	release_services
-	if has systemctl; then
-		for unit in openvswitch-switch.service ovs-vswitchd.service ovsdb-server.service; do
-			as_root systemctl disable --quiet "$unit" >/dev/null 2>&1 || true
-		done
-	fi
+	has systemctl || return 0
+	for unit in "$1" "${@:3}"; do
+		as_root systemctl disable --quiet "$unit.service" >/dev/null 2>&1 || true
+	done
 }
 
 # install_qemu PACKAGE...: does what it can; tests say what they lack.
@@ -313,7 +304,7 @@ while IFS=$'\t' read -r package why; do
 			die "the Docker on this machine is older than 20.10: upgrade it, it is not touched here"
 		fi
 		;;
-	prometheus | openvswitch-switch) ;;
+	prometheus | haproxy | openvswitch-switch) ;;
 	qemu-*) qemu+=("$package") ;;
 	*)
 		say "installing $package: $why"
@@ -325,8 +316,11 @@ done <<<"$lacking"
 [ ${#plain[@]} -eq 0 ] || apt_install "${plain[@]}"
 if grep -q '^golang-go' <<<"$lacking"; then install_go; fi
 if grep -q '^docker.io' <<<"$lacking"; then install_docker; fi
-if grep -q '^prometheus' <<<"$lacking"; then install_promtool; fi
-if grep -q '^openvswitch-switch' <<<"$lacking"; then install_openvswitch; fi
+if grep -q '^prometheus' <<<"$lacking"; then install_quietly prometheus 'to check alert rules and metrics (promtool)'; fi
+if grep -q '^haproxy' <<<"$lacking"; then install_quietly haproxy 'for the service proxy of weir-edge'; fi
+if grep -q '^openvswitch-switch' <<<"$lacking"; then
+	install_quietly openvswitch-switch 'for a real OpenFlow switch' ovs-vswitchd ovsdb-server
+fi
 [ ${#qemu[@]} -eq 0 ] || install_qemu "${qemu[@]}"
 
 hash -r

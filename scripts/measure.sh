@@ -30,3 +30,7 @@ measure reaction --no-docker --repeat 3
 measure cap --no-docker --repeat 3
 measure cost --no-docker --duration 4s --repeat 3
 measure agent --duration 6s
+measure llq --repeat 5
+
+printf '\n=== model\n'
+scripts/as-root.sh bin/weir bench model --repeat 20 --report "$reports/model.html" -o json >"$numbers/model.json"

@@ -31,7 +31,7 @@
 # After a root suite the machine must look as before: scripts/leakcheck.sh. What
 # was left is removed, also when a suite is interrupted.
 #
-# For tests: WEIR_BIN is the weir program built from this tree.
+# For tests: WEIR_BIN and WEIR_EDGE_BIN are the programs built from this tree.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -51,7 +51,7 @@ for suite in "${suites[@]}"; do
 done
 
 export CGO_ENABLED=0
-export WEIR_BIN=$root/bin/weir
+export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
 timeout=${WEIR_TEST_TIMEOUT:-20m}
 vm_timeout=${WEIR_TEST_TIMEOUT:-25m} # the first run fetches kernels
 records=$(mktemp -d)

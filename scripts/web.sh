@@ -5,6 +5,7 @@
 #   scripts/web.sh build     make them
 #   scripts/web.sh compare   fail if they are not what web/ makes
 #   scripts/web.sh types     check the types of the TypeScript
+#   scripts/web.sh axe       print the path of axe-core, for the accessibility test
 #
 # What it takes is pinned by web/package-lock.json, which names no address: npm asks
 # the registry that this machine is set up for. Exit status 77, and why, where there
@@ -22,7 +23,7 @@ fi
 # Installed once for each content of the lock file.
 wanted=$(sha256sum package-lock.json)
 if [ "$(cat node_modules/.weir-lock 2>/dev/null)" != "$wanted" ]; then
-	npm ci --ignore-scripts --no-audit --no-fund --loglevel=error ||
+	npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2 ||
 		skip "the dashboard's sources are not looked at: npm cannot install what web/package-lock.json pins"
 	echo "$wanted" >node_modules/.weir-lock
 fi
@@ -30,6 +31,7 @@ fi
 case ${1:-} in
 build) npm run --silent build ;;
 types) npm run --silent check ;;
+axe) echo "$PWD/node_modules/axe-core/axe.min.js" ;;
 compare)
 	made=$(mktemp -d)
 	trap 'rm -rf "$made"' EXIT
@@ -40,7 +42,7 @@ compare)
 	fi
 	;;
 *)
-	echo "usage: scripts/web.sh build|compare|types" >&2
+	echo "usage: scripts/web.sh build|compare|types|axe" >&2
 	exit 2
 	;;
 esac

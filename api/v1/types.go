@@ -65,6 +65,17 @@ type Policy struct {
 	LatencyMS float64 `json:"latency_ms"`
 	// Class is the container's traffic class.
 	Class Class `json:"class"`
+	// EFMax is how much of the container's share EF traffic may have before the
+	// rest of it counts as BE; AFMin is what AF traffic has before BE gets any.
+	EFMax Part `json:"ef_max"`
+	AFMin Part `json:"af_min"`
+}
+
+// Part is a part of a container's share: a rate in bits per second, or, where that
+// is 0, a percentage of the share, 0 to 100.
+type Part struct {
+	BPS     uint64  `json:"bps"`
+	Percent float64 `json:"percent"`
 }
 
 // Layer is where a value of a policy comes from. Of those that give it, the one
@@ -90,6 +101,8 @@ type PolicyFrom struct {
 	Priority Layer `json:"priority"`
 	Latency  Layer `json:"latency"`
 	Class    Layer `json:"class"`
+	EFMax    Layer `json:"ef_max"`
+	AFMin    Layer `json:"af_min"`
 }
 
 // Container is one row of `weir ps`: a container, or the host class that
@@ -136,6 +149,8 @@ type Container struct {
 	// read, all of them; that of the share that was measured first, if there are
 	// several. Before the first time it is when the agent began.
 	MeasuredAt time.Time `json:"measured_at,omitzero"`
+	// Classes are its traffic classes, if it has any, over all uplinks.
+	Classes []ClassShare `json:"classes,omitempty"`
 	// Shares are what the container gets at each uplink. The rates and
 	// counters above are their sums, the delays their largest.
 	Shares []Share `json:"shares"`
@@ -164,6 +179,35 @@ type Share struct {
 	DelayP50MS     float64   `json:"delay_p50_ms"`
 	DelayP99MS     float64   `json:"delay_p99_ms"`
 	MeasuredAt     time.Time `json:"measured_at,omitzero"`
+	// Classes are the traffic classes of a container that has any.
+	Classes []ClassShare `json:"classes,omitempty"`
+}
+
+// ClassShare is what one traffic class of a container gets of its share.
+type ClassShare struct {
+	Class Class `json:"class"`
+	// MaxBPS is up to which rate EF goes first, MinBPS what AF has before BE gets
+	// any: of what the container can have now. 0 for others.
+	MaxBPS       uint64 `json:"max_bps"`
+	MinBPS       uint64 `json:"min_bps"`
+	RateBPS      uint64 `json:"rate_bps"`
+	BacklogBytes uint64 `json:"backlog_bytes"`
+	// SentBytes, SentPackets and DroppedPackets only grow while the agent runs and
+	// the container has classes.
+	SentBytes      uint64  `json:"sent_bytes"`
+	SentPackets    uint64  `json:"sent_packets"`
+	DroppedPackets uint64  `json:"dropped_packets"`
+	DelayP50MS     float64 `json:"delay_p50_ms"`
+	DelayP99MS     float64 `json:"delay_p99_ms"`
+}
+
+// ContainerPolicy is what a container asks for.
+type ContainerPolicy struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Runtime    string     `json:"runtime"`
+	Policy     Policy     `json:"policy"`
+	PolicyFrom PolicyFrom `json:"policy_from"`
 }
 
 // PolicyChange is the body of a `weir set` request. A field that is nil is
@@ -175,6 +219,8 @@ type PolicyChange struct {
 	Priority *string `json:"priority,omitempty"`
 	Latency  *string `json:"latency,omitempty"`
 	Class    *string `json:"class,omitempty"`
+	EFMax    *string `json:"ef_max,omitempty"`
+	AFMin    *string `json:"af_min,omitempty"`
 }
 
 // Status describes the agent and its uplinks. Where there are several,
@@ -209,6 +255,8 @@ type Uplink struct {
 	ReserveBPS uint64 `json:"reserve_bps"`
 	SentBPS    uint64 `json:"sent_bps"`
 	Scheduler  string `json:"scheduler"`
+	// MTUBytes is the device's largest packet, without what the link adds.
+	MTUBytes uint32 `json:"mtu_bytes"`
 	// Present: the device is there, and can be used.
 	Present bool `json:"present"`
 	// HostCompetes: the host class wants more than its reserve, and shares the
@@ -282,6 +330,14 @@ type Event struct {
 	Message string `json:"message,omitempty"`
 	// Missed is how many events were lost to this reader.
 	Missed uint64 `json:"missed,omitempty"`
+}
+
+// Access is who asks.
+type Access struct {
+	Name string `json:"name"`
+	// Role is what they may do: "read" to look, "admin" also to change policies, "root"
+	// also to take Weir down.
+	Role string `json:"role"`
 }
 
 // Error is the body of every response that is not a success: problem details

@@ -21,17 +21,21 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{Shares: []v1.Share{}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
+	"container": {v1.Container{Shares: []v1.Share{}, Classes: []v1.ClassShare{{}}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object", "policy_from": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
-		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "counted_with": "string",
+		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "counted_with": "string", "classes": "array",
 	}},
-	"share": {v1.Share{MeasuredAt: someTime}, map[string]string{
+	"share": {v1.Share{MeasuredAt: someTime, Classes: []v1.ClassShare{{}}}, map[string]string{
 		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 		"measured_at": "string", "controlled": "bool", "admitted_bps": "number", "latency_ms": "number",
-		"wants_more": "bool", "wanted_bps": "number",
+		"wants_more": "bool", "wanted_bps": "number", "classes": "array",
+	}},
+	"class share": {v1.ClassShare{}, map[string]string{
+		"class": "string", "max_bps": "number", "min_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
+		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 	}},
 	"explanation": {v1.Explanation{Policy: []v1.ExplainedValue{}, Shares: []v1.ExplainedShare{}}, map[string]string{
 		"container": "object", "policy": "array", "shares": "array",
@@ -44,12 +48,14 @@ var contract = map[string]struct {
 	}},
 	"policy": {v1.Policy{}, map[string]string{
 		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",
-		"latency_ms": "number", "class": "string",
+		"latency_ms": "number", "class": "string", "ef_max": "object", "af_min": "object",
 	}},
+	"part": {v1.Part{}, map[string]string{"bps": "number", "percent": "number"}},
 	"policy change": {v1.PolicyChange{
 		Weight: new(string), Min: new(string), Max: new(string), Priority: new(string), Latency: new(string), Class: new(string),
+		EFMax: new(string), AFMin: new(string),
 	}, map[string]string{
-		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string",
+		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string", "ef_max": "string", "af_min": "string",
 	}},
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
@@ -57,7 +63,7 @@ var contract = map[string]struct {
 	}},
 	"uplink": {v1.Uplink{}, map[string]string{
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string", "present": "bool", "host_competes": "bool",
+		"scheduler": "string", "state": "string", "reason": "string", "present": "bool", "host_competes": "bool", "mtu_bytes": "number",
 	}},
 	"snapshot": {v1.Snapshot{Containers: []v1.Container{}}, map[string]string{"status": "object", "containers": "array"}},
 	"event": {v1.Event{
@@ -66,7 +72,16 @@ var contract = map[string]struct {
 		"seq": "number", "at": "string", "kind": "string", "container": "string", "id": "string", "runtime": "string",
 		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
 	}},
-	"history": {v1.History{Shares: []v1.HistoryShare{}}, map[string]string{"id": "string", "name": "string", "shares": "array"}},
+	"history":          {v1.History{Shares: []v1.HistoryShare{}}, map[string]string{"id": "string", "name": "string", "shares": "array"}},
+	"container policy": {v1.ContainerPolicy{}, map[string]string{"id": "string", "name": "string", "runtime": "string", "policy": "object", "policy_from": "object"}},
+	"preview": {v1.Preview{Refused: "x", Uplinks: []v1.UplinkPreview{}}, map[string]string{
+		"id": "string", "name": "string", "before": "object", "after": "object", "refused": "string", "uplinks": "array",
+	}},
+	"uplink preview": {v1.UplinkPreview{Refused: "x", Shares: []v1.SharePreview{}}, map[string]string{"uplink": "string", "refused": "string", "shares": "array"}},
+	"share preview": {v1.SharePreview{}, map[string]string{
+		"id": "string", "name": "string", "entitled_before_bps": "number", "entitled_after_bps": "number",
+		"allocated_before_bps": "number", "allocated_after_bps": "number", "admitted_bps": "number",
+	}},
 	"history share": {v1.HistoryShare{Samples: []v1.HistorySample{}}, map[string]string{
 		"uplink": "string", "samples": "array",
 	}},
@@ -92,6 +107,7 @@ var contract = map[string]struct {
 		"name": "string", "rate_bps": "number", "sent_bps": "number", "admitted_bps": "number", "free_bps": "number",
 	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
+	"access": {v1.Access{}, map[string]string{"name": "string", "role": "string"}},
 	"error":  {v1.Error{}, map[string]string{"error": "string", "title": "string", "status": "number", "detail": "string"}},
 }
 

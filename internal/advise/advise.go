@@ -43,11 +43,16 @@ type Option struct {
 	Available  bool  `json:"available"`
 	Controlled *bool `json:"controlled"`
 	// RateBPS is payload of all containers together, CPUPerGbit the senders'
-	// processor time for a gigabit, in seconds; 0 if not available.
-	RateBPS    float64 `json:"rate_bps"`
-	CPUPerGbit float64 `json:"cpu_s_per_gbit"`
+	// processor time for a gigabit, in seconds; 0 if not available. RateLowBPS and
+	// RateHighBPS are the least and the most of the repeats.
+	RateBPS     float64 `json:"rate_bps"`
+	RateLowBPS  float64 `json:"rate_low_bps"`
+	RateHighBPS float64 `json:"rate_high_bps"`
+	CPUPerGbit  float64 `json:"cpu_s_per_gbit"`
 	// Note is what it costs against the advice, or why it cannot be had.
 	Note string `json:"note"`
+
+	rate, cpu span
 }
 
 // Advice is an answer.
@@ -78,19 +83,13 @@ func Choose(m Measurements, q Question) (Advice, error) {
 	if err := q.Check(); err != nil {
 		return Advice{}, err
 	}
-	a := Advice{Question: q, Warnings: append([]string{}, m.Disturbed()...)}
+	a := Advice{Question: q, Warnings: append([]string{}, append(m.Disturbed(), m.once()...)...)}
 	link, note := m.link(q)
 	if note != "" {
 		a.Warnings = append(a.Warnings, note)
 	}
 	a.Warnings = append(a.Warnings, m.outside(q)...)
-	var options []Option
-	for _, mode := range m.modes() {
-		if one, ok := m.estimate(mode, q, link); ok {
-			options = append(options, one)
-		}
-	}
-	choices := slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Mode == Native || !o.Available })
+	options, choices := m.options(q, link)
 	if len(choices) == 0 {
 		return a, fmt.Errorf("the measurements have no container that sends %s: measure it with weir bench netmodes --save", q.Protocol)
 	}
@@ -112,6 +111,16 @@ func Choose(m Measurements, q Question) (Advice, error) {
 	return a, nil
 }
 
+// options are all modes with what to expect of them, and those that can be chosen.
+func (m Measurements) options(q Question, linkBPS uint64) (options, choices []Option) {
+	for _, mode := range m.modes() {
+		if one, ok := m.estimate(mode, q, linkBPS); ok {
+			options = append(options, one)
+		}
+	}
+	return options, slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Mode == Native || !o.Available })
+}
+
 func rank(first bool) int {
 	if first {
 		return 1
@@ -119,12 +128,19 @@ func rank(first bool) int {
 	return 0
 }
 
+// equals are the modes that cannot be told from the fastest, and of these those that
+// cannot be told from the one with the least processor time.
+func equals(choices []Option) (fast, cheap []Option) {
+	fastest := slices.MaxFunc(choices, func(x, y Option) int { return cmp.Compare(x.RateBPS, y.RateBPS) })
+	fast = slices.DeleteFunc(slices.Clone(choices), func(o Option) bool { return !o.rate.same(fastest.rate, sameRate) })
+	least := slices.MinFunc(fast, func(x, y Option) int { return cmp.Compare(x.CPUPerGbit, y.CPUPerGbit) })
+	cheap = slices.DeleteFunc(slices.Clone(fast), func(o Option) bool { return !o.cpu.same(least.cpu, sameCPU) })
+	return fast, cheap
+}
+
 // pick chooses among modes and says why.
 func pick(choices []Option) (best Option, why string) {
-	fastest := slices.MaxFunc(choices, func(x, y Option) int { return cmp.Compare(x.RateBPS, y.RateBPS) }).RateBPS
-	fast := slices.DeleteFunc(slices.Clone(choices), func(o Option) bool { return o.RateBPS < fastest*(1-sameRate) })
-	least := slices.MinFunc(fast, func(x, y Option) int { return cmp.Compare(x.CPUPerGbit, y.CPUPerGbit) }).CPUPerGbit
-	cheap := slices.DeleteFunc(slices.Clone(fast), func(o Option) bool { return o.CPUPerGbit > least*(1+sameCPU) })
+	fast, cheap := equals(choices)
 	best = slices.MinFunc(cheap, func(x, y Option) int {
 		return cmp.Or(rank(y.controlled())-rank(x.controlled()), order(x.Mode)-order(y.Mode))
 	})
@@ -132,11 +148,11 @@ func pick(choices []Option) (best Option, why string) {
 	case len(fast) == 1:
 		return best, "No other mode carries as much."
 	case len(cheap) == 1:
-		return best, fmt.Sprintf("About as much: %s. Of these it takes the least processor time.", others(fast, best))
+		return best, fmt.Sprintf("No difference in throughput beyond noise: %s. Of these it takes the least processor time.", others(fast, best))
 	case best.controlled():
-		return best, fmt.Sprintf("About as much for about the same processor time: %s. Of these, of those that Weir controls, it keeps containers apart best.", others(cheap, best))
+		return best, fmt.Sprintf("No difference beyond noise, neither in throughput nor in processor time: %s. Of these, of those that Weir controls, it keeps containers apart best.", others(cheap, best))
 	}
-	return best, fmt.Sprintf("About as much for about the same processor time: %s. Of these it keeps containers apart best; Weir is not known to control it here.", others(cheap, best))
+	return best, fmt.Sprintf("No difference beyond noise, neither in throughput nor in processor time: %s. Of these it keeps containers apart best; Weir is not known to control it here.", others(cheap, best))
 }
 
 // others names modes but one.
@@ -165,16 +181,18 @@ func (o Option) against(best Option) string {
 	if o.Mode == best.Mode {
 		return "advised"
 	}
-	rate := (o.RateBPS/best.RateBPS - 1) * 100
-	text := "about the same throughput"
-	if math.Abs(rate) > sameRate*100 {
-		text = fmt.Sprintf("%+.0f %% throughput", rate)
+	text := fmt.Sprintf("%+.0f %% throughput", (o.RateBPS/best.RateBPS-1)*100)
+	if o.rate.same(best.rate, sameRate) {
+		text = "no difference in throughput beyond noise"
 	}
 	cpu := o.CPUPerGbit / best.CPUPerGbit
 	switch {
 	case math.IsNaN(cpu) || math.IsInf(cpu, 0):
-	case math.Abs(cpu-1) <= sameCPU:
-		text += ", about the same processor time"
+	case o.cpu.same(best.cpu, sameCPU):
+		text += ", nor in processor time"
+		if !o.rate.same(best.rate, sameRate) {
+			text = strings.Replace(text, ", nor", ", no difference", 1)
+		}
 	default:
 		text += fmt.Sprintf(", %.1f times the processor time for a gigabit", cpu)
 	}

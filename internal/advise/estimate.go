@@ -85,24 +85,53 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 	if len(results) == 0 {
 		return o, false
 	}
-	rate, cpu := interpolate(results, q)
-	o.CPUPerGbit = cpu / rate * 1e9
+	o.rate = interpolate(results, q, func(r Result) (median, low, high float64) {
+		low, high = r.Rate.span()
+		return r.Rate.Median, low, high
+	})
+	// For a gigabit, so that a run that carried less because it was held up does not
+	// seem cheap.
+	o.cpu = interpolate(results, q, func(r Result) (median, low, high float64) {
+		low, high = r.CPU.span()
+		least, most := r.Rate.span()
+		return r.CPU.Median / r.Rate.Median * 1e9, low / most * 1e9, high / max(least, 1) * 1e9
+	})
 	if q.RateBPS > 0 {
-		rate = min(rate, float64(q.RateBPS))
+		o.rate = o.rate.atMost(float64(q.RateBPS))
 	}
-	o.RateBPS = rate
+	o.RateBPS, o.RateLowBPS, o.RateHighBPS = o.rate.median, o.rate.low, o.rate.high
+	o.CPUPerGbit = o.cpu.median
 	return o, true
 }
 
-// interpolate is the rate and the processor time between the measured numbers of
-// containers and sizes, on logarithmic scales; outside, those of the nearest.
-func interpolate(results []Result, q Question) (rate, cpu float64) {
+// span is a value with what its repeats differ by.
+type span struct{ median, low, high float64 }
+
+func (s span) atMost(most float64) span {
+	return span{min(s.median, most), min(s.low, most), min(s.high, most)}
+}
+
+// same says that two values cannot be told apart: they differ by less than a part, or
+// what their repeats differ by overlaps.
+func (s span) same(other span, part float64) bool {
+	if math.Abs(s.median-other.median) <= part*max(s.median, other.median) {
+		return true
+	}
+	return s.low <= other.high && other.low <= s.high
+}
+
+// interpolate is a value between the measured numbers of containers and sizes, on
+// logarithmic scales; outside, that of the nearest.
+func interpolate(results []Result, q Question, value func(Result) (median, low, high float64)) span {
+	var logs [3]float64
 	sum := 0.0
 	add := func(containers, bytes int, weight float64) {
 		for _, one := range results {
-			if one.Containers == containers && one.MessageBytes == bytes {
-				rate += weight * math.Log(one.Rate.Median)
-				cpu += weight * one.CPU.Median
+			if one.Containers == containers && one.MessageBytes == bytes && weight > 0 {
+				median, low, high := value(one)
+				for i, v := range []float64{median, low, high} {
+					logs[i] += weight * math.Log(max(v, math.SmallestNonzeroFloat64))
+				}
 				sum += weight
 			}
 		}
@@ -121,9 +150,10 @@ func interpolate(results []Result, q Question) (rate, cpu float64) {
 			}
 			return 1
 		})
-		return near.Rate.Median, near.CPU.Median
+		median, low, high := value(near)
+		return span{median, low, high}
 	}
-	return math.Exp(rate / sum), cpu / sum
+	return span{math.Exp(logs[0] / sum), math.Exp(logs[1] / sum), math.Exp(logs[2] / sum)}
 }
 
 func distance(r Result, q Question) float64 {

@@ -2,9 +2,10 @@
 // what `weir bench netmodes` measured there.
 //
 // It is pure: measurements and a question go in, advice comes out. The rule: of the
-// modes that carry the most, those within what runs of one case differ by count as
-// equal; of these the one that takes the least processor time for a gigabit; and of
-// those that are equal in this too, one that Weir controls and that isolates best.
+// modes that carry the most, those that differ by no more than the repeats of one case
+// do count as equal; of these the one that takes the least processor time for a
+// gigabit; and of those that are equal in this too, one that Weir controls and that
+// isolates best.
 package advise
 
 import (
@@ -13,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weir-project/weir/internal/report"
 )
 
 // Measurements are the part of a report of `weir bench netmodes -o json` that
@@ -52,44 +55,75 @@ type Result struct {
 	CPU          Median `json:"cpu_s"`
 }
 
-// Median is the value of several runs that counts.
+// Median is the value of several runs that counts, and the least and the most of them,
+// which are 0 where only the median is known.
 type Median struct {
 	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
 }
 
-// file is a report as far as it matters; results stay text, so that each can be
-// told by its line.
+// span is what the runs differ by; a single value spans nothing.
+func (m Median) span() (low, high float64) {
+	if m.Min == 0 && m.Max == 0 {
+		return m.Median, m.Median
+	}
+	return m.Min, m.Max
+}
+
+// file is a whole report, of which Measurements are a part.
 type file struct {
-	Measurements
-	Results []json.RawMessage `json:"results"`
+	report.Report
+	Suite           string            `json:"suite"`
+	Host            string            `json:"host"`
+	DurationS       float64           `json:"duration_s"`
+	WarmupS         float64           `json:"warmup_s"`
+	Unavailable     map[string]string `json:"unavailable"`
+	Uncontrolled    map[string]string `json:"uncontrolled"`
+	CountersMissing string            `json:"counters_missing"`
+	Results         []fileResult      `json:"results"`
 }
 
-// Parse reads a report of `weir bench netmodes`; an error names the line.
+// fileResult is a whole result.
+type fileResult struct {
+	Result
+	Failure    string  `json:"failure"`
+	WireBPS    Median  `json:"wire_bps"`
+	Busy       Median  `json:"busy_s"`
+	Softirq    Median  `json:"softirq_s"`
+	Switches   Median  `json:"switches"`
+	Faults     Median  `json:"faults"`
+	Migrations *Median `json:"migrations"`
+	Cycles     *Median `json:"cycles"`
+	IPC        *Median `json:"instructions_per_cycle"`
+}
+
+// Parse reads a report of `weir bench netmodes`, strictly; an error names the line, and
+// the column where it is about one value.
 func Parse(data []byte) (Measurements, error) {
+	kind, err := report.ParseKind(data)
+	if err != nil {
+		return Measurements{}, err
+	}
+	if kind.Suite != "netmodes" {
+		return Measurements{}, fmt.Errorf("it is a report of %q, not of weir bench netmodes", kind.Suite)
+	}
 	var parsed file
-	if err := json.Unmarshal(data, &parsed); err != nil {
-		return Measurements{}, atLine(data, 0, err)
+	if err := report.Parse(data, &parsed, &parsed.Report); err != nil {
+		return Measurements{}, err
 	}
-	m := parsed.Measurements
-	if m.Suite != "netmodes" {
-		return m, fmt.Errorf("it is a report of %q, not of weir bench netmodes", m.Suite)
+	e := parsed.Environment
+	m := Measurements{
+		Suite: parsed.Suite, Host: parsed.Host, StartedAt: parsed.StartedAt,
+		Environment: Environment{Kernel: e.Kernel, CPUs: e.CPUs, CPUModel: e.CPUModel},
+		Unavailable: parsed.Unavailable, Uncontrolled: parsed.Uncontrolled, Runs: parsed.Runs, PausedRuns: parsed.PausedRuns,
 	}
-	at := 0
-	for _, text := range parsed.Results {
-		// What was decoded stands in data as it was, one after the other.
-		if next := bytes.Index(data[at:], text); next > 0 {
-			at += next
-		}
-		var one Result
-		if err := json.Unmarshal(text, &one); err != nil {
-			return m, atLine(data, at, err)
-		}
+	for i, one := range parsed.Results {
 		if err := one.check(); err != nil {
-			return m, fmt.Errorf("line %d: %w", lineOf(data, at), err)
+			return m, fmt.Errorf("line %d: %w", lineOf(data, offsetOf(data, i)), err)
 		}
-		at += len(text)
 		if one.Runs > 0 {
-			m.Results = append(m.Results, one)
+			m.Results = append(m.Results, one.Result)
 		}
 	}
 	if len(m.Results) == 0 {
@@ -98,18 +132,24 @@ func Parse(data []byte) (Measurements, error) {
 	return m, nil
 }
 
-// atLine adds the line to an error of the JSON decoder, and what was expected.
-func atLine(data []byte, base int, err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		return fmt.Errorf("line %d: %w", lineOf(data, base+int(syntax.Offset)), err)
-	case errors.As(err, &kind):
-		return fmt.Errorf("line %d: %s is a %s, but must be a %s: rates are numbers in bits per second, times in seconds, sizes in bytes",
-			lineOf(data, base+int(kind.Offset)), kind.Field, kind.Value, kind.Type)
+// offsetOf is where a result begins in a report that was read already.
+func offsetOf(data []byte, number int) int {
+	var texts struct {
+		Results []json.RawMessage `json:"results"`
 	}
-	return err
+	if json.Unmarshal(data, &texts) != nil {
+		return 0
+	}
+	at := 0
+	for i, text := range texts.Results {
+		// What was decoded stands in data as it was, one after the other.
+		at += max(0, bytes.Index(data[at:], text))
+		if i == number {
+			break
+		}
+		at += len(text)
+	}
+	return at
 }
 
 // lineOf is the line of an offset, from 1.
@@ -158,6 +198,17 @@ func (m Measurements) Disturbed() []string {
 	}
 	return []string{fmt.Sprintf("in %d of %d runs a processor stood still: modes that differ little cannot be told apart; "+
 		"measure again on an idle machine with weir bench netmodes --save --repeat 3", m.PausedRuns, m.Runs)}
+}
+
+// once says that noise is not known: what was measured once has none to be seen.
+func (m Measurements) once() []string {
+	for _, one := range m.Results {
+		if one.Runs > 1 {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("everything was measured once, so what runs differ by is not known: %.0f %% of throughput and %.0f %% of processor time count as noise; "+
+		"measure with weir bench netmodes --save --repeat 3", sameRate*100, sameCPU*100)}
 }
 
 // Foreign says in what measurements are of another machine than this: advice from

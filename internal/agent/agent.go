@@ -7,10 +7,11 @@
 // socket), and from a clock. Each leads to the same two steps:
 //
 //	reconcile  who runs, with what policy; numbers, taps, classes (seldom)
-//	control    who is sending, and so what everybody may send now (often)
+//	control    the schedulers look who is sending, and adjust what everybody may
+//	           send now (often; what they do is theirs: internal/sched)
 //
 // Both go over all uplinks. A container is known once (container.go), with one
-// share for every uplink (share.go), which is planned there (plan.go).
+// share for every uplink (share.go), whose claims are decided on there (plan.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
 // kernel's state plus one small file (internal/state).
@@ -32,12 +33,12 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 // Config is what an agent needs to know.
 type Config struct {
-	// Uplinks are the devices whose egress is shared out, at least one.
+	// Uplinks are the devices that are shared out, at least one.
 	Uplinks []UplinkConfig
 	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
 	// claim, in hundredths of a percent.
@@ -57,7 +58,7 @@ type Config struct {
 }
 
 // UplinkConfig is one uplink of a Config.
-type UplinkConfig = lifecycle.Config
+type UplinkConfig = uplink.Config
 
 const (
 	// checkInterval is how often the kernel's state is compared as a whole,
@@ -81,15 +82,19 @@ type Agent struct {
 	log    *slog.Logger
 
 	lock      *agentLock
-	machine   *lifecycle.Host
+	machine   *uplink.Host
 	store     *state.Store
-	uplinks   []*uplink
+	uplinks   []*link
 	inspector *identity.Inspector
 	taps      tapper
-	origins   *origins
-	registry  *registry
-	host      *container
-	sources   map[string]v1.Source
+	// flows are those of containers whose class is auto; flowsRefused says why they
+	// have no table. nil in tests.
+	flows        flowKeeper
+	flowsRefused error
+	origins      *origins
+	registry     *registry
+	host         *container
+	sources      map[string]v1.Source
 
 	requests chan func()
 	// board and events are what readers see, who never enter the loop.
@@ -156,8 +161,14 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine, err := lifecycle.OpenHost(watcher)
+	flows, err := openFlows(config, watcher)
 	if err != nil {
+		watcher.Close()
+		return nil, err
+	}
+	machine, err := uplink.OpenHost(watcher)
+	if err != nil {
+		flows.Close()
 		watcher.Close()
 		return nil, err
 	}
@@ -169,6 +180,7 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		store:     store,
 		inspector: identity.NewInspector(),
 		taps:      taps,
+		flows:     flows,
 		origins:   newOrigins(watcher),
 		registry:  newRegistry(),
 		host:      newHost(config.Host),
@@ -196,12 +208,12 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 func (a *Agent) openUplinks() error {
 	var missing []error
 	for i, config := range a.config.Uplinks {
-		device := lifecycle.New(config, a.machine, a.store)
+		device := uplink.New(config, a.machine, a.store)
 		problem := device.Claim()
-		a.uplinks = append(a.uplinks, newUplink(i, device, a.config.ReserveBasisPoints))
+		a.uplinks = append(a.uplinks, newLink(i, device, a.config.ReserveBasisPoints))
 		switch {
 		case problem == nil:
-		case problem.Kind == lifecycle.Missing:
+		case problem.Kind == uplink.Missing:
 			missing = append(missing, problem)
 		default:
 			return problem
@@ -222,6 +234,9 @@ func (a *Agent) closeUplinks() {
 	}
 	a.machine.Close()
 	a.origins.watcher.Close()
+	if a.flows != nil {
+		a.flows.Close()
+	}
 }
 
 // Run works until ctx ends or Down was asked for. What it put into the kernel
@@ -252,7 +267,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	// not needed any more, and small devices have better use for it.
 	debug.FreeOSMemory()
 
-	interval := settledInterval
+	interval := restInterval
 	control := time.NewTicker(interval)
 	defer control.Stop()
 	check := time.NewTicker(checkInterval)
@@ -346,7 +361,7 @@ func (a *Agent) install() error {
 	}
 	for _, u := range a.uplinks {
 		a.advance(u)
-		if u.device.State() == lifecycle.Claimed && u.reason != nil {
+		if u.device.State() == uplink.Claimed && u.reason != nil {
 			return u.reason
 		}
 	}
@@ -363,11 +378,11 @@ func (a *Agent) dropUplinks() error {
 		names = append(names, saved.Name)
 	}
 	for _, name := range names {
-		wanted := slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.name == name })
+		wanted := slices.ContainsFunc(a.uplinks, func(u *link) bool { return u.name == name })
 		if wanted {
 			continue
 		}
-		if _, err := lifecycle.GiveBack(name, a.machine, a.store); err != nil {
+		if _, err := uplink.GiveBack(name, a.machine, a.store); err != nil {
 			return err
 		}
 		a.log.Info("uplink given back: the configuration no longer names it", "uplink", name)
@@ -382,8 +397,11 @@ func (a *Agent) reconcile() {
 		u.plan(a.registry.byKey, controlled)
 		if u.installed() {
 			a.apply(u)
+		} else {
+			u.ask()
 		}
 		u.ledger.Keep(u.hasClass)
+		u.classLedger.Keep(u.hasClasses)
 	}
 	a.assignNumbers()
 	a.unsaved = true
@@ -392,7 +410,7 @@ func (a *Agent) reconcile() {
 }
 
 // apply brings an uplink's scheduler to the plan, and tells of a failure once.
-func (a *Agent) apply(u *uplink) {
+func (a *Agent) apply(u *link) {
 	before := u.reason
 	if err := u.apply(); err != nil && before == nil {
 		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
@@ -402,7 +420,7 @@ func (a *Agent) apply(u *uplink) {
 // control is one turn of the control loop over all uplinks. It returns when to
 // look next.
 func (a *Agent) control(now time.Time) time.Duration {
-	next := idleInterval
+	next := restInterval
 	suspect := false
 	for _, u := range a.uplinks {
 		if !u.installed() {
@@ -443,7 +461,7 @@ func (a *Agent) repair() {
 		}
 	}
 	a.reconcile()
-	if slices.ContainsFunc(a.uplinks, func(u *uplink) bool { return u.suspect }) {
+	if slices.ContainsFunc(a.uplinks, func(u *link) bool { return u.suspect }) {
 		a.repairPause = min(2*max(a.repairPause, minRepairPause), checkInterval)
 	} else {
 		a.repairPause = 0
@@ -462,68 +480,4 @@ func (a *Agent) check() {
 	a.inspectSome()
 	a.checkOrigins()
 	a.reconcile()
-}
-
-// linkChanged handles a device that came, changed or went.
-func (a *Agent) linkChanged(event kernel.LinkEvent) {
-	known, changed := false, false
-	for _, u := range a.uplinks {
-		// One that is gone may come back under the name in the configuration.
-		back := u.device.State() == lifecycle.Absent && event.Link.Name == u.device.Config().Name
-		if back || event.Link.Index == u.device.Ifindex() || event.Link.Name == u.name {
-			known = true
-			changed = a.advance(u) || changed
-		}
-	}
-	if changed {
-		a.reconcile()
-	}
-	if known {
-		return
-	}
-	if event.Link.Kind != "veth" {
-		return
-	}
-	if event.Deleted {
-		a.registry.lostVeth(event.Link.Index)
-	}
-	// Perhaps the veth of a container that we could not find one of, or another
-	// one of a container that no engine tells us about.
-	unknown := !event.Deleted && !a.registry.hasVeth(event.Link.Index)
-	if unknown && !slices.Contains(a.unknownVeths, event.Link.Index) {
-		a.unknownVeths = append(a.unknownVeths, event.Link.Index)
-	}
-	if unknown || a.registry.anyUnattached() {
-		a.rescanSoon()
-	}
-}
-
-// matchVeths looks at the containers that no engine tells us about and in which
-// the other ends of veths are that belong to no container that is known: they
-// have got another device. It returns how many those are.
-func (a *Agent) matchVeths() int {
-	inspected := 0
-	for _, ifindex := range a.unknownVeths {
-		if a.registry.hasVeth(ifindex) {
-			continue
-		}
-		veth, err := kernel.LinkByIndex(ifindex)
-		if err != nil || veth.PeerNetNSID == kernel.SameNetNS {
-			continue // it is gone, or no container's
-		}
-		inspected += a.inspectStatic(veth.PeerNetNSID)
-	}
-	a.unknownVeths = a.unknownVeths[:0]
-	return inspected
-}
-
-// rescanDelay lets the events of one container's start come together.
-const rescanDelay = 5 * time.Millisecond
-
-func (a *Agent) rescanSoon() {
-	if a.rescanning {
-		return
-	}
-	a.rescanning = true
-	time.AfterFunc(rescanDelay, func() { a.rescan <- struct{}{} })
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/docker"
@@ -18,74 +20,149 @@ import (
 	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/stats"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fakeScheduler remembers what it was told, and has the counters it was given.
+// fakeScheduler is the real one on a kernel that takes everything. It remembers what
+// it was told.
 type fakeScheduler struct {
+	*htb.Backend
+	kernel   *fakeKernel
 	applied  []sched.Tree
-	stats    []sched.Stats
-	drops    map[uint16]uint32
 	err      error
 	forgot   int
-	looks    int // how often counters were asked for
-	asked    int // of how many classes, all together
 	inKernel bool
-	onApply  func()
 }
 
-func (s *fakeScheduler) Drops() (map[uint16]uint32, error) { return s.drops, s.err }
+func newScheduler() *fakeScheduler {
+	k := &fakeKernel{}
+	return &fakeScheduler{Backend: htb.New(k, 3), kernel: k}
+}
 
-func (*fakeScheduler) Name() string    { return "fake" }
-func (s *fakeScheduler) Forget()       { s.forgot++ }
-func (s *fakeScheduler) Remove() error { s.inKernel = false; return nil }
+// ourRoot is the handle by which it knows its own.
+const ourRoot = kernel.Handle(0x7e0f << 16)
+
+func (*fakeScheduler) Name() string { return "fake" }
+
+func (*fakeScheduler) Owns(qdiscs []kernel.Qdisc) bool {
+	return len(qdiscs) > 0 && qdiscs[0].Handle == ourRoot
+}
+
+func (s *fakeScheduler) Forget() {
+	s.forgot++
+	s.Backend.Forget()
+}
+
+func (s *fakeScheduler) Remove() error {
+	s.inKernel = false
+	return nil
+}
 
 func (s *fakeScheduler) Apply(want sched.Tree) error {
 	s.inKernel = true
-	if s.onApply != nil {
-		s.onApply()
-	}
-	want.Classes = slices.Clone(want.Classes)
-	s.applied = append(s.applied, want)
-	return s.err
+	kept := want
+	kept.Classes = slices.Clone(want.Classes)
+	s.applied = append(s.applied, kept)
+	return errors.Join(s.Backend.Apply(want), s.err)
 }
 
-func (s *fakeScheduler) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, error) {
-	s.looks++
-	s.asked += len(numbers)
-	for _, stats := range s.stats {
-		if slices.Contains(numbers, stats.Number) {
-			dst = append(dst, stats)
+// fakeKernel takes whatever HTB wants and remembers it.
+type fakeKernel struct {
+	ops []kernel.Op
+	// stats are the counters of classes, by number; those of others are 0.
+	stats map[uint16]kernel.ClassStats
+	drops map[kernel.Handle]uint32
+	err   error // what changes end with
+}
+
+func (*fakeKernel) Qdiscs(int) ([]kernel.Qdisc, error)            { return nil, nil }
+func (*fakeKernel) Classes(int) ([]kernel.Class, error)           { return nil, nil }
+func (k *fakeKernel) Drops(int) (map[kernel.Handle]uint32, error) { return k.drops, nil }
+
+func (k *fakeKernel) ClassStats(_ int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
+	for _, h := range handles {
+		stats := k.stats[h.Minor()]
+		stats.Handle = h
+		dst = append(dst, stats)
+	}
+	return dst, nil
+}
+
+func (k *fakeKernel) Apply(_ int, ops []kernel.Op) error {
+	k.ops = append(k.ops, ops...)
+	return k.err
+}
+
+// count sets the counters of a number's class.
+func (k *fakeKernel) count(number uint16, stats kernel.ClassStats) {
+	if k.stats == nil {
+		k.stats = map[uint16]kernel.ClassStats{}
+	}
+	k.stats[number] = stats
+}
+
+// wire plays an uplink that everybody can send over as they want.
+type wire struct {
+	*bench
+	now     time.Time
+	greedy  map[*share]bool
+	paceBPS map[*share]float64
+	sent    map[*share]float64
+}
+
+func newWire(b *bench) *wire {
+	b.reconcile()
+	return &wire{bench: b, now: epoch, greedy: map[*share]bool{}, paceBPS: map[*share]float64{}, sent: map[*share]float64{}}
+}
+
+// run lets time pass, and the control loop look when it wants to.
+func (l *wire) run(d time.Duration) {
+	const step = time.Millisecond
+	next := l.now
+	for end := l.now.Add(d); l.now.Before(end); l.now = l.now.Add(step) {
+		for _, s := range l.participants {
+			bps, backlog := l.paceBPS[s], uint32(0)
+			if l.greedy[s] {
+				bps, backlog = float64(s.class.AllocatedBPS)+1e6, 100_000
+			}
+			l.sent[s] += bps / 8 * step.Seconds()
+			l.classifier.offered[s.number] = uint64(l.sent[s])
+			l.scheduler.kernel.count(s.number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
+		}
+		if !l.now.Before(next) {
+			next = l.now.Add(l.control(l.now))
 		}
 	}
-	return dst, s.err
 }
 
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
-	offered [identity.NumberLast + 1]uint64
-	cgroups map[uint16]string
-	err     error
+	offered   [identity.NumberLast + 1]uint64
+	cgroups   map[uint16]string
+	classes   map[uint16]identity.TrafficClass
+	published map[identity.Published]uint16
+	err       error
 	// attached: it is on the device.
 	attached bool
 
 	unknownBPS uint64
 
-	link        identity.Link
-	direct      []identity.Direct
 	directBytes [identity.NumberLast + 1]uint64
 }
 
-func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct) error {
-	c.link = link
-	c.direct = append(c.direct[:0], direct...)
-	return c.err
-}
+func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
+func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
+func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
 
 func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
+}
+
+func (c *fakeClassifier) SetTrafficClass(number uint16, class identity.TrafficClass) error {
+	c.classes[number] = class
+	return c.err
 }
 
 func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
@@ -95,6 +172,11 @@ func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
 
 func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 	delete(c.cgroups, number)
+	return c.err
+}
+
+func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) error {
+	c.published = numbers
 	return c.err
 }
 
@@ -112,9 +194,9 @@ func (c *fakeClassifier) OfferedBytes(dst []uint64) error {
 
 // fakeMachine has one device, and does whatever it is asked to.
 type fakeMachine struct {
-	scheduler  sched.Backend
+	scheduler  *fakeScheduler
 	classifier *fakeClassifier
-	delays     lifecycle.Delays
+	delays     uplink.Delays
 	foreign    *kernel.Qdisc // instead of ours
 	gsoErr     error
 	gone       bool
@@ -143,12 +225,11 @@ func (m *fakeMachine) SetGSOMaxBytes(_ int, bytes uint32) error {
 }
 
 func (m *fakeMachine) Qdiscs(int) ([]kernel.Qdisc, error) {
-	fake, isFake := m.scheduler.(*fakeScheduler)
 	switch {
 	case m.foreign != nil:
 		return []kernel.Qdisc{*m.foreign}, nil
-	case isFake && fake.inKernel:
-		return []kernel.Qdisc{{Handle: htb.DirectMajor << 16, Parent: kernel.HandleRoot}}, nil
+	case m.scheduler.inKernel:
+		return []kernel.Qdisc{{Handle: ourRoot, Parent: kernel.HandleRoot}}, nil
 	}
 	return nil, nil
 }
@@ -156,11 +237,11 @@ func (m *fakeMachine) Qdiscs(int) ([]kernel.Qdisc, error) {
 func (*fakeMachine) Save(int) ([]kernel.SavedObject, error)  { return nil, nil }
 func (*fakeMachine) Restore(int, []kernel.SavedObject) error { return nil }
 func (m *fakeMachine) DeleteRoot(int) error                  { m.foreign = nil; return nil }
-func (m *fakeMachine) Scheduler(int) sched.Backend           { return m.scheduler }
+func (m *fakeMachine) Scheduler(int) uplink.Scheduler        { return m.scheduler }
 func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifier.attached, nil }
 func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
 
-func (m *fakeMachine) OpenClassifier(int) (lifecycle.Classifier, lifecycle.Delays, error) {
+func (m *fakeMachine) OpenClassifier(int, sched.Majors) (uplink.Classifier, uplink.Delays, error) {
 	m.classifier.attached = true
 	return m.classifier, m.delays, nil
 }
@@ -181,7 +262,7 @@ func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
 // bench is an agent on an uplink that is not there.
 type bench struct {
 	*Agent
-	*uplink
+	*link
 	machine    *fakeMachine
 	host       *share
 	t          testing.TB
@@ -193,31 +274,24 @@ type bench struct {
 
 func newBench(t testing.TB, rateBPS uint64) *bench {
 	t.Helper()
-	scheduler := &fakeScheduler{}
-	b := newBenchOf(t, rateBPS, scheduler)
-	scheduler.applied, scheduler.forgot = nil, 0
-	b.scheduler = scheduler
-	return b
-}
-
-// newBenchOf is newBench with a scheduler of one's own.
-func newBenchOf(t testing.TB, rateBPS uint64, scheduler sched.Backend) *bench {
-	t.Helper()
 	dir := t.TempDir()
 	store, err := state.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, dir: dir, classifier: &fakeClassifier{cgroups: map[uint16]string{}}}
-	b.machine = &fakeMachine{scheduler: scheduler, classifier: b.classifier}
-	device := lifecycle.New(lifecycle.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
-	device.Advance(func() sched.Tree { return sched.Tree{RateBPS: rateBPS} })
-	b.uplink = newUplink(0, device, config.DefaultReserveBasisPoints)
+	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]identity.TrafficClass{}}}
+	b.machine = &fakeMachine{scheduler: b.scheduler, classifier: b.classifier}
+	device := uplink.New(uplink.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
+	device.Advance(func() sched.Tree {
+		return sched.Tree{RateBPS: rateBPS, HostNumber: identity.NumberHost,
+			Classes: []sched.Class{{Number: identity.NumberHost, Weight: 100, CeilingBPS: alloc.Unlimited}}}
+	})
+	b.link = newLink(0, device, config.DefaultReserveBasisPoints)
 	b.Agent = &Agent{
 		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
 		log:       slog.New(slog.DiscardHandler),
 		store:     store,
-		uplinks:   []*uplink{b.uplink},
+		uplinks:   []*link{b.link},
 		inspector: identity.NewInspector(),
 		taps:      &fakeTaps{},
 		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
@@ -230,11 +304,15 @@ func newBenchOf(t testing.TB, rateBPS uint64, scheduler sched.Backend) *bench {
 		rescan:    make(chan struct{}, 1),
 	}
 	b.addShares(b.Agent.host)
-	b.host = b.uplink.host
+	b.host = b.link.host
+	b.scheduler.applied, b.scheduler.forgot = nil, 0
 	return b
 }
 
-func (b *bench) plan() { b.uplink.plan(b.registry.byKey, b.registry.controlled()) }
+func (b *bench) plan() {
+	b.link.plan(b.registry.byKey, b.registry.controlled())
+	_ = b.link.apply()
+}
 
 func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }
 
@@ -278,8 +356,8 @@ func (b *bench) stop(c *share) {
 }
 
 // useDelays makes the kernel one that can measure delays.
-func (b *bench) useDelays(measured lifecycle.Delays) {
+func (b *bench) useDelays(measured uplink.Delays) {
 	b.machine.delays = measured
 	b.classifier.attached = false
-	b.advance(b.uplink)
+	b.advance(b.link)
 }

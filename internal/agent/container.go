@@ -23,10 +23,15 @@ type container struct {
 	number      uint16 // 0: not controlled
 	mode        v1.Mode
 	netns       kernel.NetNSID
-	netnsID     int // of a static one: the same, as devices in the agent's namespace name it
+	netnsID     int // of a configured one: the same, as devices in the agent's namespace name it
 	attachments []attachment
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
+
+	// flowsSeen: its taps look at flows, or are to do so; flowsRefused says why they
+	// do not.
+	flowsSeen    bool
+	flowsRefused error
 
 	// shares are what it gets, at each uplink, in the order of the uplinks.
 	shares []*share
@@ -94,9 +99,9 @@ func (c *container) state() (v1.State, string) {
 		state = v1.StateDegraded
 		reasons = append(reasons, p.Error())
 	}
-	if c.policy().Class != v1.ClassNone {
+	if c.flowsRefused != nil && c.looksAtFlows() {
 		state = v1.StateDegraded
-		reasons = append(reasons, "weir.class is not in force: this version does not order packets within a container")
+		reasons = append(reasons, "its flows are not told apart: "+c.flowsRefused.Error())
 	}
 	for _, share := range c.shares {
 		rejected, complaints := share.complaints()
@@ -136,6 +141,7 @@ func (c *container) view() v1.Container {
 		if view.MeasuredAt.IsZero() || share.MeasuredAt.Before(view.MeasuredAt) {
 			view.MeasuredAt = share.MeasuredAt
 		}
+		view.Classes = addClasses(view.Classes, share.Classes)
 		view.Shares = append(view.Shares, share)
 	}
 	return view

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 const first, last = identity.NumberFirst, identity.NumberLast
@@ -128,11 +130,11 @@ func TestState(t *testing.T) {
 	const obstacle = "its network cannot be looked at: gone"
 	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
 	const said = `weir.min="fast": is not a rate (no minimum applies)`
-	lte := &uplink{name: "wwan0"}
-	fine := &share{container: &container{}, uplink: &uplink{name: "eth0"}}
+	lte := &link{name: "wwan0"}
+	fine := &share{container: &container{}, uplink: &link{name: "eth0"}}
 	refused := &share{container: &container{}, uplink: lte, refused: errors.New("minimum 9mbit cannot be guaranteed")}
 	late := &share{container: &container{}, uplink: lte, refusedLatency: errors.New("latency 1ms cannot be guaranteed")}
-	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, guaranteedBPS: 8e6}
+	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, class: sched.State{GuaranteedBPS: 8e6}}
 	for _, tc := range []struct {
 		name   string
 		c      container
@@ -142,7 +144,13 @@ func TestState(t *testing.T) {
 		{"nothing wrong", container{}, v1.StateOK, ""},
 		{"not controlled", container{obstacle: obstacle}, v1.StateDegraded, obstacle},
 		{"a wrong label", container{resolved: policy.Resolution{Problems: problem}}, v1.StateDegraded, said},
-		{"a class", container{resolved: policy.Resolution{Policy: v1.Policy{Class: v1.ClassEF}}}, v1.StateDegraded, "weir.class is not in force: this version does not order packets within a container"},
+		{"a class", *ofClass(first, v1.ClassEF), v1.StateOK, ""},
+		{"the host's class", *ofClass(identity.NumberHost, v1.ClassEF), v1.StateDegraded, "the host's class is not in force: only the traffic of containers is divided into classes"},
+		{
+			"a minimum of AF above the share", *ofClass(first, v1.ClassAuto, v1.Part{BPS: 6e6}), v1.StateDegraded,
+			"the minimum of AF 6mbit is cut to 4mbit: it is entitled to 8mbit, of which EF may have 4mbit",
+		},
+		{"a minimum of AF where all is AF", *ofClass(first, v1.ClassAF, v1.Part{BPS: 6e6}), v1.StateOK, ""},
 		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
 		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
 		{"cut", container{number: first, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
@@ -159,49 +167,35 @@ func TestState(t *testing.T) {
 	}
 }
 
-// What a container's policy becomes on its way to the scheduler.
-func TestClass(t *testing.T) {
-	c := &share{
-		container:     &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
-		uplink:        &uplink{rateBPS: 100e6},
-		guaranteedBPS: 5, allocatedBPS: 9, admittedBPS: 3, latency: time.Millisecond,
+// ofClass is a container that is entitled to 8 Mbit/s.
+func ofClass(number uint16, class v1.Class, afMin ...v1.Part) *container {
+	p := policy.Default()
+	p.Class = class
+	for _, part := range afMin {
+		p.AFMin = part
 	}
-	if got := c.competitor(11); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: 11}) {
-		t.Errorf("competitor %+v", got)
-	}
-	got := c.class()
-	if got.Number != 17 || got.GuaranteedBPS != 5 || got.AllocatedBPS != 9 || got.CeilingBPS != 80 || got.Weight != 300 || got.Priority != 7 || got.Latency != time.Millisecond {
-		t.Errorf("class %+v", got)
-	}
-	c.resolved.Policy = v1.Policy{Weight: 1}
-	if got := c.class(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 {
-		t.Errorf("class of what was set %+v", got)
-	}
+	c := &container{number: number, resolved: policy.Resolution{Policy: p}}
+	c.shares = []*share{{container: c, uplink: &link{name: "eth0"}, class: sched.State{EntitledBPS: 8e6}}}
+	return c
 }
 
-// How large the packets of a container are: as its devices are limited, which
-// those of the host are not.
-func TestPacketBytes(t *testing.T) {
-	for _, test := range []struct {
-		name        string
-		mode        v1.Mode
-		maxBPS      uint64
-		entitledBPS uint64
-		want        uint32
-	}{
-		{"the uplink's", v1.ModeBridge, 0, 50e6, 3125},
-		{"a small share", v1.ModeBridge, 0, 2e6, 1514},
-		{"a small maximum", v1.ModeMacvlan, 10e6, 50e6, 1514},
-		{"host mode", v1.ModeHost, 0, 2e6, 0},
-	} {
-		s := &share{
-			container:   &container{mode: test.mode, resolved: policy.Resolution{Policy: v1.Policy{MaxBPS: test.maxBPS}}},
-			uplink:      &uplink{rateBPS: 100e6},
-			entitledBPS: test.entitledBPS,
-		}
-		if got := s.class().PacketBytes; got != test.want {
-			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
-		}
+// What a container's policy becomes on its way to the scheduler.
+func TestWanted(t *testing.T) {
+	c := &share{
+		container:   &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
+		uplink:      &link{rateBPS: 100e6},
+		admittedBPS: 3, latency: time.Millisecond,
+	}
+	if got := c.competitor(); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: alloc.Unlimited}) {
+		t.Errorf("competitor %+v", got)
+	}
+	want := sched.Class{Number: 17, FloorBPS: 3, CeilingBPS: 80, Weight: 300, Priority: 7, Latency: time.Millisecond, OwnDevices: true}
+	if got := c.wanted(); got != want {
+		t.Errorf("class %+v", got)
+	}
+	c.resolved.Policy, c.mode = v1.Policy{Weight: 1}, v1.ModeHost
+	if got := c.wanted(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 || got.OwnDevices {
+		t.Errorf("class of what was set %+v", got)
 	}
 }
 
@@ -222,5 +216,22 @@ func TestContainersInOrderOfStart(t *testing.T) {
 	}
 	if got != "49312" {
 		t.Errorf("order %s", got)
+	}
+}
+
+// Ports are a container's for the protocols and families at which they can be nobody
+// else's.
+func TestPublished(t *testing.T) {
+	c := &container{Container: discovery.Container{Ports: []discovery.Port{
+		{Container: 80, Host: 8080, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true},
+		{Container: 53, Host: 53, Protocol: "udp", AnyIPv6: true},
+		{Container: 90, Host: 90, Protocol: "tcp"}, // at one address
+		{Container: 91, Host: 91, Protocol: "sctp", AnyIPv4: true, AnyIPv6: true},
+	}}}
+	want := []identity.Published{
+		{Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 17, Port: 53},
+	}
+	if got := published(c); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

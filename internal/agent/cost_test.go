@@ -4,18 +4,16 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/weir-project/weir/internal/sched/htb"
 )
 
 // What the agent's two steps cost with a thousand containers, without what the
 // kernel does then.
 
 // thousand is an agent with that many containers and the real scheduler.
-func thousand(b *testing.B) (*bench, *noKernel) {
+func thousand(b *testing.B) (*bench, *fakeKernel) {
 	b.Helper()
-	tc := &noKernel{}
-	bed := newBenchOf(b, 1e9, htb.New(tc, 3))
+	bed := newBench(b, 1e9)
+	tc := bed.scheduler.kernel
 	for n := range 1000 {
 		c := bed.start(fmt.Sprint(n))
 		c.resolved.Policy.Weight = uint32(1 + n*7%100)
@@ -49,7 +47,7 @@ func BenchmarkControl(b *testing.B) {
 	now := time.Now()
 	for n := 0; b.Loop(); n++ {
 		bed.classifier.offered[c.number] += uint64(100e3 * (1 + n/3%2))
-		now = now.Add(changingInterval)
+		now = now.Add(adoptionInterval)
 		bed.control(now)
 	}
 	b.ReportMetric(float64(len(tc.ops))/float64(b.N), "changes/op")

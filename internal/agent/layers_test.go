@@ -21,12 +21,13 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	b.Agent.config.Rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
 	b.resolve(c.container)
 	view := c.container.view()
-	if want := (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 50e6, Priority: 4}); view.Policy != want {
+	if want := (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 50e6, Priority: 4, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}); view.Policy != want {
 		t.Errorf("policy %+v, want %+v", view.Policy, want)
 	}
 	want := v1.PolicyFrom{
 		Weight: v1.LayerPolicies, Min: v1.LayerSet, Max: v1.LayerLabels,
 		Priority: v1.LayerDefaults, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
+		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn,
 	}
 	if view.PolicyFrom != want {
 		t.Errorf("from %+v, want %+v", view.PolicyFrom, want)
@@ -55,7 +56,7 @@ func TestImageLabels(t *testing.T) {
 	check := func(c *container, when string) {
 		t.Helper()
 		state, reason := c.state()
-		if c.policy() != (v1.Policy{Weight: 300}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.ImageLabels) != 2 {
+		if c.policy() != (v1.Policy{Weight: 300, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.ImageLabels) != 2 {
 			t.Errorf("%s: %+v, %s, %q", when, c.policy(), state, reason)
 		}
 	}

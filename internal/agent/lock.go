@@ -53,7 +53,23 @@ func lockNetNS(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this network namespace: %w", err)
 	}
-	return lockFile(filepath.Join(dir, fmt.Sprintf("netns-%d.lock", netns.Inode)))
+	file, err := lockFile(filepath.Join(dir, fmt.Sprintf("netns-%d.lock", netns.Inode)))
+	if err == nil {
+		removeStaleLocks(dir)
+	}
+	return file, err
+}
+
+// removeStaleLocks removes the locks of namespaces that nobody holds: an agent that
+// was killed leaves its own, and its namespace may never come back. One that is held
+// stays, and what cannot be removed harms nobody.
+func removeStaleLocks(dir string) {
+	paths, _ := filepath.Glob(filepath.Join(dir, "netns-*.lock"))
+	for _, path := range paths {
+		if file, err := lockFile(path); err == nil {
+			_ = unlockFile(file)
+		}
+	}
 }
 
 // lockFile makes a file, and its folder, that one process at a time has. Errors:

@@ -45,11 +45,27 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// What one left that was killed in a namespace which is gone goes; the lock of
+	// one that is at work there stays.
+	stale, held := filepath.Join(dir, "netns-1.lock"), filepath.Join(dir, "netns-2.lock")
+	if err := os.WriteFile(stale, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := lockFile(held)
+	if err != nil {
+		t.Fatal(err)
+	}
 	again, err := lockAgent(dir, stateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again.Close()
+	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a stale lock is still there: %v", err)
+	}
+	if !isFile(held, other) {
+		t.Error("the lock of another agent was removed")
+	}
 }
 
 // TestLockIsNotAnybodys: what any user can do does not keep the agent from

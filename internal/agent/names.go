@@ -71,10 +71,15 @@ func match(name string, list []v1.Container) []int {
 	return nil
 }
 
-// groups are the names of what a container is one of.
+// groups are the names of what a container is one of. What only its image says
+// does not count: it could make another's name ambiguous.
 func groups(c *container) []string {
-	list := []string{c.Pod, c.Labels[policy.LabelComposeService]}
-	if service, stack := c.Labels[policy.LabelSwarmService], c.Labels[policy.LabelSwarmStack]; stack != "" {
+	label := func(name string) string {
+		text, _ := policy.OperatorLabel(c.Labels, c.ImageLabels, name)
+		return text
+	}
+	list := []string{c.Pod, label(policy.LabelComposeService)}
+	if service, stack := label(policy.LabelSwarmService), label(policy.LabelSwarmStack); stack != "" {
 		list = append(list, service, strings.TrimPrefix(service, stack+"_"))
 	} else {
 		list = append(list, service)

@@ -33,7 +33,9 @@ func TestMatch(t *testing.T) {
 	infra, app, sidecar := one("01231111", "0123456789ab-infra"), one("01232222", "pod-app"), one("01233333", "pod-sidecar")
 	infra.Pod, app.Pod, sidecar.Pod = "shelf", "shelf", "shelf"
 	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))
-	all := []*container{web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
+	claims := one("89ab1111", "claims", compose("backup")) // says its image
+	claims.ImageLabels = claims.Labels
+	all := []*container{claims, web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
 	owners := map[*container]string{app: infra.ID, sidecar: infra.ID, behind: vpn.ID}
 	var list []v1.Container
 	for _, c := range all {

@@ -12,9 +12,9 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // learn takes one event of a source in.
@@ -105,7 +105,7 @@ func (a *Agent) release(c *container) {
 	a.registry.release(c)
 	c.attachments = nil
 	for _, s := range c.shares {
-		s.entitledBPS, s.guaranteedBPS, s.allocatedBPS = 0, 0, 0
+		s.class = sched.State{}
 	}
 }
 
@@ -162,7 +162,7 @@ func (a *Agent) inspect(c *container) {
 		return
 	}
 	c.netns = netns
-	if c.Runtime == static.Runtime { // for inspectStatic
+	if c.Configured { // for inspectConfigured
 		if c.netnsID, err = kernel.NetNSIDHere(c.NetNSPath); err != nil {
 			a.lostDevices(c, err)
 			return
@@ -245,7 +245,7 @@ func (a *Agent) inspectHostMode(c *container) {
 	if c.number == 0 {
 		a.number(c, 0)
 	}
-	if c.obstacle == "" && c.Runtime == static.Runtime && kernel.CgroupElsewhere("/proc", c.CgroupPath) {
+	if c.obstacle == "" && c.Configured && kernel.CgroupElsewhere("/proc", c.CgroupPath) {
 		c.obstacle = "its processes are in another network namespace, and only what its cgroup sends in the host's is controlled: name their netns in the config file"
 	}
 }
@@ -292,14 +292,14 @@ func (a *Agent) inspectMissing() int {
 	return len(missing)
 }
 
-// inspectStatic looks again at containers from the config file, of which nobody
+// inspectConfigured looks again at containers from the config file, of which nobody
 // tells when they get another device, as engines do: at those whose network
 // namespace may have that ID, as the agent's counts. It returns how many those
 // are.
-func (a *Agent) inspectStatic(netnsID int) int {
+func (a *Agent) inspectConfigured(netnsID int) int {
 	inspected := 0
 	for _, c := range a.registry.all() {
-		if c.Runtime == static.Runtime && (c.netnsID == netnsID || c.netnsID == kernel.SameNetNS) {
+		if c.Configured && (c.netnsID == netnsID || c.netnsID == kernel.SameNetNS) {
 			a.inspect(c)
 			inspected++
 		}
@@ -333,6 +333,7 @@ func (a *Agent) inspectSome() {
 // assignNumbers makes the packets of every controlled container carry its number, and
 // limits their size to what the uplinks' rates can take.
 func (a *Agent) assignNumbers() {
+	a.keepFlows()
 	for _, c := range a.registry.byNumber {
 		for i := range c.attachments {
 			at := &c.attachments[i]
@@ -346,13 +347,15 @@ func (a *Agent) assignNumbers() {
 	}
 	for _, u := range a.uplinks {
 		a.assignCgroups(u)
+		a.assignClasses(u)
+		a.assignPublished(u)
 	}
 	a.watchOrigins()
 }
 
 // assignCgroups makes the classifier of an uplink know those containers by their
 // cgroup whose packets come with their socket.
-func (a *Agent) assignCgroups(u *uplink) {
+func (a *Agent) assignCgroups(u *link) {
 	if !u.installed() {
 		return
 	}
@@ -402,7 +405,9 @@ func (a *Agent) limitSaved() {
 func (a *Agent) limitPackets(c *container, at *attachment) {
 	want := at.gsoBefore
 	for _, s := range c.shares {
-		want = min(want, s.packetBytes())
+		if bytes := s.class.PacketBytes; bytes > 0 {
+			want = min(want, bytes)
+		}
 	}
 	if at.GSOMaxBytes == want || at.refusedLimit == want {
 		return

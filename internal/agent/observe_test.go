@@ -158,7 +158,7 @@ func TestCgroupOfMacvlan(t *testing.T) {
 	c := b.direct("c", 101)
 	c.CgroupPath = "/sys/fs/cgroup/c"
 	b.classifier.err = errors.New("no such cgroup")
-	b.assignCgroups(b.uplink)
+	b.assignCgroups(b.link)
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its sockets cannot be told apart: no such cgroup") {
 		t.Errorf("%s, %q", state, reason)
 	}

@@ -141,7 +141,7 @@ func (a *Agent) unwatchOrigins() {
 
 // limitUnknownOrigins tells an uplink's classifier what unknown origins may send; 0 says that
 // nothing is watched. Where it was told so, nothing is done.
-func (a *Agent) limitUnknownOrigins(u *uplink, bps uint64) {
+func (a *Agent) limitUnknownOrigins(u *link, bps uint64) {
 	if u.unknownBPS == bps {
 		return
 	}

@@ -78,13 +78,13 @@ func TestWatchOrigins(t *testing.T) {
 	expect("two", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
 
 	// A classifier that was made anew has to be told again.
-	b.classifier.unknownBPS, b.uplink.unknownBPS = 0, 0
+	b.classifier.unknownBPS, b.link.unknownBPS = 0, 0
 	b.watchOrigins()
 	expect("a new classifier", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
 
 	// The limit is a part of the uplink's rate, also of another one.
 	for _, rateBPS := range []uint64{4e9, 1e9} {
-		b.uplink.rateBPS = rateBPS
+		b.link.rateBPS = rateBPS
 		b.watchOrigins()
 		expect("another rate", true, rateBPS/100, map[uint32]uint16{101: one.number, 102: two.number})
 	}
@@ -127,7 +127,7 @@ func TestWatchOrigins(t *testing.T) {
 	b.Agent.forget(overlaid)
 
 	b.machine.gone = true
-	b.advance(b.uplink)
+	b.advance(b.link)
 	b.classifier.unknownBPS = 0
 	b.Agent.forget(two)
 	b.Agent.forget(three)

@@ -12,29 +12,23 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 )
 
-// Who gets what at one uplink: minimums are admitted, entitlements computed
-// from the policies of all that run, allocations from what those want that are
-// sending. What of that is a decision is in internal/plan.
+// What is wanted at one uplink: which minimums and bounds on delay are in force
+// (internal/plan decides), and what the scheduler is told. Who may send how much is
+// its affair.
 
-// significantDivisor: an allocation that changes by less than this part of
-// itself is left as it is.
-const significantDivisor = 500
-
-// plan computes who gets what of an uplink, where containers are those that
+// plan decides what is wanted of an uplink, where containers are those that
 // run, and controlled those of them that have a number, in its order.
-func (u *uplink) plan(containers map[key]*container, controlled []*container) {
+func (u *link) plan(containers map[key]*container, controlled []*container) {
 	u.controlled = u.controlled[:0]
 	for _, c := range controlled {
 		u.controlled = append(u.controlled, c.shares[u.index])
 	}
 	u.participants = append(append(u.participants[:0], u.controlled...), u.host)
 	u.admit(containers)
-	u.entitle()
-	u.allocate(true)
 }
 
 // admit decides which minimums and bounds on delay are in force.
-func (u *uplink) admit(containers map[key]*container) {
+func (u *link) admit(containers map[key]*container) {
 	for _, c := range containers {
 		if c.number == 0 {
 			c.shares[u.index].grant(plan.Grant{})
@@ -80,77 +74,34 @@ func (s *share) admits(p v1.Policy) error {
 	return s.uplink.link().Admits(others, s.claim(p))
 }
 
-// hostCompetes says whether the host class wants more than its reserve.
-func (u *uplink) hostCompetes() bool {
-	return u.host.demand.DemandBPS > u.link().HostReserveBPS(u.host.admittedBPS)
-}
-
-// entitle computes what everybody can always have.
-func (u *uplink) entitle() {
-	u.competing = u.competing[:0]
-	for _, s := range u.controlled {
-		u.competing = append(u.competing, s.competitor(alloc.Unlimited))
-	}
-	competes := u.hostCompetes()
-	host, entitlements := u.link().Entitle(&u.allocator, u.host.competitor(alloc.Unlimited), competes, u.competing)
+// entitle computes what everybody could have of an uplink that no scheduler shares
+// out at present.
+func (u *link) entitle() {
+	competing := make([]alloc.Container, len(u.controlled))
 	for i, s := range u.controlled {
-		s.entitledBPS = entitlements[i].BPS
-		s.guarantee(entitlements[i].GuaranteeableBPS)
+		competing[i] = s.competitor()
 	}
-	u.host.entitledBPS = host.BPS
-	if competes {
-		u.host.guarantee(host.GuaranteeableBPS)
-	} else {
-		u.host.guaranteedBPS = host.GuaranteeableBPS
-	}
-}
-
-// allocate computes what everybody may send now and reports whether anything
-// changed that matters. With exact, everything matters.
-func (u *uplink) allocate(exact bool) bool {
-	participants := u.participants
-	capacity := u.rateBPS
-	if !u.hostCompetes() {
-		participants = u.controlled
-		capacity -= min(capacity, u.host.demand.SteadyBPS())
-		u.host.allocatedBPS = max(u.host.guaranteedBPS, u.host.demand.DemandBPS)
-	}
-	u.competing = u.competing[:0]
-	for _, s := range participants {
-		u.competing = append(u.competing, s.competitor(s.demand.SteadyBPS()))
-	}
-	entitled := u.allocator.Entitle(nil, capacity, u.competing)
-	allocated := u.allocator.Allocate(nil, capacity, u.competing, entitled)
-	changed := exact
-	for i, s := range participants {
-		if allocated[i] >= u.competing[i].DemandBPS {
-			// It has all it wants, and may send a little more.
-			allocated[i] = s.demand.DemandBPS
-		}
-		difference := max(allocated[i], s.allocatedBPS) - min(allocated[i], s.allocatedBPS)
-		if difference > s.allocatedBPS/significantDivisor {
-			changed = true
+	host, entitlements := u.link().Entitle(&alloc.Allocator{}, u.host.competitor(), false, competing)
+	u.host.class = sched.State{EntitledBPS: host.BPS, GuaranteedBPS: host.GuaranteeableBPS}
+	for i, s := range u.controlled {
+		s.class = sched.State{EntitledBPS: entitlements[i].BPS, GuaranteedBPS: entitlements[i].GuaranteeableBPS}
+		if s.hasOwnDevices() {
+			s.class.PacketBytes = sched.MaxPacketBytes(s.wanted().CeilingOr(u.rateBPS), entitlements[i].BPS)
 		}
 	}
-	if changed {
-		for i, s := range participants {
-			s.allocatedBPS = allocated[i]
-		}
-	}
-	return changed
 }
 
 // tree is what the scheduler is to do.
-func (u *uplink) tree() sched.Tree {
-	u.classes = append(u.classes[:0], u.host.class())
+func (u *link) tree() sched.Tree {
+	u.classes = append(u.classes[:0], u.host.wanted())
 	for _, s := range u.controlled {
-		u.classes = append(u.classes, s.class())
+		u.classes = append(u.classes, s.wanted())
 	}
 	return sched.Tree{
 		RateBPS:       u.rateBPS,
 		MTUBytes:      u.mtuBytes,
 		ControlNumber: identity.NumberControl,
-		DefaultNumber: identity.NumberHost,
+		HostNumber:    identity.NumberHost,
 		Classes:       u.classes,
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/stats"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 // What readers see. The loop publishes a snapshot each period, and whenever it
@@ -59,7 +59,7 @@ func (a *Agent) record(ctx context.Context) {
 // publishSoon publishes a snapshot if counters were read since the last one, or if
 // that is a period old.
 func (a *Agent) publishSoon(now time.Time) {
-	counted := func(u *uplink) bool { return u.measuredAt.After(a.publishedAt) }
+	counted := func(u *link) bool { return u.measuredAt.After(a.publishedAt) }
 	containers := time.Duration(len(a.registry.byKey))
 	if slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
 		a.publish(now)
@@ -70,6 +70,9 @@ func (a *Agent) publishSoon(now time.Time) {
 // the last time.
 func (a *Agent) publish(now time.Time) {
 	a.publishedAt = now
+	for _, u := range a.uplinks {
+		u.ask()
+	}
 	s := &stats.Snapshot{At: time.Now(), Status: a.status()}
 	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
@@ -113,10 +116,10 @@ func (a *Agent) status() v1.Status {
 }
 
 // view is the uplink as users see it.
-func (u *uplink) view() v1.Uplink {
+func (u *link) view() v1.Uplink {
 	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != lifecycle.Absent, State: v1.StateOK,
-		HostCompetes: u.hostCompetes(),
+		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != uplink.Absent, State: v1.StateOK,
+		HostCompetes: u.hostCompetes, MTUBytes: u.mtuBytes,
 	}
 	if u.backend != nil {
 		view.Scheduler = u.backend.Name()

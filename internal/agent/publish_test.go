@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/kernel"
 )
 
 // The counters that are shown are those of the moment that is shown with them,
@@ -20,7 +20,7 @@ func TestMeasuredAt(t *testing.T) {
 		now := epoch.Add(elapsed)
 		if elapsed < 2*time.Second { // then it is silent
 			b.classifier.offered[a.number] += 1000
-			b.scheduler.stats = []sched.Stats{{Number: a.number, SentBytes: uint64(elapsed)}}
+			b.scheduler.kernel.count(a.number, kernel.ClassStats{SentBytes: uint64(elapsed)})
 		}
 		b.control(now)
 		if elapsed%(19*turn) == 0 { // a decision, as a reconciliation makes it

@@ -9,7 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/state"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 // What is read again is in force at once, for those that run, and what was set
@@ -32,9 +32,9 @@ func TestReload(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6}) || b.uplink.rateBPS != 50e6 ||
-			b.uplink.reserveBasisPoints != 1000 || b.host.policy().Weight != 50 || c.entitledBPS != 20e6 {
-			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.uplink.rateBPS, b.uplink.reserveBasisPoints, b.host.policy(), c.entitledBPS)
+		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || b.link.rateBPS != 50e6 ||
+			b.link.reserveBasisPoints != 1000 || b.host.policy().Weight != 50 || c.class.EntitledBPS != 20e6 {
+			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.link.rateBPS, b.link.reserveBasisPoints, b.host.policy(), c.class.EntitledBPS)
 		}
 	}
 	if err := b.Agent.Reload(ctx); err != nil {
@@ -80,7 +80,7 @@ func TestReload(t *testing.T) {
 func TestSameUplinks(t *testing.T) {
 	a := &Agent{}
 	for i, name := range []string{"a", "b"} {
-		a.uplinks = append(a.uplinks, newUplink(i, lifecycle.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
+		a.uplinks = append(a.uplinks, newLink(i, uplink.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
 	}
 	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "a", RateBPS: 1}}
 	if ordered, err := a.sameUplinks(list); err != nil || !slices.Equal(ordered, []UplinkConfig{list[1], list[0]}) {

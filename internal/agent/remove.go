@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/state"
-	lifecycle "github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/uplink"
 )
 
 // down gives everything back, the uplinks first: if one cannot be given back, all
@@ -48,9 +48,9 @@ func (a *Agent) giveBack() error {
 }
 
 // Remove does what Down does, without an agent, for every uplink that the
-// state file in stateDir names, and for the device named uplink if that is not
+// state file in stateDir names, and for device if that is not
 // empty. It returns the names of the uplinks that were given back.
-func Remove(stateDir, uplink string) ([]string, error) {
+func Remove(stateDir, device string) ([]string, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
@@ -65,18 +65,18 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	}
 	// By name; true where something is remembered of it.
 	uplinks := map[string]bool{}
-	if uplink != "" {
-		uplinks[uplink] = false
+	if device != "" {
+		uplinks[device] = false
 	}
 	for _, u := range store.Uplinks {
 		uplinks[u.Name] = true
 	}
-	if uplink != "" && !uplinks[uplink] {
-		if _, err := kernel.LinkByName(uplink); errors.Is(err, kernel.ErrNoLink) {
-			return nil, fmt.Errorf("there is no network device %q here", uplink)
+	if device != "" && !uplinks[device] {
+		if _, err := kernel.LinkByName(device); errors.Is(err, kernel.ErrNoLink) {
+			return nil, fmt.Errorf("there is no network device %q here", device)
 		}
 	}
-	machine, err := lifecycle.OpenHost(nil)
+	machine, err := uplink.OpenHost(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func Remove(stateDir, uplink string) ([]string, error) {
 	}
 	var done []string
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
-		there, err := lifecycle.GiveBack(name, machine, store)
+		there, err := uplink.GiveBack(name, machine, store)
 		if err != nil {
 			errs = append(errs, err)
 		} else if there || uplinks[name] {

@@ -45,7 +45,7 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c", "max=10mbit")
 	c.HostNetwork, c.CgroupPath = true, "/nowhere"
-	l := newLink(b)
+	l := newWire(b)
 	l.greedy[c] = true
 	l.run(1e9)
 	if got := c.view(); got.RateBPS == 0 {
@@ -63,7 +63,7 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	says("the container", state, reason)
 	state, reason = b.host.state()
 	says("the host", state, reason)
-	says("the uplink", b.uplink.view().State, b.uplink.view().Reason)
+	says("the uplink", b.link.view().State, b.link.view().Reason)
 	view, err := b.Set(b.serve(), "c", v1.PolicyChange{Weight: new(string)})
 	if err == nil {
 		t.Error("an empty weight was set")
@@ -92,7 +92,7 @@ func TestBridgeAsUplink(t *testing.T) {
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("the uplink is no bridge: %s, %q", state, reason)
 	}
-	b.uplink.bridgeIndex = 3
+	b.link.bridgeIndex = 3
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "name the port that leads out as the uplink instead of up0") {
 		t.Errorf("a port of the uplink: %s, %q", state, reason)
 	}
@@ -111,13 +111,13 @@ func TestSlowerLink(t *testing.T) {
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "above the speed of up0") || !strings.Contains(reason, "minimum 60mbit is cut to") {
 		t.Errorf("%s: %s", state, reason)
 	}
-	if got := b.scheduler.applied[len(b.scheduler.applied)-1].RateBPS; got != 50e6 || b.uplink.view().RateBPS != 50e6 {
-		t.Errorf("shared out at %d, shown as %d", got, b.uplink.view().RateBPS)
+	if got := b.scheduler.applied[len(b.scheduler.applied)-1].RateBPS; got != 50e6 || b.link.view().RateBPS != 50e6 {
+		t.Errorf("shared out at %d, shown as %d", got, b.link.view().RateBPS)
 	}
 	b.machine.speedBPS = 1e9
 	b.check()
-	if state, reason := c.state(); state != v1.StateOK || c.entitledBPS != 100e6 {
-		t.Errorf("%s: %s, entitled to %d", state, reason, c.entitledBPS)
+	if state, reason := c.state(); state != v1.StateOK || c.class.EntitledBPS != 100e6 {
+		t.Errorf("%s: %s, entitled to %d", state, reason, c.class.EntitledBPS)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestRepairGivesWay(t *testing.T) {
 	b.scheduler.err = errors.New("no memory")
 	b.reconcile()
 	repairs := 0
-	for now := epoch; now.Before(epoch.Add(time.Minute)); now = now.Add(settledInterval) {
+	for now := epoch; now.Before(epoch.Add(time.Minute)); now = now.Add(restInterval) {
 		before := b.scheduler.forgot
 		b.control(now)
 		if b.scheduler.forgot > before {
@@ -141,7 +141,7 @@ func TestRepairGivesWay(t *testing.T) {
 	}
 	b.scheduler.err = nil
 	b.control(epoch.Add(2 * time.Minute))
-	if b.uplink.reason != nil || b.uplink.suspect {
-		t.Errorf("still %v", b.uplink.reason)
+	if b.link.reason != nil || b.link.suspect {
+		t.Errorf("still %v", b.link.reason)
 	}
 }

@@ -25,16 +25,35 @@ var (
 	ErrRefused = errors.New("refused")
 )
 
+// Condition says what is wrong with changing a container as it is now; nil for
+// nothing. Between it and the change nobody else changes anything.
+type Condition func(v1.Container) error
+
+// findIf looks a container up and asks the conditions. Errors: ErrUnknown,
+// ErrAmbiguous, that of a condition.
+func (a *Agent) findIf(name string, conditions []Condition) (*container, error) {
+	c, err := a.find(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, condition := range conditions {
+		if err := condition(a.view(c)); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
 // Set changes the policy of a running container until it stops. Errors:
-// ErrUnknown, ErrAmbiguous, ErrRefused.
-func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+// ErrUnknown, ErrAmbiguous, ErrRefused, that of a condition.
+func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...Condition) (v1.Container, error) {
 	var (
 		view v1.Container
 		err  error
 	)
 	doErr := a.do(ctx, func() {
 		var c *container
-		if c, err = a.find(name); err != nil {
+		if c, err = a.findIf(name, conditions); err != nil {
 			return
 		}
 		if err = a.set(c, change); err != nil {
@@ -50,17 +69,50 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange) (v
 	return view, errors.Join(doErr, err)
 }
 
+// Try is what Set would make of a container's policy, and changes nothing. Errors:
+// those of Set.
+func (a *Agent) Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error) {
+	var (
+		p   v1.Policy
+		err error
+	)
+	doErr := a.do(ctx, func() {
+		var c *container
+		if c, err = a.find(name); err != nil {
+			return
+		}
+		_, p, err = a.try(c, change)
+	})
+	return p, errors.Join(doErr, err)
+}
+
 func (a *Agent) set(c *container, change v1.PolicyChange) error {
+	set, p, err := a.try(c, change)
+	if err != nil {
+		return err
+	}
+	c.set = set
+	a.resolve(c)
+	a.log.Info("policy set", "name", c.Name, "policy", p)
+	return nil
+}
+
+// try is what all that was set of a container would be after a change, and the policy
+// that this makes. Errors: ErrRefused.
+func (a *Agent) try(c *container, change v1.PolicyChange) (policy.Values, v1.Policy, error) {
+	refuse := func(err error) (policy.Values, v1.Policy, error) {
+		return policy.Values{}, v1.Policy{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
 	if c == a.host {
-		return fmt.Errorf("%w: the host class has its policy in the config file: change it there, then `weir reload`", ErrRefused)
+		return refuse(errors.New("the host class has its policy in the config file: change it there, then `weir reload`"))
 	}
 	if owner := a.owner(c); owner != nil {
-		return fmt.Errorf("%w: %s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[3]s`",
-			ErrRefused, c.Name, owner.Name)
+		return refuse(fmt.Errorf("%s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[2]s`",
+			c.Name, owner.Name))
 	}
 	values, err := policy.CheckChange(c.policy(), change)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return refuse(err)
 	}
 	set := c.set.With(values)
 	p := a.config.Rules.Resolve(c.subject(), set).Policy
@@ -72,24 +124,21 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 		}
 	}
 	if c.number != 0 && len(refusals) == len(c.shares) {
-		return fmt.Errorf("%w: %w", ErrRefused, errors.Join(refusals...))
+		return refuse(errors.Join(refusals...))
 	}
-	c.set = set
-	a.resolve(c)
-	a.log.Info("policy set", "name", c.Name, "policy", p)
-	return nil
+	return set, p, nil
 }
 
 // Reset goes back to the policy of the container's labels. Errors:
-// ErrUnknown, ErrAmbiguous.
-func (a *Agent) Reset(ctx context.Context, name string) (v1.Container, error) {
+// ErrUnknown, ErrAmbiguous, that of a condition.
+func (a *Agent) Reset(ctx context.Context, name string, conditions ...Condition) (v1.Container, error) {
 	var (
 		view v1.Container
 		err  error
 	)
 	doErr := a.do(ctx, func() {
 		var c *container
-		if c, err = a.find(name); err != nil {
+		if c, err = a.findIf(name, conditions); err != nil {
 			return
 		}
 		c.set = policy.Values{}

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/docker"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/state"
 )
 
@@ -152,7 +152,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("status %+v", status)
 	}
 	b.machine.gone = true
-	b.advance(b.uplink)
+	b.advance(b.link)
 	b.reconcile()
 	seen, err = b.Snapshot(context.Background())
 	if status := seen.Status; err != nil || status.State != v1.StateDegraded || !strings.HasPrefix(status.Reason, "up0 is gone") || status.Uplinks[0].Present {
@@ -217,14 +217,13 @@ func TestTotalsGrow(t *testing.T) {
 	a := b.start("a")
 	b.reconcile()
 	now := epoch
-	look := func(stats sched.Stats, directBytes uint64, drops uint32) v1.Share {
+	look := func(stats kernel.ClassStats, directBytes uint64, drops uint32) v1.Share {
 		t.Helper()
 		now = now.Add(statsInterval)
-		stats.Number = a.number
 		b.classifier.offered[a.number] += 1000
 		b.classifier.directBytes[a.number] = directBytes
-		b.scheduler.stats = []sched.Stats{stats}
-		b.scheduler.drops = map[uint16]uint32{a.number: drops}
+		b.scheduler.kernel.count(a.number, stats)
+		b.scheduler.kernel.drops = map[kernel.Handle]uint32{kernel.NewHandle(a.number, 0): drops}
 		b.control(now)
 		return a.view()
 	}
@@ -235,19 +234,19 @@ func TestTotalsGrow(t *testing.T) {
 			t.Errorf("%+v, want %d bytes, %d packets, %d drops at %s", got, bytes, packets, drops, now)
 		}
 	}
-	expect(look(sched.Stats{SentBytes: 1000, SentPackets: 10}, 500, 2), 1500, 20, 2)
+	expect(look(kernel.ClassStats{SentBytes: 1000, SentPackets: 10}, 500, 2), 1500, 20, 2)
 	// The class is made again.
-	expect(look(sched.Stats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 23, 2)
+	expect(look(kernel.ClassStats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 23, 2)
 	// The container gets another number, whose last holder had sent something.
 	old := a.number
 	b.registry.release(a.container)
-	b.plan()
-	b.uplink.ledger.Keep(b.hasClass)
+	b.reconcile()
 	if !b.registry.assign(a.container, old+5) {
 		t.Fatal("no number")
 	}
-	b.plan()
-	expect(look(sched.Stats{SentBytes: 50, SentPackets: 1, BacklogBytes: 7}, 0, 1), 1850, 24, 3)
+	b.reconcile()
+	b.control(now)
+	expect(look(kernel.ClassStats{SentBytes: 50, SentPackets: 1, BacklogBytes: 7}, 0, 1), 1850, 24, 3)
 	if got := a.view(); got.BacklogBytes != 7 {
 		t.Errorf("backlog %d", got.BacklogBytes)
 	}

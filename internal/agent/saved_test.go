@@ -33,8 +33,8 @@ func TestSaveAndRecall(t *testing.T) {
 		if err := b.save(); err != nil {
 			rt.Fatal(err)
 		}
-		if b.uplink.reason != nil {
-			rt.Fatal(b.uplink.reason)
+		if b.link.reason != nil {
+			rt.Fatal(b.link.reason)
 		}
 		saved, err := state.Open(b.dir)
 		if err != nil {
@@ -120,11 +120,12 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 	b.reconcile()
 	count := func(s *share, bytes uint64, packets, drops uint32) {
 		t.Helper()
-		if err := s.count(epoch, sched.Stats{SentBytes: bytes, SentPackets: packets}, map[uint16]uint32{s.number: drops}); err != nil {
-			t.Fatal(err)
+		s.class.Counters = sched.Counters{SentBytes: bytes, SentPackets: packets, DroppedPackets: drops, DropsKnown: true}
+		if s.number == a.number {
+			s.class.Counters.DirectBytes, s.class.Counters.DirectPackets = 50, 1
 		}
+		s.count(epoch)
 	}
-	b.classifier.directBytes[a.number] = 50
 	count(a, 1000, 10, 1)
 	count(a, 400, 4, 0) // made again
 	count(b.host, 300, 3, 0)
@@ -152,7 +153,6 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 		if again.number != a.number {
 			t.Fatalf("number %d became %d", a.number, again.number)
 		}
-		next.classifier.directBytes[a.number] = 50
 		next.plan()
 		count(again, tc.bytes, tc.packets, 0)
 		if got := again.view(); got.SentBytes != tc.wantBytes || got.SentPackets != tc.wantPacket || got.DroppedPackets != 1 {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,7 +9,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/demand"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -18,7 +18,7 @@ import (
 // share is what one container, or the host class, gets at one uplink.
 type share struct {
 	*container
-	uplink *uplink
+	uplink *link
 
 	// admittedBPS is the minimum that is guaranteed; refused says why it is
 	// less than what the policy asks for.
@@ -29,27 +29,29 @@ type share struct {
 	latency        time.Duration
 	refusedLatency error
 
-	demand demand.Meter
-	// active: it sent something lately, or has something queued.
+	// class is what the scheduler knows of it, as last asked.
+	class sched.State
+	// active: it was, when the scheduler was last asked.
 	active bool
-	// entitledBPS is what it can always have, guaranteedBPS what of that the
-	// scheduler holds by itself, allocatedBPS what it may send now.
-	entitledBPS   uint64
-	guaranteedBPS uint64
-	allocatedBPS  uint64
 
 	// cgroupAssigned: the uplink's classifier was told the container's cgroup;
 	// cgroupRefused says why it does not know it.
 	cgroupAssigned bool
 	cgroupRefused  error
 
-	// backlogBytes is what is queued, as last asked; the rest was measured
-	// together, for people to look at.
-	backlogBytes uint64
-	measured     measured
-	totals       stats.Totals
-	rate         stats.Rate
-	delay        delayWindow
+	// assignedClass: the uplink's classifier was told that the packets are of this
+	// class, if classAssigned; classRefused says why it does not know it.
+	classAssigned bool
+	assignedClass identity.TrafficClass
+	classRefused  error
+
+	// What people look at, all measured together.
+	measured measured
+	totals   stats.Totals
+	rate     stats.Rate
+	delay    delayWindow
+	// seen is what is seen of each traffic class; nil where there are none.
+	seen *classesSeen
 }
 
 // measured is what is shown of a share beside its totals.
@@ -73,81 +75,41 @@ func (a *Agent) addShares(c *container) {
 // wake makes a share active again that has offered nothing until at.
 func (s *share) wake(at time.Time) {
 	s.active = true
-	s.demand.Resume(at)
 	s.rate.Resume(at)
 	s.delay.start(s)
 }
 
-// expectedBPS is the rate at which the share's demand is looked at: what it can
-// always have, or without a weight, which may be nothing, what it has.
-func (s *share) expectedBPS() uint64 {
-	if s.policy().Weight == 0 {
-		return max(s.entitledBPS, s.allocatedBPS)
-	}
-	return s.entitledBPS
-}
-
-// competitor is the share as the ideal allocation sees it, with a demand of
-// demandBPS.
-func (s *share) competitor(demandBPS uint64) alloc.Container {
-	p := s.policy()
+// competitor is the share as the ideal allocation sees it, when it wants all that it
+// can get.
+func (s *share) competitor() alloc.Container {
+	c := s.wanted()
 	return alloc.Container{
-		Weight:     p.Weight,
-		FloorBPS:   s.admittedBPS,
-		CeilingBPS: ceilingBPS(p),
-		Priority:   p.Priority,
-		DemandBPS:  demandBPS,
+		Weight: c.Weight, FloorBPS: c.FloorBPS, CeilingBPS: c.CeilingBPS, Priority: c.Priority, DemandBPS: alloc.Unlimited,
 	}
 }
 
-func ceilingBPS(p v1.Policy) uint64 {
-	if p.MaxBPS == 0 {
-		return alloc.Unlimited
-	}
-	return p.MaxBPS
-}
-
-// guaranteeSteps: guarantees are cut to steps of that part of themselves, and
-// stay while they are at most two steps too low, so that a container that comes
-// or goes among a thousand does not change all of them in the kernel. The
-// allocation makes up for it while anybody looks after that.
-const guaranteeSteps = 256
-
-// guarantee takes what the entitlement allows the scheduler to guarantee.
-func (s *share) guarantee(bps uint64) {
-	floor := min(s.admittedBPS, bps)
-	if s.guaranteedBPS <= bps && s.guaranteedBPS >= max(floor, bps-2*(bps/guaranteeSteps)) {
-		return
-	}
-	step := uint64(1)
-	for step*2*guaranteeSteps <= bps {
-		step *= 2
-	}
-	s.guaranteedBPS = max(bps/step*step, floor)
-}
-
-func (s *share) class() sched.Class {
+// wanted is what the scheduler is to do for the share.
+func (s *share) wanted() sched.Class {
 	p := s.policy()
-	return sched.Class{
-		Number:        s.number,
-		GuaranteedBPS: s.guaranteedBPS,
-		AllocatedBPS:  s.allocatedBPS,
-		CeilingBPS:    ceilingBPS(p),
-		Weight:        p.Weight,
-		Priority:      p.Priority,
-		Latency:       s.latency,
-		PacketBytes:   s.packetBytes(),
+	class := sched.Class{
+		Number:     s.number,
+		FloorBPS:   s.admittedBPS,
+		CeilingBPS: p.MaxBPS,
+		Weight:     p.Weight,
+		Priority:   p.Priority,
+		Latency:    s.latency,
+		OwnDevices: s.hasOwnDevices(),
+		Traffic:    s.traffic(),
 	}
+	if p.MaxBPS == 0 {
+		class.CeilingBPS = alloc.Unlimited
+	}
+	return class
 }
 
-// packetBytes is what the container's devices are limited to for this uplink; 0
-// where it sends through the host's, which have the uplink's limit.
-func (s *share) packetBytes() uint32 {
-	if s.mode == v1.ModeHost {
-		return 0
-	}
-	return sched.MaxPacketBytes(min(s.uplink.rateBPS, ceilingBPS(s.policy())), s.entitledBPS)
-}
+// hasOwnDevices says whether the container sends through devices of its own, which
+// can be limited, and not through the host's, which have the uplink's limit.
+func (s *share) hasOwnDevices() bool { return s.mode != v1.ModeHost }
 
 // bridgedPast says whether the uplink is a bridge that the container is a port of.
 func (s *share) bridgedPast() bool {
@@ -165,9 +127,9 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 		reasons = append(reasons, fmt.Sprintf(
 			"what it sends to other ports of %[1]s is not controlled, as it does not pass the bridge itself: name the port that leads out as the uplink instead of %[1]s", s.uplink.name))
 	}
-	if s.number != 0 && s.guaranteedBPS < s.admittedBPS {
+	if s.number != 0 && s.class.GuaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
-			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.guaranteedBPS)))
+			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.class.GuaranteedBPS)))
 	}
 	if s.cgroupRefused != nil && s.bringsSockets() {
 		reasons = append(reasons, "its sockets cannot be told apart: "+s.cgroupRefused.Error())
@@ -179,6 +141,7 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	if s.isRouted() && s.uplink.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())
 	}
+	reasons = append(reasons, s.classComplaints()...)
 	for _, err := range []error{s.refused, s.refusedLatency} {
 		if err != nil {
 			rejected = true
@@ -189,25 +152,22 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 }
 
 // hasClass says whether a number has a class at the uplink.
-func (u *uplink) hasClass(number uint16) bool { return u.share(number).number == number }
+func (u *link) hasClass(number uint16) bool { return u.share(number).number == number }
 
-// count takes in what the kernel's counters say of a share at now, and what of
-// it people see.
-func (s *share) count(now time.Time, read sched.Stats, drops map[uint16]uint32) error {
-	directBytes, directPackets, err := s.uplink.classifier.DirectSent(s.number)
-	if err != nil {
-		return err
-	}
-	ledger := &s.uplink.ledger
+// count takes in what the kernel counted of a share until now, and what of it
+// people see.
+func (s *share) count(now time.Time) {
+	ledger, counted := &s.uplink.ledger, &s.class.Counters
 	ledger.CountSent(s.number, stats.Sent{
-		ClassBytes: read.SentBytes, ClassPackets: read.SentPackets, DirectBytes: directBytes, DirectPackets: directPackets,
+		ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets,
+		DirectBytes: counted.DirectBytes, DirectPackets: counted.DirectPackets,
 	}, &s.totals)
-	if dropped, known := drops[s.number]; known {
-		ledger.CountDropped(s.number, dropped, &s.totals)
+	if counted.DropsKnown {
+		ledger.CountDropped(s.number, counted.DroppedPackets, &s.totals)
 	}
 	s.rate.Observe(now, s.totals.SentBytes)
-	s.measured.rateBPS, s.measured.backlogBytes = s.rate.BPS(), read.BacklogBytes
-	return nil
+	s.measured.rateBPS, s.measured.backlogBytes = s.rate.BPS(), s.class.BacklogBytes
+	s.countClasses(now)
 }
 
 // view is the share as users see it.
@@ -216,20 +176,20 @@ func (s *share) view() v1.Share {
 	if s.number == 0 { // its last class is gone
 		seen = measured{}
 	}
-	wantedBPS := s.demand.SteadyBPS()
+	wantedBPS := s.class.DemandBPS
 	wantsMore := wantedBPS == alloc.Unlimited
 	if wantsMore {
 		wantedBPS = 0
 	}
-	return v1.Share{
+	view := v1.Share{
 		Uplink:         s.uplink.name,
 		Controlled:     s.number != 0,
 		AdmittedBPS:    s.admittedBPS,
 		LatencyMS:      milliseconds(s.latency),
 		WantsMore:      wantsMore,
 		WantedBPS:      wantedBPS,
-		EntitledBPS:    s.entitledBPS,
-		AllocatedBPS:   s.allocatedBPS,
+		EntitledBPS:    s.class.EntitledBPS,
+		AllocatedBPS:   s.class.AllocatedBPS,
 		RateBPS:        seen.rateBPS,
 		BacklogBytes:   seen.backlogBytes,
 		SentBytes:      s.totals.SentBytes,
@@ -239,6 +199,8 @@ func (s *share) view() v1.Share {
 		DelayP99MS:     milliseconds(seen.p99),
 		MeasuredAt:     s.uplink.measuredAt,
 	}
+	view.Classes = s.classViews(view)
+	return view
 }
 
 func milliseconds(d time.Duration) float64 {
@@ -255,39 +217,58 @@ type delayWindow struct {
 // start begins a window: what was counted before is not of it.
 func (w *delayWindow) start(s *share) {
 	s.measured.p50, s.measured.p99 = 0, 0
-	if s.uplink.delays == nil {
-		return
-	}
-	if w.older == nil {
-		w.older, w.newer = new(identity.Histogram), new(identity.Histogram)
-	}
-	if s.uplink.delays.Read(s.number, w.newer) != nil {
-		w.older, w.newer = nil, nil
-		return
-	}
-	*w.older = *w.newer
+	w.begin(s.readDelays)
+	s.startClassDelays()
 }
 
 // turn moves the window on, when a period ended: the median and the 99th
 // percentile of the last two are shown.
 func (w *delayWindow) turn(s *share) {
-	if w.older == nil {
+	s.measured.p50, s.measured.p99 = w.advance(s.readDelays)
+	s.turnClassDelays()
+}
+
+// errNoDelays: this kernel cannot measure them.
+var errNoDelays = errors.New("delays are not measured")
+
+func (s *share) readDelays(dst *identity.Histogram) error {
+	if s.uplink.delays == nil {
+		return errNoDelays
+	}
+	return s.uplink.delays.Read(s.number, dst)
+}
+
+// begin begins a window over what read reads.
+func (w *delayWindow) begin(read func(*identity.Histogram) error) {
+	var now identity.Histogram
+	if read(&now) != nil {
+		w.older, w.newer = nil, nil
 		return
+	}
+	if w.older == nil {
+		w.older, w.newer = new(identity.Histogram), new(identity.Histogram)
+	}
+	*w.older, *w.newer = now, now
+}
+
+// advance moves a window on; both are 0 while nothing was measured.
+func (w *delayWindow) advance(read func(*identity.Histogram) error) (p50, p99 time.Duration) {
+	if w.older == nil {
+		return 0, 0
 	}
 	seen := *w.older
 	w.older, w.newer = w.newer, w.older
-	if s.uplink.delays == nil || s.uplink.delays.Read(s.number, w.newer) != nil {
+	if read(w.newer) != nil {
 		w.older, w.newer = nil, nil
-		s.measured.p50, s.measured.p99 = 0, 0
-		return
+		return 0, 0
 	}
 	window := *w.newer
 	window.Sub(&seen)
-	s.measured.p50, s.measured.p99 = window.Quantile(0.5), window.Quantile(0.99)
+	return window.Quantile(0.5), window.Quantile(0.99)
 }
 
 // rest says that nothing is sent any more.
 func (s *share) rest() {
-	s.active = false
 	s.measured = measured{}
+	s.restClasses()
 }

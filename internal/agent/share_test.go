@@ -7,56 +7,10 @@ import (
 	"time"
 	"unsafe"
 
-	"pgregory.net/rapid"
-
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/identity"
 )
-
-// A guarantee is cut by a 256th at most, by two once the entitlement has
-// changed, and never below the minimum.
-func TestGuarantee(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var s share
-		steps := uint64(1)
-		for range 3 {
-			bps := rapid.Uint64Range(0, 100e9).Draw(t, "bps")
-			s.admittedBPS = rapid.Uint64Range(0, bps).Draw(t, "minimum")
-			s.guarantee(bps)
-			if s.guaranteedBPS > bps || s.guaranteedBPS < bps-steps*(bps/guaranteeSteps) || s.guaranteedBPS < s.admittedBPS {
-				t.Fatalf("%d of %d, minimum %d", s.guaranteedBPS, bps, s.admittedBPS)
-			}
-			steps = 2
-		}
-	})
-}
-
-// Small changes of the entitlement seldom change the guarantee.
-func TestGuaranteeStays(t *testing.T) {
-	changes := func(containers func(n int) int, turns int) int {
-		var s share
-		s.guarantee(100e6 / uint64(containers(0)))
-		changes := 0
-		for n := range turns {
-			before := s.guaranteedBPS
-			if s.guarantee(100e6 / uint64(containers(n+1))); s.guaranteedBPS != before {
-				changes++
-			}
-		}
-		return changes
-	}
-	// 500 containers more, one after the other, halve it, step by step.
-	if n := changes(func(n int) int { return 500 + n }, 500); n > guaranteeSteps {
-		t.Errorf("500 containers more changed everybody's guarantee %d times", n)
-	}
-	// Wherever a thousand stand, one that comes and goes soon changes nothing.
-	for base := range 500 {
-		if n := changes(func(n int) int { return 1000 + base + n%2 }, 1000); n > 1 {
-			t.Errorf("one that comes and goes beside %d changed everybody's guarantee %d times", 1000+base, n)
-		}
-	}
-}
 
 func TestLatency(t *testing.T) {
 	for _, tc := range []struct {
@@ -77,7 +31,7 @@ func TestLatency(t *testing.T) {
 		c := b.start("c", "min="+tc.min, "latency="+tc.latency)
 		state, reason := c.state()
 		if tc.smallest == 0 {
-			if c.latency == 0 || c.class().Latency != c.latency || state != v1.StateOK {
+			if c.latency == 0 || c.wanted().Latency != c.latency || state != v1.StateOK {
 				t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
 			}
 			continue
@@ -117,6 +71,14 @@ func (d *fakeDelays) Resume() error { d.paused = false; return d.err }
 
 func (d *fakeDelays) Read(_ uint16, dst *identity.Histogram) error {
 	*dst = d.histogram
+	return d.err
+}
+
+func (d *fakeDelays) ReadClass(_ uint16, class identity.TrafficClass, dst *identity.Histogram) error {
+	*dst = identity.Histogram{}
+	if class == identity.ClassEF {
+		*dst = d.histogram
+	}
 	return d.err
 }
 
@@ -164,7 +126,7 @@ func TestDelaysArePaused(t *testing.T) {
 	measured := &fakeDelays{}
 	b.useDelays(measured)
 	c := b.start("c")
-	l := newLink(b)
+	l := newWire(b)
 	running := func(d time.Duration) (part float64) {
 		const step = 50 * time.Millisecond
 		for range d / step {
@@ -205,13 +167,13 @@ func TestDelaysArePaused(t *testing.T) {
 func TestFollowersDegrade(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c").container
-	b.uplink.followers = []string{"tally", "matchall filter"}
+	b.link.followers = []string{"tally", "matchall filter"}
 	state, reason := c.state()
 	if want := "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in"; state != v1.StateDegraded ||
 		!strings.Contains(reason, want) {
 		t.Errorf("%s, %q", state, reason)
 	}
-	b.uplink.followers = nil
+	b.link.followers = nil
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("%s, %q", state, reason)
 	}

@@ -25,8 +25,8 @@ func TestTunnelsAreTold(t *testing.T) {
 		}
 	}
 	check("without a tunnel", v1.StateOK, "")
-	b.setTunnels([]kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: b.uplink.name}})
-	check("with one", v1.StateDegraded, "wg0 (wireguard on "+b.uplink.name+")")
+	b.setTunnels([]kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: b.link.name}})
+	check("with one", v1.StateDegraded, "wg0 (wireguard on "+b.link.name+")")
 	b.setTunnels([]kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}})
 	check("through another uplink", v1.StateOK, "")
 }

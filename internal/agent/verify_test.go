@@ -31,14 +31,14 @@ func TestVerifyTaps(t *testing.T) {
 				for _, times := range taps.verified {
 					before += times
 				}
-				now = now.Add(idleInterval)
+				now = now.Add(restInterval)
 				b.control(now)
 				for _, times := range taps.verified {
 					before -= times
 				}
 				most = max(most, -before)
 			}
-			for _, s := range b.uplink.controlled {
+			for _, s := range b.link.controlled {
 				if times := taps.verified[s.number]; times < 1 || times > 2 {
 					t.Errorf("the tap of number %d was looked at %d times in 10 s", s.number, times)
 				}
@@ -48,7 +48,7 @@ func TestVerifyTaps(t *testing.T) {
 			}
 			taps.err = errors.New("no such device")
 			b.control(now.Add(tapsInterval))
-			for _, s := range b.uplink.controlled {
+			for _, s := range b.link.controlled {
 				state, reason := s.state()
 				if state != v1.StateDegraded || !strings.Contains(reason, "its packets cannot be told apart: no such device") || !s.unattached {
 					t.Fatalf("number %d: %s, %q", s.number, state, reason)

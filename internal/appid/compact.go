@@ -256,7 +256,8 @@ func (c *Compact) UnmarshalBinary(data []byte) error {
 }
 
 // Verdict walks the trees of stage 0 or 1 as the BPF program does; word gives
-// the word of a feature by its code.
+// the word of a feature by its code. Confidences are added up as whole numbers, which
+// makes ties the same everywhere.
 func (c *Compact) Verdict(stage int, word func(code uint8) uint32) Verdict {
 	var v votes
 	for _, at := range c.Roots[stage] {
@@ -270,9 +271,12 @@ func (c *Compact) Verdict(stage int, word func(code uint8) uint32) Verdict {
 		}
 		v.add(answer{
 			appType: int(n.Type), level: Level(n.Level),
-			typeConfidence:  float64(n.TypeConfidence) / math.MaxUint16,
-			levelConfidence: float64(n.LevelConfidence) / math.MaxUint16,
+			typeConfidence:  float64(n.TypeConfidence),
+			levelConfidence: float64(n.LevelConfidence),
 		})
 	}
-	return v.verdict(float64(c.MinConfidence) / math.MaxUint16)
+	out := v.verdict(float64(c.MinConfidence))
+	out.TypeConfidence /= math.MaxUint16
+	out.LevelConfidence /= math.MaxUint16
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/advise"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 // defaultMeasurements is where what a host's modes cost is kept.
@@ -26,9 +27,9 @@ const defaultMeasurements = "/var/lib/weir/netmodes.json"
 
 // adviseFlags are the flags of `weir advise` as written.
 type adviseFlags struct {
-	measurements, rate string
-	refresh            bool
-	question           advise.Question
+	measurements, rate, check string
+	refresh                   bool
+	question                  advise.Question
 }
 
 // adviceOutput is what `weir advise -o json` prints.
@@ -50,9 +51,11 @@ func newAdviseCommand(g *global) *cobra.Command {
 		Short: "Say which network mode a container should have on this host",
 		Long: `Say which network mode a container should have on this host, and what each
 alternative costs, from what weir bench netmodes --save measured here. The mode
-that carries the most is advised; of modes within 5 % of it the one that takes the
-least processor time; of those within 10 % in that, one that Weir controls and that
-keeps containers apart best.
+that carries the most is advised; of modes that do not differ from it beyond noise the
+one that takes the least processor time; of those that do not differ in that either, one
+that Weir controls and that keeps containers apart best. Noise is what the repeats of a
+case differ by (weir bench netmodes --save --repeat 3), 5 % of throughput and 10 % of
+processor time at least.
 
 How many containers send at once, the uplink's rate and the size of what a running
 container sends are taken from the agent where it runs; options say otherwise. A
@@ -60,14 +63,15 @@ name that the agent does not know is taken for an image that is to be started be
 the containers that run. The agent does not see protocols: say --protocol udp.`,
 		Example: `  weir advise --refresh
   weir advise web
-  weir advise --containers 3 --protocol udp --bytes 64 --rate 100mbit -o json`,
+  weir advise --containers 3 --protocol udp --bytes 64 --rate 100mbit -o json
+  weir bench netmodes --bytes 200,512 --repeat 3 -o json >other.json && weir advise --check other.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("%q is too much: name one image or container", args[1])
 			}
 			return nil
 		},
-		ValidArgsFunction: completeNames(g),
+		ValidArgsFunction: (&connection{global: g}).completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
@@ -82,6 +86,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 	set.IntVar(&flags.question.MessageBytes, "bytes", 1024, "bytes that they send at once")
 	set.StringVar(&flags.rate, "rate", "", "the uplink's rate, e.g. 100mbit (default the agent's, or no limit)")
 	set.StringVar(&flags.measurements, "measurements", defaultMeasurements, "file of the measurements")
+	set.StringVar(&flags.check, "check", "", "compare the advice with these measurements of other scenarios, from weir bench netmodes -o json, and nothing else")
 	set.BoolVar(&flags.refresh, "refresh", false, "measure first (root, a quarter of an hour) and keep that")
 	format = addOutputFlag(cmd)
 	return cmd
@@ -106,6 +111,9 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format out
 	if err != nil {
 		return err
 	}
+	if f.check != "" {
+		return f.runCheck(cmd, m, format)
+	}
 	result := adviceOutput{Container: name, MeasuredAt: m.StartedAt, Host: m.Host, Kernel: m.Environment.Kernel}
 	notes, err := f.ask(cmd, g, &result)
 	if err != nil {
@@ -125,13 +133,45 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format out
 	return printAdvice(cmd.OutOrStdout(), result)
 }
 
+// runCheck says how often advice is what a measurement of the scenario itself says.
+func (f *adviseFlags) runCheck(cmd *cobra.Command, m advise.Measurements, format output) error {
+	other, err := readMeasurements(f.check)
+	if err != nil {
+		return err
+	}
+	list, err := advise.Check(m, other)
+	if err != nil {
+		return fmt.Errorf("check the advice: %w", err)
+	}
+	if format == outputJSON {
+		return printJSON(cmd.OutOrStdout(), list)
+	}
+	tab := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "PROTOCOL\tBYTES\tCONTAINERS\tADVISED\tNOT TO BE TOLD FROM THE BEST\tAGREES\tCARRIES LESS")
+	agree := 0
+	for _, one := range list {
+		word := "NO"
+		if one.Agrees {
+			agree++
+			word = "yes"
+		}
+		fmt.Fprintf(tab, "%s\t%d\t%d\t%s\t%s\t%s\t%.0f %%\n", one.Question.Protocol, one.Question.MessageBytes, one.Question.Containers,
+			printable(one.Advised), printable(strings.Join(one.Best, ", ")), word, max(0, one.Lost)*100)
+	}
+	if err := tab.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nThe advice agrees in %d of %d scenarios.\n", agree, len(list))
+	return err
+}
+
 // ask completes the question with what the agent knows, where no option says
 // otherwise, and tells what it took for what.
 func (f *adviseFlags) ask(cmd *cobra.Command, g *global, result *adviceOutput) (notes []string, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 	defer cancel()
-	snapshot, err := server.NewClient(g.socket).Snapshot(ctx)
-	if errors.Is(err, server.ErrNoAgent) {
+	snapshot, err := client.Unix(g.socket).Snapshot(ctx)
+	if errors.Is(err, client.ErrNoAgent) {
 		if result.Container != "" && !cmd.Flags().Changed("containers") {
 			notes = append(notes, "no agent runs that knows the containers: --containers says how many send")
 		}

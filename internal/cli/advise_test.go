@@ -10,7 +10,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // measured is what weir bench netmodes found on a machine: bridge twice as fast as
@@ -18,12 +18,12 @@ import (
 func measured(host, kernel string) bench.NetmodesReport {
 	one := func(mode string, bps float64) bench.ModeResult {
 		return bench.ModeResult{
-			ModeCase: bench.ModeCase{Mode: mode, Protocol: "tcp", MessageBytes: 64, Containers: 1}, Runs: 1,
+			ModeCase: bench.ModeCase{Mode: mode, Protocol: "tcp", MessageBytes: 64, Containers: 1}, Runs: 3,
 			RateBPS: bench.Spread{Median: bps}, CPU: bench.Spread{Median: 0.5},
 		}
 	}
 	return bench.NetmodesReport{
-		Report: report.Report{Provenance: report.Provenance{Environment: report.Environment{Kernel: kernel}}},
+		Report: report.Report{Format: report.Format, Provenance: report.Provenance{Environment: report.Environment{Kernel: kernel}}},
 		Suite:  bench.SuiteNetmodes, Host: host, Results: []bench.ModeResult{one("bridge", 200e6), one("host", 100e6)},
 		Unavailable: map[string]string{"macvlan": "no driver"},
 	}
@@ -138,5 +138,28 @@ func TestAdviseAsksTheAgent(t *testing.T) {
 		if q := flags.question; q.Containers != test.containers || q.MessageBytes != test.bytes || result.CurrentMode != test.mode || len(notes) != test.notes {
 			t.Errorf("%+v: %+v, mode %q, notes %q", test, q, result.CurrentMode, notes)
 		}
+	}
+}
+
+// TestAdviseCheck: the advice is compared with measurements of other scenarios.
+func TestAdviseCheck(t *testing.T) {
+	dir := t.TempDir()
+	own, other := filepath.Join(dir, "netmodes.json"), filepath.Join(dir, "other.json")
+	host, kernel := thisMachine()
+	exhaustive := measured(host, kernel)
+	for i := range exhaustive.Results {
+		exhaustive.Results[i].MessageBytes = 200
+	}
+	for path, m := range map[string]bench.NetmodesReport{own: measured(host, kernel), other: exhaustive} {
+		if err := keep(path, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errs := adviseOn(t, own, "--check", other)
+	if code != 0 || !strings.Contains(out, "agrees in 1 of 1 scenarios") || !strings.Contains(out, "bridge   bridge") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	if code, _, errs = adviseOn(t, own, "--check", filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(errs, "none.json") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
@@ -37,6 +38,7 @@ type agentFlags struct {
 	rate      string
 	stateDir  string
 	dashboard string
+	listen    string
 	docker    string
 	podman    string
 	replace   bool
@@ -76,6 +78,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rate, "rate", "", "what the uplink may send, e.g. 100mbit (default: the speed it reports)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "folder of what must outlive the agent")
 	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of a page that shows what every container gets, e.g. 127.0.0.1:7480, or none")
+	flags.StringVar(&f.listen, "listen", "", "address where programs on other hosts may ask, e.g. 192.0.2.1:7481, or none; the config file names the certificates")
 	flags.StringVar(&f.docker, "docker", config.DefaultDockerSocket, "Docker's socket, or none")
 	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
 	flags.BoolVar(&f.replace, "replace", false, "put a qdisc aside that somebody configured on the uplink")
@@ -106,6 +109,14 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 		if settings.Dashboard, err = config.ParseDashboard(f.dashboard); err != nil {
 			return settings, usagef("--dashboard: %q %w", f.dashboard, err)
 		}
+	}
+	if changed("listen") {
+		if settings.Listen.Address, err = config.ParseListen(f.listen); err != nil {
+			return settings, usagef("--listen: %q %w", f.listen, err)
+		}
+	}
+	if err := checkListen(settings.Listen, f.config); err != nil {
+		return settings, err
 	}
 	engineFlag(changed("docker"), f.docker, &settings.Docker)
 	engineFlag(changed("podman"), f.podman, &settings.Podman)
@@ -236,8 +247,8 @@ func prioritize() error {
 
 // openDashboard shows what feed has at a loopback address. A port that somebody
 // else has is no reason for containers to be without their guarantees.
-func openDashboard(address string, feed http.Handler, log *slog.Logger) *http.Server {
-	page := web.New(feed, log)
+func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
+	page := web.New(feed, tokens, log)
 	listener, err := web.Listen(address)
 	if err != nil {
 		log.Error("go on without the dashboard", "error", err)
@@ -289,14 +300,25 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		return err
 	}
 	api := server.New(a, log)
+	tokens := access.NewTokens(settings.TokensPath, log)
+	role := access.Admin
+	if settings.SocketGroupReads {
+		role = access.Read
+	}
+	socket := api.Socket(role)
 	go func() {
-		if err := api.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := socket.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serve the agent's socket", "error", err)
 		}
 	}()
 	if settings.Dashboard != "" {
-		page := openDashboard(settings.Dashboard, api.Handler, log)
+		page := openDashboard(settings.Dashboard, api, tokens, log)
 		defer page.Close()
+	}
+	if settings.Listen.Address != "" {
+		if remote := openRemote(api, settings.Listen, tokens, log); remote != nil {
+			defer remote.Close()
+		}
 	}
 	running, stopped := context.WithCancel(ctx)
 	go reloadOn(running, hangups, a.Reload, log)
@@ -308,9 +330,9 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	// A request that ended Run (down) still gets its answer.
 	shutdown, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	closeErr := api.Shutdown(shutdown)
+	closeErr := socket.Shutdown(shutdown)
 	if errors.Is(closeErr, context.DeadlineExceeded) { // somebody who asked for events does not read them
-		closeErr = api.Close()
+		closeErr = socket.Close()
 	}
 	return errors.Join(err, closeErr)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // benchFlags are the flags of `weir bench` as written.
@@ -90,7 +90,7 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
 	format = addOutputFlag(cmd)
-	cmd.AddCommand(newBenchNetmodesCommand(), newBenchSDNCommand())
+	cmd.AddCommand(newBenchNetmodesCommand(), newBenchSDNCommand(), newBenchCompareCommand(), newBenchAllCommand(), newBenchModelCommand(), newBenchLLQCommand())
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func (f *benchFlags) run(cmd *cobra.Command, format output) error {
 		return err
 	}
 	if f.report != "" {
-		if err := writeReport(f.report, found); err != nil {
+		if err := writePage(f.report, found.Report); err != nil {
 			return err
 		}
 	}
@@ -165,13 +165,4 @@ func (f *benchFlags) parse() (err error) {
 	}
 	options.CacheDir = filepath.Join(cache, "weir-bench")
 	return nil
-}
-
-func writeReport(path string, found bench.Report) (err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return found.WriteHTML(file)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -22,6 +21,7 @@ type netmodesFlags struct {
 	links, protocols []string
 	agent, report    string
 	save             bool
+	within           time.Duration
 	measurements     string
 	options          bench.NetmodesOptions
 }
@@ -73,6 +73,7 @@ func (f *netmodesFlags) add(cmd *cobra.Command) {
 	set.DurationVar(&o.Duration, "duration", 2*time.Second, "time counted in every run")
 	set.DurationVar(&o.Warmup, "warmup", 300*time.Millisecond, "time before that, not counted")
 	set.IntVar(&o.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.DurationVar(&f.within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 }
 
 func (f *netmodesFlags) run(cmd *cobra.Command, format output) error {
@@ -148,6 +149,9 @@ func (f *netmodesFlags) parse() error {
 func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found bench.NetmodesReport, err error) {
 	o := f.options
 	o.Command, o.Version, o.Progress = strings.Join(os.Args, " "), version, progress
+	if f.within > 0 {
+		o.Until = time.Now().Add(f.within)
+	}
 	if o.WeirBinary, err = os.Executable(); err != nil {
 		return found, fmt.Errorf("find the weir that is to be measured: %w", err)
 	}
@@ -172,14 +176,4 @@ func refreshMeasurements(cmd *cobra.Command, path string) error {
 		return err
 	}
 	return keep(path, found)
-}
-
-// writePage writes a report as an HTML page.
-func writePage(path string, found report.Report) (err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return found.WriteHTML(file)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/server"
 	"github.com/weir-project/weir/internal/stats"
@@ -34,6 +35,7 @@ type fakeAgent struct {
 	events     *stats.Events
 	called     []string
 	change     v1.PolicyChange
+	flows      []v1.Flow
 }
 
 func (a *fakeAgent) call(format string, args ...any) {
@@ -52,17 +54,27 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
+func (a *fakeAgent) Flows(_ context.Context, name string, most int) ([]v1.Flow, error) {
+	a.call("flows %q %d", name, most)
+	return a.flows, a.err
+}
+
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
-func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {
 	a.call("set %s", name)
 	a.change = change
 	return a.containers[0], a.err
 }
 
-func (a *fakeAgent) Reset(_ context.Context, name string) (v1.Container, error) {
+func (a *fakeAgent) Reset(_ context.Context, name string, conditions ...agent.Condition) (v1.Container, error) {
 	a.call("reset %s", name)
 	return a.containers[0], a.err
+}
+
+func (a *fakeAgent) Try(_ context.Context, name string, _ v1.PolicyChange) (v1.Policy, error) {
+	a.call("try %s", name)
+	return a.containers[0].Policy, a.err
 }
 
 func (a *fakeAgent) Reload(context.Context) error {
@@ -83,7 +95,7 @@ func (a *fakeAgent) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(a, slog.New(slog.DiscardHandler))
+	s := server.New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
 	t.Cleanup(func() {

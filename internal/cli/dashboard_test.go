@@ -18,8 +18,8 @@ import (
 func TestOpenDashboard(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	feed := server.New(busyHost(), log).Handler
-	page := openDashboard("127.0.0.1:0", feed, log)
+	feed := server.New(busyHost(), log)
+	page := openDashboard("127.0.0.1:0", feed, nil, log)
 	defer page.Close()
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(said.String())
 	if url == "" {
@@ -43,7 +43,7 @@ func TestOpenDashboard(t *testing.T) {
 	}
 	defer taken.Close()
 	said.Reset()
-	openDashboard(taken.Addr().String(), feed, log).Close()
+	openDashboard(taken.Addr().String(), feed, nil, log).Close()
 	if text := said.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "go on without the dashboard") || !strings.Contains(text, "another address") {
 		t.Errorf("said %q", text)
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 	"github.com/weir-project/weir/internal/web"
 )
 
@@ -93,7 +93,7 @@ type demo struct {
 	sink   *traffic.Sink
 	engine *testbed.Engine // nil without Docker
 	agent  *testbed.Agent
-	client *server.Client
+	client *client.Client
 	places map[string]place
 	// page is the dashboard, in this program: the agent's own loopback addresses
 	// are those of the demo's network. nil if it could not be opened.
@@ -226,7 +226,7 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 	if d.agent, err = d.host.StartAgent(options); err != nil {
 		return err
 	}
-	d.client = server.NewClient(d.dir.Socket())
+	d.client = client.Unix(d.dir.Socket())
 	err = d.until(ctx, "the agent answers", func(ctx context.Context) error {
 		_, err := d.client.Status(ctx)
 		return err
@@ -248,7 +248,7 @@ func (d *demo) openPage() {
 		d.say("Going on without the dashboard: %v.", err)
 		return
 	}
-	d.page = web.New(web.Feed(d.dir.Socket()), slog.New(slog.DiscardHandler))
+	d.page = web.New(web.Feed(d.dir.Socket()), nil, slog.New(slog.DiscardHandler))
 	d.pageURL = "http://" + listener.Addr().String()
 	go func() { _ = d.page.Serve(listener) }() // until close ends it
 }

@@ -13,7 +13,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/api/v1/client"
 )
 
 // demoFailure is why the show ended early.
@@ -84,7 +84,7 @@ type demoView interface {
 
 // plainView prints a picture every second.
 type plainView struct {
-	client *server.Client
+	client *client.Client
 	out    io.Writer
 	mu     sync.Mutex
 }
@@ -136,7 +136,7 @@ type announcement string
 // sceneLines are kept for a scene's text, so that the picture does not jump.
 const sceneLines = 3
 
-func newLiveView(ctx context.Context, client *server.Client, out io.Writer, hints []string) *liveView {
+func newLiveView(ctx context.Context, client *client.Client, out io.Writer, hints []string) *liveView {
 	v := &liveView{hints: hints}
 	v.top = &topModel{client: client, interval: 200 * time.Millisecond, order: byStart, window: topWindow{width: defaultWidth}}
 	v.top.aroundLines = sceneLines + 1 + 1 + len(hints) + 1

@@ -207,16 +207,18 @@ func TestDocsMessages(t *testing.T) {
 func sourceText(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	err := filepath.WalkDir(filepath.Join(treeRoot, "internal"), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+	for _, folder := range []string{"internal", "api"} {
+		err := filepath.WalkDir(filepath.Join(treeRoot, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			b.Write(text)
 			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		text, err := os.ReadFile(path)
-		b.Write(text)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return strings.ReplaceAll(b.String(), `\"`, `"`)
 }
@@ -228,7 +230,7 @@ func TestDocsLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := regexp.MustCompile("(?m)^\\| `(weir\\.[a-z]+)` \\|").FindAllStringSubmatch(string(text), -1)
+		rows := regexp.MustCompile("(?m)^\\| `(weir\\.[a-z-]+)` \\|").FindAllStringSubmatch(string(text), -1)
 		var names []string
 		for _, row := range rows {
 			names = append(names, strings.TrimPrefix(row[1], policy.Prefix))

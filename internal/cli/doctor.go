@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newDoctorCommand(g *global) *cobra.Command {
@@ -101,8 +101,8 @@ func examine(ctx context.Context, socket string) []finding {
 			"answers on "+engine.socket, "no containers from there")
 	}
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
-		"no published port is passed on from IPv6 by docker-proxy", "what containers answer there is counted as the host's")
-	status, err := server.NewClient(socket).Status(ctx)
+		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
+	status, err := client.Unix(socket).Status(ctx)
 	unavailable := "not running"
 	if err == nil && status.State != v1.StateOK {
 		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
@@ -158,7 +158,7 @@ func proxied(ports []kernel.ProxiedPort) error {
 	for _, p := range ports {
 		names = append(names, fmt.Sprintf("%s of %s", p.Host, p.Container))
 	}
-	return fmt.Errorf("docker-proxy serves clients over IPv6 at %s: give the network IPv6, publish on an IPv4 address only, or set \"userland-proxy\": false",
+	return fmt.Errorf("docker-proxy serves clients over IPv6 at %s: give the network IPv6, publish at all addresses or on an IPv4 address only, or set \"userland-proxy\": false",
 		strings.Join(names, ", "))
 }
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newDownCommand(g *global) *cobra.Command {
@@ -20,8 +20,8 @@ func newDownCommand(g *global) *cobra.Command {
 put back the queueing that was on the uplink before.`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := server.NewClient(g.socket).Down(cmd.Context())
-			if !errors.Is(err, server.ErrNoAgent) {
+			err := client.Unix(g.socket).Down(cmd.Context())
+			if !errors.Is(err, client.ErrNoAgent) {
 				return err
 			}
 			uplinks, err := agent.Remove(stateDir, uplink)

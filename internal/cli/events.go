@@ -10,7 +10,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newEventsCommand(g *global) *cobra.Command {
@@ -33,12 +32,17 @@ what --since takes, also after a restart of the agent.`,
 	format := addOutputFlag(cmd)
 	cmd.Flags().Uint64Var(&since, "since", 0, "only what came after the event with this number")
 	cmd.Flags().BoolVar(&once, "once", false, "print what the agent still knows and stop")
+	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		write := writeEvent
 		if *format == outputJSON {
 			write = func(w io.Writer, e v1.Event) error { return json.NewEncoder(w).Encode(e) }
 		}
-		err := server.NewClient(g.socket).Events(cmd.Context(), since, !once, func(e v1.Event) error {
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		err = agent.Events(cmd.Context(), since, !once, func(e v1.Event) error {
 			if err := write(cmd.OutOrStdout(), e); err != nil {
 				return fmt.Errorf("print: %w", err)
 			}
@@ -85,5 +89,7 @@ func policySummary(p v1.Policy) string {
 	add(p.Priority > 0, "priority %d", p.Priority)
 	add(p.LatencyMS > 0, "latency %s", formatMS(p.LatencyMS))
 	add(p.Class != v1.ClassNone, "class %s", p.Class)
+	add(p.Class != v1.ClassNone && p.EFMax != policy.Default().EFMax, "EF at most %s", policy.FormatPart(p.EFMax))
+	add(p.Class != v1.ClassNone && p.AFMin != policy.Default().AFMin, "AF at least %s", policy.FormatPart(p.AFMin))
 	return strings.Join(words, ", ")
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newExplainCommand(g *global) *cobra.Command {
@@ -21,12 +20,17 @@ what it would need to get more; and which layer each value of its policy comes f
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
   weir explain web -o json`,
-		Args:              exactArgs("NAME"),
-		ValidArgsFunction: completeNames(g),
+		Args: exactArgs("NAME"),
 	}
 	format := addOutputFlag(cmd)
+	connect := addConnectionFlags(cmd, g)
+	cmd.ValidArgsFunction = connect.completeNames
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		explanation, err := server.NewClient(g.socket).Explain(cmd.Context(), args[0])
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		explanation, err := agent.Explain(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}

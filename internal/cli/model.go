@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-project/weir/internal/model"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/report"
 )
 
 func newModelCommand() *cobra.Command {
@@ -34,7 +35,7 @@ func newModelCommand() *cobra.Command {
 type llqFlags struct {
 	rate, packet, arrival, places, afRate, poll string
 	afterEF, changeOver, empty                  string
-	sweep, figures                              string
+	sweep, figures, report                      string
 	joint                                       bool
 }
 
@@ -60,7 +61,7 @@ all queues), ef-arrival, af-arrival, be-arrival, packet, places (of all queues)
 or poll, as NAME=FROM:TO:STEP.`,
 		Example: `  weir model llq --rate 100mbit --packet 1000 --arrival 33.3mbit,33.3mbit,33.3mbit --places 5,5,5 --af-rate 40mbit --poll 100
   weir model llq --arrival 10mbit,50mbit,0 --poll 2ms -o json
-  weir model llq --sweep af-rate=40mbit:66mbit:2mbit
+  weir model llq --sweep af-rate=40mbit:66mbit:2mbit --report sweep.html
   weir model llq --figures llq.html`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
@@ -79,6 +80,7 @@ or poll, as NAME=FROM:TO:STEP.`,
 	set.StringVar(&flags.afterEF, "after-ef", string(model.Resume), "whose turn it is when EF is empty again: resume (as before) or af")
 	set.StringVar(&flags.sweep, "sweep", "", "solve for each value of an option: NAME=FROM:TO:STEP")
 	set.StringVar(&flags.figures, "figures", "", "write figures 3 to 5 and the claims of the paper to this HTML file, and nothing else")
+	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.BoolVar(&flags.joint, "joint", false, "also print the share of time of each state (f,i,j,k), with -o json")
 	format = addOutputFlag(cmd)
 	return cmd
@@ -98,14 +100,27 @@ func (f *llqFlags) run(cmd *cobra.Command, format output) error {
 	if err != nil {
 		return err
 	}
+	started := time.Now()
 	answer, err := f.solve(cmd.Context(), port)
 	if err != nil {
 		return err
 	}
+	found := newLLQReport(answer, started)
+	if err := f.writeReport(found.Report); err != nil {
+		return err
+	}
 	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), answer)
+		return printJSON(cmd.OutOrStdout(), found)
 	}
 	return answer.writeTable(cmd.OutOrStdout())
+}
+
+// writeReport writes the page that was asked for, if one was.
+func (f *llqFlags) writeReport(found report.Report) error {
+	if f.report == "" {
+		return nil
+	}
+	return writePage(f.report, found)
 }
 
 func (f *llqFlags) solve(ctx context.Context, port model.LLQ) (llqAnswer, error) {

@@ -2,15 +2,10 @@ package cli
 
 import (
 	"bytes"
-	_ "embed"
-	"errors"
 	"fmt"
-	"html/template"
 	"io"
-	"os"
+	"strings"
 	"text/tabwriter"
-
-	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/model"
 	"github.com/weir-project/weir/internal/policy"
@@ -59,7 +54,7 @@ type llqState struct {
 	Share float64 `json:"share"`
 }
 
-// llqAnswer is what `weir model llq -o json` prints.
+// llqAnswer is the answer for one port.
 type llqAnswer struct {
 	Model      string        `json:"model"`
 	Value      string        `json:"value,omitempty"` // of a sweep
@@ -105,14 +100,22 @@ func (a *llqAnswer) queues() [3]*llqQueue { return [3]*llqQueue{&a.EF, &a.AF, &a
 
 func formatBPS(bps float64) string { return policy.FormatRateShort(uint64(bps + 0.5)) }
 
+var llqHeader = []string{"QUEUE", "ARRIVES", "SERVED AT", "THROUGHPUT", "MEAN QUEUE", "WAIT", "LOSS"}
+
+// row is a queue's row of a table.
+func (q *llqQueue) row(number int, p llqParameters) []string {
+	return []string{
+		model.QueueNames[number], formatBPS(q.arrivalBPS), formatBPS(q.serviceBPS), formatBPS(q.ThroughputBPS),
+		fmt.Sprintf("%.3f of %d", q.MeanQueue, p.Places[number]), fmt.Sprintf("%.4g ms", q.WaitMS), fmt.Sprintf("%.3g %%", 100*q.Loss),
+	}
+}
+
 func (a *llqAnswer) writeTable(out io.Writer) error {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "QUEUE\tARRIVES\tSERVED AT\tTHROUGHPUT\tMEAN QUEUE\tWAIT\tLOSS")
+	fmt.Fprintln(w, strings.Join(llqHeader, "\t"))
 	for q, queue := range a.queues() {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.3f of %d\t%.4g ms\t%.3g %%\n", model.QueueNames[q], formatBPS(queue.arrivalBPS),
-			formatBPS(queue.serviceBPS), formatBPS(queue.ThroughputBPS), queue.MeanQueue, a.Parameters.Places[q],
-			queue.WaitMS, 100*queue.Loss)
+		fmt.Fprintln(w, strings.Join(queue.row(q, a.Parameters), "\t"))
 	}
 	_ = w.Flush() // into memory
 	fmt.Fprintf(&b, "\nThe line sends EF %.1f %%, AF %.1f %%, BE %.1f %% of the time and is idle %.1f %%.\n",
@@ -145,54 +148,4 @@ func printText(out io.Writer, text []byte) error {
 		return fmt.Errorf("print the results: %w", err)
 	}
 	return nil
-}
-
-func (f *llqFlags) runFigures(cmd *cobra.Command, format output) error {
-	for _, name := range []string{
-		"rate", "packet", "arrival", "places", "af-rate", "poll", "empty", "switch", "after-ef", "sweep", "joint",
-	} {
-		if cmd.Flags().Changed(name) {
-			return usagef("--figures is the paper's port: leave out --%s, or use --sweep without --figures", name)
-		}
-	}
-	report, err := model.Figures(cmd.Context())
-	if err != nil {
-		return err
-	}
-	if err := writeFigures(f.figures, report); err != nil {
-		return fmt.Errorf("write the figures: %w", err)
-	}
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), report)
-	}
-	reproduced := map[string]int{}
-	claims := map[string]int{}
-	for _, v := range report.Verdicts {
-		claims[v.Reading]++
-		if v.Reproduced {
-			reproduced[v.Reading]++
-		}
-	}
-	var b bytes.Buffer
-	for _, reading := range report.Readings {
-		fmt.Fprintf(&b, "%2d of %d claims reproduced: %s\n", reproduced[reading], claims[reading], reading)
-	}
-	return printText(cmd.OutOrStdout(), b.Bytes())
-}
-
-//go:embed model_figures.html.tmpl
-var figuresPage string
-
-// writeFigures writes a page that needs nothing but itself.
-func writeFigures(path string, report model.Report) (err error) {
-	page, err := template.New("figures").Parse(figuresPage)
-	if err != nil {
-		return err
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return page.Execute(file, report)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,7 @@ func (f *llqFlags) runSweep(cmd *cobra.Command, format output) error {
 			return usagef("--sweep %s: at %s: %w", f.sweep, value, err)
 		}
 	}
+	started := time.Now()
 	for n, port := range ports {
 		answer, err := f.solve(cmd.Context(), port)
 		if err != nil {
@@ -47,8 +49,12 @@ func (f *llqFlags) runSweep(cmd *cobra.Command, format output) error {
 		answer.Value = values[n]
 		list.Points = append(list.Points, answer)
 	}
+	found := newLLQSweepReport(list, started)
+	if err := f.writeReport(found.Report); err != nil {
+		return err
+	}
 	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), list)
+		return printJSON(cmd.OutOrStdout(), found)
 	}
 	return list.writeTable(cmd.OutOrStdout())
 }

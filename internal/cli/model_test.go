@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/internal/report"
 )
 
 // llqOf runs `weir model llq ... -o json`.
@@ -133,33 +135,66 @@ func TestModelLLQFigures(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	if !strings.Contains(stdout, "10 of 10 claims reproduced: --empty wait; theta is a time, 0.01 s\n") {
-		t.Errorf("printed:\n%s", stdout)
+	for _, want := range []string{
+		"4 of 10 claims reproduced\n", "6 of 10 claims different by design\n",
+		"10 of 10 reproduced: --empty wait; theta is a time, 0.01 s\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not printed:\n%s", want, stdout)
+		}
 	}
+	checkPage(t, file, "Figure 5: mean waiting time", "<td>L_AF falls as mu_AF grows</td><td>--empty wait; theta is a time, 0.01 s</td><td>reproduced</td>",
+		"different by design", "Kernel")
+	code, stdout, _ = run("model", "llq", "--figures", file, "-o", "json")
+	var data report.Report
+	if err := json.Unmarshal([]byte(stdout), &data); code != 0 || err != nil || len(data.Plots) != 3 || len(data.Claims) != 10 || data.Environment.CPUs < 1 {
+		t.Errorf("exit code %d, %v, %d plots, %d claims", code, err, len(data.Plots), len(data.Claims))
+	}
+	code, _, stderr = run("model", "llq", "--figures", filepath.Join(file, "below"))
+	if code != exitFailed || !strings.Contains(stderr, "write the report: open") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// checkPage looks for parts of a page, and that it loads nothing.
+func checkPage(t *testing.T, file string, parts ...string) {
+	t.Helper()
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{
-		`"title":"Figure 5: mean waiting time (as decided; theta is a time, 0.01 s)"`, `"series":[{"name":"EF","x":[40,42,`,
-		"<td>L_AF falls as mu_AF grows</td><td>--empty wait; theta is a time, 0.01 s</td><td>reproduced</td>", "not reproduced",
-	} {
+	for _, want := range parts {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page has no %s", want)
 		}
 	}
-	for _, reference := range []string{"src=", "href=", "@import", "url("} {
+	for _, reference := range []string{" src=", "@import", "url(", "<link"} {
 		if strings.Contains(string(page), reference) {
 			t.Errorf("the page is not self-contained: it has %s", reference)
 		}
 	}
-	code, stdout, _ = run("model", "llq", "--figures", file, "-o", "json")
-	var data struct{ Figures, Verdicts []any }
-	if err := json.Unmarshal([]byte(stdout), &data); code != 0 || err != nil || len(data.Figures) != 18 || len(data.Verdicts) != 140 {
-		t.Errorf("exit code %d, %v, %d figures, %d verdicts", code, err, len(data.Figures), len(data.Verdicts))
+}
+
+// TestModelLLQReport: one port and a sweep are reports too, with provenance and a page.
+func TestModelLLQReport(t *testing.T) {
+	for _, args := range [][]string{nil, {"--sweep", "af-rate=40mbit:66mbit:13mbit"}} {
+		file := filepath.Join(t.TempDir(), "llq.html")
+		code, stdout, stderr := run(append([]string{"model", "llq", "-o", "json", "--report", file}, args...)...)
+		if code != 0 {
+			t.Fatalf("%v: exit code %d: %s", args, code, stderr)
+		}
+		var found report.Report
+		if err := json.Unmarshal([]byte(stdout), &found); err != nil {
+			t.Fatal(err)
+		}
+		if found.Format != report.Format || found.Environment.Kernel == "" || found.StartedAt.IsZero() || found.Command == "" ||
+			len(found.Plots) == 0 || len(found.Tables) < 2 || len(found.Quantities) < 12 || !found.Quantities[0].Exact {
+			t.Errorf("%v: %+v", args, found)
+		}
+		checkPage(t, file, "Where the numbers come from", "TURNS A SECOND", found.Plots[0].Title)
 	}
-	code, _, stderr = run("model", "llq", "--figures", filepath.Join(file, "below"))
-	if code != exitFailed || !strings.Contains(stderr, "write the figures: open") {
+	code, _, stderr := run("model", "llq", "--report", "/nowhere/x.html")
+	if code != exitFailed || !strings.Contains(stderr, "write the report: open /nowhere/x.html") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newPsCommand(g *global) *cobra.Command {
@@ -22,8 +22,13 @@ func newPsCommand(g *global) *cobra.Command {
 		Args:  exactArgs(),
 	}
 	format := addOutputFlag(cmd, outputWide)
+	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		containers, err := agent.Containers(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -62,6 +67,11 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 		note:        "REASON",
 		dispensable: []string{"DROPPED", "DELAY", "LATENCY", "PRIORITY", "MODE", "WEIGHT"},
 	}
+	classes := wide || slices.ContainsFunc(containers, func(c v1.Container) bool { return c.Policy.Class != v1.ClassNone })
+	if classes {
+		t.header = slices.Insert(t.header, classColumn, "CLASS")
+		t.dispensable = append([]string{"CLASS"}, t.dispensable...)
+	}
 	if wide {
 		t.dispensable = nil
 	}
@@ -81,20 +91,49 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 				from(latencyOrDash(c.Policy.LatencyMS), c.PolicyFrom.Latency),
 				rateOrDash(share.EntitledBPS),
 				rateOrDash(share.RateBPS),
-				delayOrDash(share),
+				delayOrDash(share.DelayP50MS, share.DelayP99MS),
 				strconv.FormatUint(share.DroppedPackets, 10),
 				string(c.State),
 			}
-			if several {
-				row = slices.Insert(row, 1, printable(share.Uplink))
+			rows := [][]string{row}
+			if classes {
+				rows[0] = slices.Insert(row, classColumn, from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class))
 			}
-			t.add(row, printable(c.Reason))
+			if wide {
+				rows = append(rows, classRows(share)...)
+			}
+			for i, row := range rows {
+				if several {
+					row = slices.Insert(row, 1, printable(share.Uplink))
+				}
+				reason := ""
+				if i == 0 {
+					reason = printable(c.Reason)
+				}
+				t.add(row, reason)
+			}
 		}
 	}
 	if err := t.print(w, terminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// classColumn is where the class stands among the columns, before there is one for
+// uplinks.
+const classColumn = 7
+
+// classRows are the traffic classes of a share, in the columns of a container.
+func classRows(share v1.Share) [][]string {
+	var rows [][]string
+	for _, c := range share.Classes {
+		rows = append(rows, []string{
+			"  " + string(c.Class), "", "", rateOrDash(c.MinBPS), rateOrDash(c.MaxBPS), "", "", "", "",
+			rateOrDash(c.RateBPS), delayOrDash(c.DelayP50MS, c.DelayP99MS), strconv.FormatUint(c.DroppedPackets, 10), "",
+		})
+	}
+	return rows
 }
 
 func latencyOrDash(ms float64) string {
@@ -105,11 +144,11 @@ func latencyOrDash(ms float64) string {
 }
 
 // delayOrDash is the median and the 99th percentile.
-func delayOrDash(s v1.Share) string {
-	if s.DelayP99MS == 0 {
+func delayOrDash(p50MS, p99MS float64) string {
+	if p99MS == 0 {
 		return "-"
 	}
-	return strings.TrimSuffix(formatMS(s.DelayP50MS), "ms") + "/" + formatMS(s.DelayP99MS)
+	return strings.TrimSuffix(formatMS(p50MS), "ms") + "/" + formatMS(p99MS)
 }
 
 // formatMS writes milliseconds with two digits that count.

@@ -14,11 +14,10 @@ import (
 
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newReloadCommand(g *global) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Let the agent read its config file again",
 		Long: `Let the agent read its config file again (SIGHUP does the same): rates and reserve
@@ -27,10 +26,16 @@ trust_image_labels change at once, and no packet is lost. With a mistake in the
 file, or a change of anything else, which takes a restart of the agent, everything
 stays as it was.`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return server.NewClient(g.socket).Reload(cmd.Context())
-		},
 	}
+	connect := addConnectionFlags(cmd, g)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		return agent.Reload(cmd.Context())
+	}
+	return cmd
 }
 
 // reloadTimeout bounds how long a signal to read the file again waits for the
@@ -77,6 +82,9 @@ func onlyByRestart(before, after config.Config) error {
 	}{
 		{"socket", before.Socket, after.Socket},
 		{"socket_group", before.SocketGroup, after.SocketGroup},
+		{"socket_group_role", before.SocketGroupReads, after.SocketGroupReads},
+		{"listen", before.Listen, after.Listen},
+		{"tokens", before.TokensPath, after.TokensPath},
 		{"dashboard", before.Dashboard, after.Dashboard},
 		{"state_dir", before.StateDir, after.StateDir},
 		{"docker", before.Docker, after.Docker},

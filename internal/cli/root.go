@@ -74,6 +74,9 @@ type global struct {
 	socket string
 }
 
+// Command is the program with all its commands, for whoever writes about them.
+func Command() *cobra.Command { return newRoot() }
+
 func newRoot() *cobra.Command {
 	g := &global{}
 	root := &cobra.Command{
@@ -99,11 +102,13 @@ and watch (weir top).`,
 		newPsCommand(g),
 		newTopCommand(g),
 		newExplainCommand(g),
+		newFlowsCommand(g),
 		newSetCommand(g),
 		newResetCommand(g),
 		newReloadCommand(g),
 		newEventsCommand(g),
 		newDownCommand(g),
+		newTokenCommand(),
 		newDoctorCommand(g),
 		newDemoCommand(),
 		newBenchCommand(),

@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newSetCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C]",
+		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C] [--ef-max P] [--af-min P]",
 		Short: "Change a running container's policy until it stops",
 		Long: `Change a running container's policy. What is not given stays as it is; "none"
 takes a value away. The change outlives restarts of the agent and ends with the
@@ -21,9 +18,10 @@ NAME is a container's name, its ID or the start of it, or the name of a Compose 
 Swarm service or of a pod that has one container in a network of its own.`,
 		Example: `  weir set web --weight 300 --min 20mbit
   weir set backup --max none`,
-		Args:              exactArgs("NAME"),
-		ValidArgsFunction: completeNames(g),
+		Args: exactArgs("NAME"),
 	}
+	connect := addConnectionFlags(cmd, g)
+	cmd.ValidArgsFunction = connect.completeNames
 	var (
 		change v1.PolicyChange
 		flags  = cmd.Flags()
@@ -37,6 +35,8 @@ Swarm service or of a pod that has one container in a network of its own.`,
 			{&change.Priority, "priority", "who is first with what is idle, 0 to 1000"},
 			{&change.Latency, "latency", "bound on queueing delay, e.g. 20ms, or none"},
 			{&change.Class, "class", "ef, af, be, auto or none"},
+			{&change.EFMax, "ef-max", "most of its share that EF traffic goes first with, a rate or e.g. 50%"},
+			{&change.AFMin, "af-min", "what AF traffic has before BE gets any, a rate or e.g. 30%"},
 		}
 	)
 	for _, f := range fields {
@@ -56,7 +56,11 @@ Swarm service or of a pod that has one container in a network of its own.`,
 		if !any {
 			return usagef("nothing to set: %s", cmd.UseLine())
 		}
-		container, err := server.NewClient(g.socket).Set(cmd.Context(), args[0], change)
+		agent, err := connect.open()
+		if err != nil {
+			return err
+		}
+		container, err := agent.Set(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
@@ -66,35 +70,23 @@ Swarm service or of a pod that has one container in a network of its own.`,
 }
 
 func newResetCommand(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use:               "reset NAME",
-		Short:             "Go back to the policy of a container's labels",
-		Args:              exactArgs("NAME"),
-		ValidArgsFunction: completeNames(g),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			container, err := server.NewClient(g.socket).Reset(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return printContainers(cmd.OutOrStdout(), []v1.Container{container})
-		},
+	cmd := &cobra.Command{
+		Use:   "reset NAME",
+		Short: "Go back to the policy of a container's labels",
+		Args:  exactArgs("NAME"),
 	}
-}
-
-// completeNames offers the names of running containers to the shell.
-func completeNames(g *global) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		containers, err := server.NewClient(g.socket).Containers(cmd.Context())
+	connect := addConnectionFlags(cmd, g)
+	cmd.ValidArgsFunction = connect.completeNames
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		agent, err := connect.open()
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
+			return err
 		}
-		var names []cobra.Completion
-		for _, c := range containers {
-			names = append(names, cobra.CompletionWithDesc(c.Name, fmt.Sprintf("%s, %s", c.Runtime, c.Mode)))
+		container, err := agent.Reset(cmd.Context(), args[0])
+		if err != nil {
+			return err
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return printContainers(cmd.OutOrStdout(), []v1.Container{container})
 	}
+	return cmd
 }

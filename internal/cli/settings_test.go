@@ -86,6 +86,12 @@ host: {weight: 300}
 			}),
 		},
 		{"a dashboard", "", []string{"--uplink", "wan0", "--dashboard", "localhost:7480"}, edit(fromFlags, func(c *config.Config) { c.Dashboard = "127.0.0.1:7480" })},
+		{"a listener", "uplink: wan0\nlisten: {certificate: /c, key: /k}\n", []string{"--listen", "192.0.2.1:7481"}, edit(fromFlags, func(c *config.Config) {
+			c.Listen = config.Listen{Address: "192.0.2.1:7481", CertificatePath: "/c", KeyPath: "/k"}
+		})},
+		{"no listener", "uplink: wan0\nlisten: {address: 192.0.2.1:7481, certificate: /c, key: /k}\n", []string{"--listen", "none"}, edit(fromFlags, func(c *config.Config) {
+			c.Listen = config.Listen{CertificatePath: "/c", KeyPath: "/k"}
+		})},
 		{"no dashboard", "uplink: wan0\ndashboard: 127.0.0.1:7480\n", []string{"--dashboard", "none"}, fromFlags},
 		{"replace", "", []string{"--uplink", "wan0", "--replace"}, edit(fromFlags, func(c *config.Config) { c.Uplinks[0].Replace = true })},
 		{
@@ -117,6 +123,8 @@ host: {weight: 300}
 		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate: 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
 		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate: unit \"MB\": bytes are not accepted"},
 		{"a dashboard for others", file, []string{"--dashboard", "0.0.0.0:7480"}, `--dashboard: "0.0.0.0:7480" is not an address of this machine alone`},
+		{"a listener without TLS", file, []string{"--listen", "192.0.2.1:7481"}, "--listen 192.0.2.1:7481 takes TLS: name a certificate and its key under listen in "},
+		{"a listener at a name", file, []string{"--listen", "example.com:7481"}, `--listen: "example.com:7481" is not an address and a port`},
 		{"a wrong file", "uplnk: eth0\n", []string{"--uplink", "wan0"}, ":1: uplnk: unknown key"},
 	} {
 		_, err := settingsOf(t, tc.file, tc.args...)

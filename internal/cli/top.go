@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 func newTopCommand(g *global) *cobra.Command {
@@ -36,6 +36,7 @@ keys, page up and page down, home and end move through the list.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
+	connect := addConnectionFlags(cmd, g)
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.Flags().Var(&order, "sort", "who is on top: rate, or start for those that started first")
@@ -45,7 +46,10 @@ keys, page up and page down, home and end move through the list.`,
 		if interval < 50*time.Millisecond {
 			return usagef("--interval %s is too short: give 50ms or more", interval)
 		}
-		client := server.NewClient(g.socket)
+		client, err := connect.open()
+		if err != nil {
+			return err
+		}
 		sample, err := sampleTop(cmd.Context(), client)
 		if err != nil {
 			return err
@@ -97,7 +101,7 @@ type topSample struct {
 	Containers []v1.Container `json:"containers"`
 }
 
-func sampleTop(ctx context.Context, client *server.Client) (topSample, error) {
+func sampleTop(ctx context.Context, client *client.Client) (topSample, error) {
 	seen, err := client.Snapshot(ctx)
 	return topSample(seen), err
 }
@@ -119,6 +123,9 @@ type topRow struct {
 	rateBPS                                                                uint64
 	// sent and entitledPart are parts of the uplink, 0 to 1.
 	sent, entitledPart float64
+	// classes are its traffic classes, which follow it; isClass is one of them.
+	classes []topRow
+	isClass bool
 }
 
 func computeTop(sample topSample, order topOrder) topPicture {
@@ -145,6 +152,7 @@ func computeTop(sample topSample, order topOrder) topPicture {
 		if order == byRate {
 			slices.SortStableFunc(shown.rows, func(a, b topRow) int { return cmp.Compare(b.rateBPS, a.rateBPS) })
 		}
+		shown.rows = withClasses(shown.rows)
 		picture.uplinks = append(picture.uplinks, shown)
 	}
 	return picture
@@ -163,13 +171,40 @@ func computeRow(c v1.Container, share v1.Share, linkBPS float64) topRow {
 		max:          rateOrDash(c.Policy.MaxBPS),
 		entitled:     rateOrDash(share.EntitledBPS),
 		rate:         rateOrDash(share.RateBPS),
-		delay:        delayOrDash(share),
+		delay:        delayOrDash(share.DelayP50MS, share.DelayP99MS),
 		backlog:      bytesOrDash(share.BacklogBytes),
 		dropped:      fmt.Sprint(share.DroppedPackets),
 		state:        state,
 		sent:         min(float64(share.RateBPS)/linkBPS, 1),
 		entitledPart: min(float64(share.EntitledBPS)/linkBPS, 1),
+		classes:      computeClasses(share, linkBPS),
 	}
+}
+
+// computeClasses are the traffic classes of a share of which there are several.
+func computeClasses(share v1.Share, linkBPS float64) []topRow {
+	if len(share.Classes) < 2 {
+		return nil
+	}
+	var rows []topRow
+	for _, c := range share.Classes {
+		rows = append(rows, topRow{
+			name: "  " + string(c.Class), isClass: true, rateBPS: c.RateBPS,
+			min: rateOrDash(c.MinBPS), max: rateOrDash(c.MaxBPS), rate: rateOrDash(c.RateBPS),
+			delay: delayOrDash(c.DelayP50MS, c.DelayP99MS), backlog: bytesOrDash(c.BacklogBytes), dropped: fmt.Sprint(c.DroppedPackets),
+			sent: min(float64(c.RateBPS)/linkBPS, 1),
+		})
+	}
+	return rows
+}
+
+// withClasses puts each container's classes after it.
+func withClasses(rows []topRow) []topRow {
+	var all []topRow
+	for _, r := range rows {
+		all = append(append(all, r), r.classes...)
+	}
+	return all
 }
 
 func bytesOrDash(bytes uint64) string {
@@ -277,7 +312,7 @@ func hiddenRows(above int, below []topRow) string {
 	if len(below) > 0 {
 		sending := 0
 		for _, r := range below {
-			if r.rateBPS > 0 {
+			if r.rateBPS > 0 && !r.isClass {
 				sending++
 			}
 		}
@@ -357,7 +392,7 @@ func bar(part, mark float64, width int) string {
 
 // topModel is the live picture.
 type topModel struct {
-	client   *server.Client
+	client   *client.Client
 	interval time.Duration
 	order    topOrder
 	sample   topSample

@@ -24,7 +24,7 @@ func newTrafficCommand() *cobra.Command {
 		Hidden: true,
 	}
 	cmd.AddCommand(newTrafficSendCommand(), newTrafficSinkCommand(), newTrafficEchoCommand(), newTrafficPingCommand(),
-		newTrafficPausesCommand(), newTrafficStreamCommand())
+		newTrafficPausesCommand(), newTrafficStreamCommand(), newTrafficPagesCommand(), newTrafficPortCommand())
 	return cmd
 }
 

@@ -42,6 +42,7 @@ const (
 	DefaultPath         = "/etc/weir/weir.yaml"
 	DefaultSocket       = "/run/weir/weir.sock"
 	DefaultStateDir     = "/run/weir"
+	DefaultTokensPath   = "/etc/weir/tokens"
 	DefaultDockerSocket = "/var/run/docker.sock"
 	DefaultPodmanSocket = "/run/podman/podman.sock"
 
@@ -70,6 +71,13 @@ type Config struct {
 	// SocketGroup may use the API besides root: a group's name or number,
 	// empty for none.
 	SocketGroup string
+	// SocketGroupReads: that group may look, and not change anything.
+	SocketGroupReads bool
+	// Listen is where the API listens for other hosts.
+	Listen Listen
+	// TokensPath is the file of the tokens that let somebody in over the network, and
+	// change things on the dashboard.
+	TokensPath string
 	// Dashboard is the loopback address and port where a page in the browser
 	// shows what the agent does; empty for nowhere.
 	Dashboard string
@@ -97,6 +105,20 @@ type Uplink struct {
 	RateBPS uint64
 	// Replace allows to replace a qdisc that somebody configured there.
 	Replace bool
+}
+
+// Listen is a TLS listener. All files are in PEM.
+type Listen struct {
+	// Address is an address and a port; empty for nowhere.
+	Address string
+	// CertificatePath and KeyPath are the agent's.
+	CertificatePath, KeyPath string
+	// ClientCAPath has the authorities whose certificates let clients in; empty for
+	// none: then it takes a token.
+	ClientCAPath string
+	// Admins are the common names of the clients' certificates that may change
+	// something.
+	Admins []string
 }
 
 // Toggle says whether to use something.
@@ -138,6 +160,7 @@ func Default() Config {
 	return Config{
 		Socket:             DefaultSocket,
 		StateDir:           DefaultStateDir,
+		TokensPath:         DefaultTokensPath,
 		ReserveBasisPoints: DefaultReserveBasisPoints,
 		Host:               policy.Default(),
 		Docker:             Engine{Enabled: On, Socket: DefaultDockerSocket},
@@ -170,8 +193,8 @@ func Parse(name string, data []byte) (Config, error) {
 }
 
 func readRoot(c *Config, root value) {
-	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group",
-		"dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
+	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group", "socket_group_role",
+		"listen", "tokens", "dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
 		"docker", "podman", "containers")
 
 	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"]}, func(v value) bool { return !v.given() })
@@ -187,6 +210,9 @@ func readRoot(c *Config, root value) {
 
 	read(f["socket"], &c.Socket, parsePath)
 	read(f["socket_group"], &c.SocketGroup, parseName)
+	read(f["socket_group_role"], &c.SocketGroupReads, parseGroupRole)
+	c.Listen = readListen(f["listen"])
+	read(f["tokens"], &c.TokensPath, parsePath)
 	read(f["dashboard"], &c.Dashboard, ParseDashboard)
 	read(f["state_dir"], &c.StateDir, parsePath)
 	read(f["reserve"], &c.ReserveBasisPoints, parsePercent)
@@ -216,6 +242,27 @@ func readUplink(name, rate, replace value) Uplink {
 	read(rate, &u.RateBPS, policy.ParseRate)
 	read(replace, &u.Replace, parseBool)
 	return u
+}
+
+func readListen(v value) Listen {
+	var l Listen
+	f := v.fields("address", "certificate", "key", "client_ca", "admins")
+	if v.given() {
+		v.require(f, "certificate", "key")
+	}
+	read(f["address"], &l.Address, ParseListen)
+	read(f["certificate"], &l.CertificatePath, parsePath)
+	read(f["key"], &l.KeyPath, parsePath)
+	read(f["client_ca"], &l.ClientCAPath, parsePath)
+	for _, item := range f["admins"].items() {
+		var name string
+		read(item, &name, parseName)
+		l.Admins = append(l.Admins, name)
+	}
+	if f["admins"].given() && !f["client_ca"].given() {
+		f["admins"].fail("needs client_ca, the authorities of their certificates")
+	}
+	return l
 }
 
 func readEngine(v value, e *Engine) {
@@ -306,6 +353,29 @@ func parsePath(text string) (string, error) {
 		return "", errors.New("is not an absolute path; write one that begins with /")
 	}
 	return path.Clean(text), nil
+}
+
+func parseGroupRole(text string) (reads bool, err error) {
+	switch text {
+	case "read":
+		return true, nil
+	case "admin":
+		return false, nil
+	}
+	return false, errors.New("write read or admin")
+}
+
+// ParseListen reads where the API listens for other hosts, "192.0.2.1:7481" or "none",
+// which is nowhere.
+func ParseListen(text string) (string, error) {
+	if text == "none" {
+		return "", nil
+	}
+	address, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return "", errors.New("is not an address and a port; write for example 192.0.2.1:7481, 0.0.0.0:7481 for all addresses of this host, or none")
+	}
+	return address.String(), nil
 }
 
 // ParseDashboard reads where the dashboard listens, "127.0.0.1:7480" or "none",

@@ -69,12 +69,19 @@ func TestParse(t *testing.T) {
 		{"a dashboard by name", "dashboard: localhost:080", edit(func(c *config.Config) { c.Dashboard = "127.0.0.1:80" })},
 		{"a dashboard at IPv6", "dashboard: '[0::1]:7480'", edit(func(c *config.Config) { c.Dashboard = "[::1]:7480" })},
 		{"no dashboard", "dashboard: none", config.Default()},
+		{"a group that looks", "socket_group_role: read", edit(func(c *config.Config) { c.SocketGroupReads = true })},
+		{"a group that changes", "socket_group_role: admin", config.Default()},
+		{"tokens elsewhere", "tokens: /srv/tokens", edit(func(c *config.Config) { c.TokensPath = "/srv/tokens" })},
+		{"a listener", "listen: {address: '[::0]:7481', certificate: /c, key: /k, client_ca: /ca, admins: [hub]}", edit(func(c *config.Config) {
+			c.Listen = config.Listen{Address: "[::]:7481", CertificatePath: "/c", KeyPath: "/k", ClientCAPath: "/ca", Admins: []string{"hub"}}
+		})},
 		{"no reserve", "reserve: 0%", edit(func(c *config.Config) { c.ReserveBasisPoints = 0 })},
 		{"largest reserve", "reserve: '50.00%'", edit(func(c *config.Config) { c.ReserveBasisPoints = 5000 })},
 		{
 			"host", "host: {weight: 50, min: 1mbit, latency: 20ms, class: EF, priority: 3, max: \"2mbit\"}",
 			edit(func(c *config.Config) {
-				c.Host = v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 2e6, LatencyMS: 20, Class: v1.ClassEF, Priority: 3}
+				c.Host = v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 2e6, LatencyMS: 20, Class: v1.ClassEF, Priority: 3,
+					EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
 			}),
 		},
 		{
@@ -173,6 +180,11 @@ func TestParseErrors(t *testing.T) {
 		{"a dashboard at a name", "dashboard: example.com:7480", []string{`weir.yaml:1: dashboard: "example.com:7480": is not an address of this machine alone`}},
 		{"a dashboard everywhere", "dashboard: ':7480'", []string{`weir.yaml:1: dashboard: ":7480": is not an address of this machine alone`}},
 		{"a dashboard without a port", "dashboard: 127.0.0.1", []string{`weir.yaml:1: dashboard: "127.0.0.1": is not an address and a port; write for example 127.0.0.1:7480, or none`}},
+		{"a group of another role", "socket_group_role: root", []string{`weir.yaml:1: socket_group_role: "root": write read or admin`}},
+		{"a listener without TLS", "listen: {address: 0.0.0.0:7481}", []string{"weir.yaml:1: listen: certificate is missing", "weir.yaml:1: listen: key is missing"}},
+		{"a listener as a value", "listen: 0.0.0.0:7481", []string{"weir.yaml:1: listen: is a single value"}},
+		{"a listener at a name", "listen: {address: example.com:7481, certificate: /c, key: /k}", []string{`weir.yaml:1: listen.address: "example.com:7481": is not an address and a port; write for example 192.0.2.1:7481`}},
+		{"admins without certificates", "listen: {address: 0.0.0.0:7481, certificate: /c, key: /k, admins: [hub]}", []string{"weir.yaml:1: listen.admins: needs client_ca"}},
 		{"a dashboard at no port", "dashboard: 127.0.0.1:http", []string{`weir.yaml:1: dashboard: "127.0.0.1:http": has no port from 0 to 65535; write for example 127.0.0.1:7480`}},
 		{"bad group", "socket_group: my group\n", []string{`weir.yaml:1: socket_group: "my group": write a name without spaces`}},
 		{"bad host policy", "host:\n  weight: -1\n  min: 30M\n  max: 20M\n  latency: .inf\n", []string{
@@ -288,8 +300,13 @@ func TestExample(t *testing.T) {
 	want := config.Default()
 	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000}}
 	want.SocketGroup = "docker"
+	want.Listen = config.Listen{
+		Address: "192.0.2.1:7481", CertificatePath: "/etc/weir/tls/cert.pem", KeyPath: "/etc/weir/tls/key.pem",
+		ClientCAPath: "/etc/weir/tls/clients.pem", Admins: []string{"hub.example.net"},
+	}
 	want.Dashboard = "127.0.0.1:7480"
-	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto}
+	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto,
+		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
 	want.Rules = policy.Rules{
 		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},
 		Limits: []policy.Limit{{
@@ -326,7 +343,7 @@ func TestExample(t *testing.T) {
 
 	// Every key that is known is shown. What is known, an unknown key tells.
 	_, err = config.Parse("weir.yaml", []byte(
-		"zzz: 0\nhost: {zzz: 0}\ndefaults: {zzz: 0}\nlimits:\n- {at_most: {zzz: 0}, zzz: 0}\npolicies:\n- {name: a, policy: {}, zzz: 0}\ndocker: {zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
+		"zzz: 0\nhost: {zzz: 0}\ndefaults: {zzz: 0}\nlimits:\n- {at_most: {zzz: 0}, zzz: 0}\npolicies:\n- {name: a, policy: {}, zzz: 0}\ndocker: {zzz: 0}\nlisten: {certificate: /c, key: /k, zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
 	for _, line := range strings.Split(err.Error(), "\n") {
 		_, keys, ok := strings.Cut(line, "known here are ")
 		if !ok {
@@ -342,7 +359,7 @@ func TestExample(t *testing.T) {
 
 // TestPolicyMeansLabels: a policy, here or there, means what the same labels mean.
 func TestPolicyMeansLabels(t *testing.T) {
-	values := rapid.SampledFrom([]string{"1", "0", "500", "10M", "20mbit", "30MB", "20ms", "ef", "auto", "x"})
+	values := rapid.SampledFrom([]string{"1", "0", "500", "10M", "20mbit", "30MB", "20ms", "ef", "auto", "x", "60%", "20%"})
 	rapid.Check(t, func(t *rapid.T) {
 		labels := map[string]string{}
 		keys := strings.Builder{}

@@ -53,8 +53,10 @@ func readValues(v value) policy.Values {
 	readGiven(f["priority"], &values.Priority, policy.ParsePriority)
 	readGiven(f["latency"], &values.LatencyMS, orNone(policy.ParseLatencyMS))
 	readGiven(f["class"], &values.Class, orNone(policy.ParseClass))
-	if err := values.Check(); err != nil {
-		f["min"].fail("%v", err)
+	readGiven(f["ef-max"], &values.EFMax, policy.ParsePart)
+	readGiven(f["af-min"], &values.AFMin, policy.ParsePart)
+	if name, err := values.Check(); err != nil {
+		f[name].fail("%v", err)
 	}
 	return values
 }

@@ -42,6 +42,9 @@ type Container struct {
 	// WithoutNetAdmin: its processes cannot have CAP_NET_ADMIN in its network
 	// namespace. False where the source cannot tell.
 	WithoutNetAdmin bool
+	// Configured: the source knows of it what its configuration says. Nobody tells when
+	// it gets another device, and its processes may not be in its network.
+	Configured bool
 	// SharesNetworkOf is the ID of the container whose network namespace
 	// this one joined, or empty.
 	SharesNetworkOf string
@@ -61,6 +64,8 @@ type Container struct {
 type Port struct {
 	Container, Host uint16
 	Protocol        string // "tcp", "udp", "sctp"
+	// AnyIPv4, AnyIPv6: at all of the host's addresses of that family.
+	AnyIPv4, AnyIPv6 bool
 }
 
 // Event is one change at a source. Exactly one of Snapshot, Updated,

@@ -3,6 +3,7 @@ package explain
 import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/plan"
 )
 
 // member is who takes part when an uplink is shared out.
@@ -58,7 +59,7 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 	default:
 		d.capacityBPS -= min(d.host.FloorBPS, d.capacityBPS)
 	}
-	for i, bps := range alloc.Entitle(d.capacityBPS, d.competitors()) {
+	for i, bps := range d.entitled(d.competitors()) {
 		d.members[i].entitledBPS = bps
 	}
 	return d
@@ -96,17 +97,51 @@ func (d *division) competitors() []alloc.Container {
 	return list
 }
 
+// link is the uplink as decisions see it.
+func (d *division) link() plan.Link {
+	return plan.Link{RateBPS: d.uplink.RateBPS}
+}
+
+// hostClass is the host class as the ideal allocation sees it; without one there is
+// nobody.
+func (d *division) hostClass() alloc.Container {
+	if d.host == nil {
+		return alloc.Container{}
+	}
+	return d.host.Container
+}
+
+// hostCompetes says whether the host class is the last of the members.
+func (d *division) hostCompetes() bool { return d.host != nil && d.uplink.HostCompetes }
+
+// entitled is what competitors in the place of the members would be entitled to.
+func (d *division) entitled(competitors []alloc.Container) []uint64 {
+	containers, host, competes := competitors, d.hostClass(), d.hostCompetes()
+	if competes {
+		last := len(competitors) - 1
+		containers, host = competitors[:last], competitors[last]
+	}
+	hostEntitled, all := d.link().Entitle(&alloc.Allocator{}, host, competes, containers)
+	if competes {
+		all = append(all, hostEntitled)
+	}
+	bps := make([]uint64, len(all))
+	for i := range all {
+		bps[i] = all[i].BPS
+	}
+	return bps
+}
+
 // entitledIf is what the container would be entitled to if it were otherwise.
 func (d *division) entitledIf(change func(*alloc.Container)) uint64 {
 	list := d.competitors()
 	change(&list[d.me])
-	return alloc.Entitle(d.capacityBPS, list)[d.me]
+	return d.entitled(list)[d.me]
 }
 
-// now is what everybody gets of the rate that the host class leaves: the ideal.
+// now is what everybody gets of the rate that the host class leaves.
 type now struct {
-	capacityBPS         uint64
-	entitled, allocated []uint64
+	plan.Division
 	// idleBPS is what is left of it when everyone has the smaller of demand and
 	// entitlement.
 	idleBPS uint64
@@ -117,15 +152,15 @@ func (d *division) now(change func(*alloc.Container)) now {
 	if change != nil {
 		change(&list[d.me])
 	}
-	n := now{capacityBPS: d.uplink.RateBPS}
-	if d.host != nil && !d.uplink.HostCompetes {
-		n.capacityBPS -= min(d.host.DemandBPS, n.capacityBPS)
+	competitors := list
+	if !d.hostCompetes() {
+		competitors = append(competitors, d.hostClass())
 	}
-	n.entitled = alloc.Entitle(n.capacityBPS, list)
-	n.allocated = alloc.Allocate(n.capacityBPS, list, n.entitled)
-	n.idleBPS = n.capacityBPS
+	var n now
+	d.link().Allocate(&alloc.Allocator{}, &n.Division, competitors, d.hostCompetes())
+	n.idleBPS = n.CapacityBPS
 	for i := range list {
-		n.idleBPS -= min(n.idleBPS, n.entitled[i], list[i].DemandBPS)
+		n.idleBPS -= min(n.idleBPS, n.EntitledBPS[i], list[i].DemandBPS)
 	}
 	return n
 }

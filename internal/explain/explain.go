@@ -70,6 +70,11 @@ func values(c *v1.Container) []v1.ExplainedValue {
 		{Name: "latency", Value: latencyOrNone(p), From: from.Latency, Notes: latencyNotes(c)},
 		{Name: "class", Value: class, From: from.Class},
 	}
+	if p.Class != v1.ClassNone {
+		list = append(list,
+			v1.ExplainedValue{Name: "ef-max", Value: policy.FormatPart(p.EFMax), From: from.EFMax},
+			v1.ExplainedValue{Name: "af-min", Value: policy.FormatPart(p.AFMin), From: from.AFMin})
+	}
 	if p.MaxBPS > 0 && p.MaxBPS < p.MinBPS {
 		list[2].Notes = []string{"below the minimum: the maximum wins"}
 	}

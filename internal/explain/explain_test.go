@@ -192,7 +192,7 @@ func TestHost(t *testing.T) {
 func TestValues(t *testing.T) {
 	seen := snapshot(0,
 		sender{"first", v1.Policy{Weight: 100, MinBPS: 80e6, LatencyMS: 20}, wantsMore},
-		sender{"late", v1.Policy{Weight: 100, MinBPS: 30e6, MaxBPS: 20e6, LatencyMS: 5, Class: v1.ClassEF}, wantsMore})
+		sender{"late", v1.Policy{Weight: 100, MinBPS: 30e6, MaxBPS: 20e6, LatencyMS: 5, Class: v1.ClassEF, EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{BPS: 5e6}}, wantsMore})
 	seen.Containers[1].PolicyFrom = v1.PolicyFrom{Weight: v1.LayerDefaults, Min: v1.LayerSet}
 	spell := func(e v1.Explanation) string {
 		var words []string
@@ -212,7 +212,9 @@ min=30mbit from "set" ["up0: refused, none is in force: the minimums of all must
 max=20mbit from "" ["below the minimum: the maximum wins"]
 priority=0 from "" []
 latency=5ms from "" ["up0: refused, no bound is in force"]
-class=ef from "" []`
+class=ef from "" []
+ef-max=50% from "" []
+af-min=5mbit from "" []`
 	if got := spell(Container(seen, 1)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -271,7 +273,7 @@ func TestNumbers(t *testing.T) {
 			if want := seen.Containers[index].EntitledBPS; me.entitledBPS != want {
 				t.Fatalf("%s is entitled to %d, the explanation says %d", me.name, want, me.entitledBPS)
 			}
-			if got, want := d.now(nil).allocated[d.me], seen.Containers[index].AllocatedBPS; got != want {
+			if got, want := d.now(nil).AllocatedBPS[d.me], seen.Containers[index].AllocatedBPS; got != want {
 				t.Fatalf("%s gets %d, the explanation says %d", me.name, want, got)
 			}
 			if g := d.groups(); kindOf(&me) == byWeight {

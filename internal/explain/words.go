@@ -39,7 +39,7 @@ func (d *division) entitlement() []string {
 
 func (d *division) hostReserve() []string {
 	text := fmt.Sprintf("the host class always has a hundredth of the uplink's %s", rate(d.uplink.RateBPS))
-	if d.host.FloorBPS > d.uplink.RateBPS/100 {
+	if d.host.FloorBPS > d.link().HostReserveBPS(0) {
 		text = fmt.Sprintf("the host class always has its minimum of %s", rate(d.host.FloorBPS))
 	}
 	return []string{text, fmt.Sprintf("it wants no more than that now; when it does, it competes as a container does, with weight %d", d.host.Weight)}
@@ -75,11 +75,11 @@ func (d *division) allocation() []string {
 	switch {
 	case me.DemandBPS == 0:
 		return []string{fmt.Sprintf("it sends nothing; others have what it leaves, until it does: then it has %s at once", rate(me.entitledBPS))}
-	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.entitled[d.me]:
+	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.EntitledBPS[d.me]:
 		return []string{fmt.Sprintf("it wants %s, less than it is entitled to, and gets all of it", rate(me.DemandBPS))}
-	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.allocated[d.me]:
-		return []string{fmt.Sprintf("it wants %s and gets all of it, %s of that out of what others leave idle", rate(me.DemandBPS), rate(me.DemandBPS-n.entitled[d.me]))}
-	case n.allocated[d.me] >= me.CeilingBPS:
+	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.AllocatedBPS[d.me]:
+		return []string{fmt.Sprintf("it wants %s and gets all of it, %s of that out of what others leave idle", rate(me.DemandBPS), rate(me.DemandBPS-n.EntitledBPS[d.me]))}
+	case n.AllocatedBPS[d.me] >= me.CeilingBPS:
 		return []string{fmt.Sprintf("it wants more than it gets; its maximum of %s is reached", rate(me.CeilingBPS))}
 	}
 	text := []string{"it wants more than it gets"}
@@ -91,7 +91,7 @@ func (d *division) allocation() []string {
 	if len(before) > 0 {
 		text = append(text, fmt.Sprintf("before it come %s", names(before)))
 	}
-	gets := n.allocated[d.me] - min(n.allocated[d.me], n.entitled[d.me])
+	gets := n.AllocatedBPS[d.me] - min(n.AllocatedBPS[d.me], n.EntitledBPS[d.me])
 	switch {
 	case gets == 0:
 		text = append(text, "nothing of it reaches this one")
@@ -131,8 +131,8 @@ func (d *division) forMore() []string {
 	if me.CeilingBPS != alloc.Unlimited {
 		without := d.now(func(c *alloc.Container) { c.CeilingBPS = alloc.Unlimited })
 		raised := d.entitledIf(func(c *alloc.Container) { c.CeilingBPS = alloc.Unlimited })
-		if raised > me.entitledBPS || without.allocated[d.me] > n.allocated[d.me] {
-			text = append(text, fmt.Sprintf("a higher maximum: without one it would be entitled to %s and get %s now", rate(raised), rate(without.allocated[d.me])))
+		if raised > me.entitledBPS || without.AllocatedBPS[d.me] > n.AllocatedBPS[d.me] {
+			text = append(text, fmt.Sprintf("a higher maximum: without one it would be entitled to %s and get %s now", rate(raised), rate(without.AllocatedBPS[d.me])))
 		}
 	}
 	weight := min(max(2*me.Weight, 100), policy.MaxWeight)
@@ -146,12 +146,12 @@ func (d *division) forMore() []string {
 			priority = min(max(priority, m.Priority+1), policy.MaxPriority)
 		}
 		raised := d.now(func(c *alloc.Container) { c.Priority = priority })
-		if raised.allocated[d.me] > n.allocated[d.me] {
-			text = append(text, fmt.Sprintf("a higher priority: with %d it would be first with what is idle and get %s now", priority, rate(raised.allocated[d.me])))
+		if raised.AllocatedBPS[d.me] > n.AllocatedBPS[d.me] {
+			text = append(text, fmt.Sprintf("a higher priority: with %d it would be first with what is idle and get %s now", priority, rate(raised.AllocatedBPS[d.me])))
 		}
 	}
 	switch {
-	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.allocated[d.me]:
+	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.AllocatedBPS[d.me]:
 		text = append([]string{"nothing now: it gets all that it wants"}, text...)
 	case len(text) == 0:
 		text = append(text, fmt.Sprintf("a faster uplink: no other policy gives it more of %s", rate(d.uplink.RateBPS)))

@@ -116,13 +116,31 @@ func (d *Delays) Resume() error {
 	return nil
 }
 
-// Read fills dst with the delays of a number's packets since OpenDelays.
+// Read fills dst with the delays of a number's packets since OpenDelays, of whatever
+// traffic class.
 func (d *Delays) Read(number uint16, dst *Histogram) error {
-	if err := d.delays.Lookup(uint32(number), d.buffer[:]); err != nil {
+	*dst = Histogram{}
+	for class := range TrafficClass(numTrafficClasses) {
+		if err := d.add(number, class, dst); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadClass is Read of the packets that were served as one traffic class.
+func (d *Delays) ReadClass(number uint16, class TrafficClass, dst *Histogram) error {
+	*dst = Histogram{}
+	return d.add(number, class, dst)
+}
+
+func (d *Delays) add(number uint16, class TrafficClass, dst *Histogram) error {
+	tag := uint32(number) | uint32(class)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT
+	if err := d.delays.Lookup(tag, d.buffer[:]); err != nil {
 		return fmt.Errorf("read the delays of number %d: %w", number, err)
 	}
 	for i := range dst.packets {
-		dst.packets[i] = binary.NativeEndian.Uint32(d.buffer[4*i:])
+		dst.packets[i] += binary.NativeEndian.Uint32(d.buffer[4*i:])
 	}
 	return nil
 }

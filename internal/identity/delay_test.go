@@ -25,7 +25,7 @@ func TestDelayObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := spec.Maps[delayMapDelays]
-	if m == nil || m.Type != ebpf.Array || int(m.ValueSize) != delaysBytes || int(m.MaxEntries) != numbers {
+	if m == nil || m.Type != ebpf.Array || int(m.ValueSize) != delaysBytes || m.MaxEntries != uint32(uplinkWeirTagWEIR_TAG_MASK)+1 {
 		t.Errorf("delays: %v", m)
 	}
 	if p := spec.Programs[delayProgWeirTransmit]; p == nil || p.Type != ebpf.Tracing || p.AttachTo != "net_dev_start_xmit" {

@@ -23,7 +23,11 @@ type Origins struct {
 	origins, deferred, namespaces, unknown *ebpf.Map
 	programs                               []*ebpf.Program // none where the kernel cannot
 	tracing                                []link.Link     // none while nothing is watched
+	flows                                  *Flows          // nil for none
 }
+
+// ShareFlows has the classifiers that are opened from now on use flows.
+func (o *Origins) ShareFlows(flows *Flows) { o.flows = flows }
 
 // NewOrigins prepares to watch. Where the kernel cannot (it lacks
 // CONFIG_DEBUG_INFO_BTF or CONFIG_BPF_EVENTS, or does not allow it), that is
@@ -59,8 +63,19 @@ func (o *Origins) places() map[string]**ebpf.Map {
 	}
 }
 
-// shared are the maps: the classifiers at the uplinks use them as well.
+// shared are the maps that the classifiers at the uplinks use as well.
 func (o *Origins) shared() map[string]*ebpf.Map {
+	maps := o.own()
+	if o.flows != nil {
+		for name, m := range o.flows.shared() {
+			maps[name] = m
+		}
+	}
+	return maps
+}
+
+// own are the maps by name.
+func (o *Origins) own() map[string]*ebpf.Map {
 	maps := map[string]*ebpf.Map{}
 	for name, m := range o.places() {
 		maps[name] = *m
@@ -170,7 +185,7 @@ func (o *Origins) Close() error {
 	for _, program := range o.programs {
 		errs = append(errs, program.Close())
 	}
-	for _, m := range o.shared() {
+	for _, m := range o.own() {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)

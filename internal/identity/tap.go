@@ -97,11 +97,16 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 	if err := tap.hook().Attach(program, old); err != nil {
 		return fmt.Errorf("assign a container's packets: %w", err)
 	}
-	return nil
+	if old == nil {
+		return nil
+	}
+	return tap.back().Detach(flowProgWeirBack)
 }
 
-// DetachTap removes the program from a tap.
-func DetachTap(tap Tap) error { return tap.hook().Detach(tapProgWeirTap) }
+// DetachTap removes the programs from a tap.
+func DetachTap(tap Tap) error {
+	return errors.Join(tap.hook().Detach(tapProgWeirTap), tap.back().Detach(flowProgWeirBack))
+}
 
 // TapNumber tells the number that a tap assigns, or 0 for none. Errors:
 // kernel.ErrNoNetNS.

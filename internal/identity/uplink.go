@@ -56,7 +56,9 @@ type Uplink struct {
 	containers uint32
 	majors     Majors
 	cgroups    cgroups
+	published  published
 	globals    globals
+	classes    classes
 }
 
 // globals are the variables of a program that user space writes.
@@ -146,7 +148,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
-		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups} {
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapMinors, uplinkMapClassActivity} {
 			m, err := mapOf(old, name)
 			if err != nil {
 				return err
@@ -164,6 +166,15 @@ func (u *Uplink) attach(origins *Origins) error {
 	if err := savePriority(spec, u.hook.Ifindex); err != nil {
 		return err
 	}
+	device, err := kernel.LinkByIndex(u.hook.Ifindex)
+	if err != nil {
+		return fmt.Errorf("look at the uplink: %w", err)
+	}
+	if !device.Ethernet {
+		if err := spec.Variables[uplinkVarLinkHeaderBytes].Set(uint32(0)); err != nil {
+			return fmt.Errorf("set the size of link headers: %w", err)
+		}
+	}
 	err = errors.Join(
 		spec.Variables[uplinkVarClassMajor].Set(uint32(u.majors.Classes)),
 		spec.Variables[uplinkVarDirectMajor].Set(uint32(u.majors.Direct)))
@@ -180,18 +191,21 @@ func (u *Uplink) attach(origins *Origins) error {
 	}
 	defer objects.Program.Close()
 	u.activities = objects.Activities
+	u.classes = classes{minors: objects.Minors, activities: objects.ClassActivity}
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
 		uplinkVarControlByteNs:     spec.Variables[uplinkVarControlByteNs].Offset,
 		uplinkVarControlContainers: spec.Variables[uplinkVarControlContainers].Offset,
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
+		uplinkVarPublishedPorts:    spec.Variables[uplinkVarPublishedPorts].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
-	// Before it runs: it must know the cgroups from the first packet on.
-	err = u.cgroups.read()
+	u.published = published{entries: objects.Published, setCount: u.setPublishedPorts}
+	// Before it runs: it must know these from the first packet on.
+	err = errors.Join(u.cgroups.read(), u.published.read())
 	if err == nil {
 		err = u.hook.Attach(objects.Program, old)
 	}
@@ -203,10 +217,13 @@ func (u *Uplink) attach(origins *Origins) error {
 
 // loaded are what is loaded for one uplink.
 type loaded struct {
-	Program    *ebpf.Program `ebpf:"weir_uplink"`
-	Activities *ebpf.Map     `ebpf:"activities"`
-	Cgroups    *ebpf.Map     `ebpf:"cgroups"`
-	Globals    *ebpf.Map     `ebpf:".bss"`
+	Program       *ebpf.Program `ebpf:"weir_uplink"`
+	Activities    *ebpf.Map     `ebpf:"activities"`
+	Cgroups       *ebpf.Map     `ebpf:"cgroups"`
+	Published     *ebpf.Map     `ebpf:"published"`
+	Globals       *ebpf.Map     `ebpf:".bss"`
+	Minors        *ebpf.Map     `ebpf:"minors"`
+	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
 }
 
 // loadUplinkProgram loads the program that the kernel has all for, or else the one
@@ -389,7 +406,10 @@ func (u *Uplink) Close() error {
 func (u *Uplink) close() {
 	u.activities.Close()
 	u.cgroups.entries.Close()
+	u.published.entries.Close()
 	u.globals.values.Close()
+	u.classes.minors.Close()
+	u.classes.activities.Close()
 }
 
 // UplinkAttached says whether a device has a classifier that sees all packets (one

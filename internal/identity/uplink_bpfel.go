@@ -23,10 +23,106 @@ type uplinkWeirActivity struct {
 	DirectPackets uint32
 }
 
+type uplinkWeirBucket struct {
+	_      structs.HostLayout
+	Tags   [8]uint32
+	SeenMs [8]uint32
+	Flows  [8]struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_      structs.HostLayout
+			A      [4]uint32
+			B      [4]uint32
+			PortA  uint16
+			PortB  uint16
+			Proto  uint8
+			Family uint8
+			Kind   uint8
+			Unused uint8
+		}
+		Bytes           [2]uint64
+		Packets         [2]uint32
+		BeganMs         uint32
+		Mss             uint16
+		Window          uint16
+		Wscale          uint16
+		Ttl             uint16
+		Syn             uint8
+		InitiatorIsB    uint8
+		Closing         uint8
+		TrafficClass    uint8
+		Type            uint8
+		Stage           uint8
+		Payloads        uint8
+		Responders      uint8
+		TypeConfidence  uint16
+		LevelConfidence uint16
+		Lengths         [8]uint16
+	}
+}
+
 type uplinkWeirCgroup struct {
 	_      structs.HostLayout
 	Number uint32
 	Level  uint32
+}
+
+type uplinkWeirClass uint32
+
+const (
+	uplinkWeirClassWEIR_CLASS_NONE uplinkWeirClass = 0
+	uplinkWeirClassWEIR_CLASS_EF   uplinkWeirClass = 1
+	uplinkWeirClassWEIR_CLASS_AF   uplinkWeirClass = 2
+	uplinkWeirClassWEIR_CLASS_BE   uplinkWeirClass = 3
+	uplinkWeirClassWEIR_CLASSES    uplinkWeirClass = 4
+	uplinkWeirClassWEIR_CLASS_AUTO uplinkWeirClass = 4
+)
+
+type uplinkWeirClassActivity struct {
+	_               structs.HostLayout
+	Bytes           [4]uint64
+	Packets         [4]uint64
+	EfExcessBytes   uint64
+	EfDue           uint64
+	EfExcessUntilMs [16]uint32
+}
+
+type uplinkWeirClassifier struct {
+	_             structs.HostLayout
+	FirstRoots    [8]uint16
+	SecondRoots   [8]uint16
+	FirstTrees    uint32
+	SecondTrees   uint32
+	MinConfidence uint32
+	Unused        uint32
+	Nodes         [16384]struct {
+		_               structs.HostLayout
+		Feature         uint8
+		Type            uint8
+		Level           uint8
+		Unused          uint8
+		Threshold       uint32
+		Left            uint16
+		Right           uint16
+		TypeConfidence  uint16
+		LevelConfidence uint16
+	}
+	Ports [131072]uint8
+}
+
+type uplinkWeirFlowConfig struct {
+	_          structs.HostLayout
+	Seed       uint64
+	BucketMask uint32
+	Unused     uint32
+}
+
+type uplinkWeirFlowCounts struct {
+	_       structs.HostLayout
+	Created uint64
+	Evicted uint64
+	Lost    uint64
+	Unknown uint64
 }
 
 type uplinkWeirLevel uint32
@@ -42,6 +138,14 @@ const (
 	uplinkWeirLinkWEIR_LINK_BYTE_SHIFT uplinkWeirLink = 16
 )
 
+type uplinkWeirMinors struct {
+	_               structs.HostLayout
+	Minors          [4]uint16
+	TrafficClass    uint32
+	Unused          uint32
+	EfByteShiftedNs uint64
+}
+
 type uplinkWeirNumber uint32
 
 const (
@@ -49,8 +153,8 @@ const (
 	uplinkWeirNumberWEIR_NUMBER_HOST    uplinkWeirNumber = 1
 	uplinkWeirNumberWEIR_NUMBER_CONTROL uplinkWeirNumber = 2
 	uplinkWeirNumberWEIR_NUMBER_FIRST   uplinkWeirNumber = 16
-	uplinkWeirNumberWEIR_NUMBER_LAST    uplinkWeirNumber = 16382
-	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 16383
+	uplinkWeirNumberWEIR_NUMBER_LAST    uplinkWeirNumber = 4094
+	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 4095
 )
 
 type uplinkWeirOrigin struct {
@@ -64,10 +168,17 @@ type uplinkWeirOrigin struct {
 type uplinkWeirPriority uint32
 
 const (
-	uplinkWeirPriorityWEIR_PRIORITY_MAGIC        uplinkWeirPriority = 14935
-	uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT  uplinkWeirPriority = 18
-	uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT uplinkWeirPriority = 4
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC       uplinkWeirPriority = 14935
+	uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT uplinkWeirPriority = 18
+	uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT   uplinkWeirPriority = 4
 )
+
+type uplinkWeirPublished struct {
+	_        structs.HostLayout
+	Family   uint16
+	Port     uint16
+	Protocol uint32
+}
 
 type uplinkWeirSaved uint32
 
@@ -81,42 +192,64 @@ const (
 type uplinkWeirTag uint32
 
 const (
-	uplinkWeirTagWEIR_TAG_BASE uplinkWeirTag = 49152
-	uplinkWeirTagWEIR_TAG_MASK uplinkWeirTag = 16383
+	uplinkWeirTagWEIR_TAG_BASE        uplinkWeirTag = 49152
+	uplinkWeirTagWEIR_TAG_MASK        uplinkWeirTag = 16383
+	uplinkWeirTagWEIR_TAG_NUMBER_MASK uplinkWeirTag = 4095
+	uplinkWeirTagWEIR_TAG_CLASS_SHIFT uplinkWeirTag = 12
 )
+
+type uplinkWeirWords struct {
+	_  structs.HostLayout
+	Of [48]uint32
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	uplinkMapActivities        = "activities"
-	uplinkMapCgroups           = "cgroups"
-	uplinkMapControlDue        = "control_due"
-	uplinkMapDeferred          = "deferred"
-	uplinkMapLinkDue           = "link_due"
-	uplinkMapNamespaces        = "namespaces"
-	uplinkMapOrigins           = "origins"
-	uplinkMapUnknownDue        = "unknown_due"
-	uplinkMapUnknownNetns      = "unknown_netns"
-	uplinkProgWeirUplink       = "weir_uplink"
-	uplinkProgWeirUplinkOld    = "weir_uplink_old"
-	uplinkVarCgroupLevels      = "cgroup_levels"
-	uplinkVarClassMajor        = "class_major"
-	uplinkVarControlByteNs     = "control_byte_ns"
-	uplinkVarControlContainers = "control_containers"
-	uplinkVarDirectMajor       = "direct_major"
-	uplinkVarDirectMaxBytes    = "direct_max_bytes"
-	uplinkVarLinkByteShiftedNs = "link_byte_shifted_ns"
-	uplinkVarSavePriority      = "save_priority"
-	uplinkVarStamping          = "stamping"
-	uplinkVarUnknownByteNs     = "unknown_byte_ns"
-	uplinkVarVlanPcps          = "vlan_pcps"
-	uplinkVarWeirLevelBtf      = "weir_level_btf"
-	uplinkVarWeirLinkBtf       = "weir_link_btf"
-	uplinkVarWeirNumberBtf     = "weir_number_btf"
-	uplinkVarWeirPriorityBtf   = "weir_priority_btf"
-	uplinkVarWeirSavedBtf      = "weir_saved_btf"
-	uplinkVarWeirTagBtf        = "weir_tag_btf"
+	uplinkMapActivities             = "activities"
+	uplinkMapCgroups                = "cgroups"
+	uplinkMapClassActivity          = "class_activity"
+	uplinkMapControlDue             = "control_due"
+	uplinkMapDeferred               = "deferred"
+	uplinkMapFlowConfigs            = "flow_configs"
+	uplinkMapFlowCounts             = "flow_counts"
+	uplinkMapFlowTables             = "flow_tables"
+	uplinkMapFlowWords              = "flow_words"
+	uplinkMapLinkDue                = "link_due"
+	uplinkMapMinors                 = "minors"
+	uplinkMapNamespaces             = "namespaces"
+	uplinkMapOrigins                = "origins"
+	uplinkMapPublished              = "published"
+	uplinkMapTrees                  = "trees"
+	uplinkMapUnknownDue             = "unknown_due"
+	uplinkMapUnknownNetns           = "unknown_netns"
+	uplinkMapWeirClassifierTemplate = "weir_classifier_template"
+	uplinkMapWeirTableTemplate      = "weir_table_template"
+	uplinkProgWeirUplink            = "weir_uplink"
+	uplinkProgWeirUplinkOld         = "weir_uplink_old"
+	uplinkVarCgroupLevels           = "cgroup_levels"
+	uplinkVarClassMajor             = "class_major"
+	uplinkVarControlByteNs          = "control_byte_ns"
+	uplinkVarControlContainers      = "control_containers"
+	uplinkVarDirectMajor            = "direct_major"
+	uplinkVarDirectMaxBytes         = "direct_max_bytes"
+	uplinkVarLinkByteShiftedNs      = "link_byte_shifted_ns"
+	uplinkVarLinkHeaderBytes        = "link_header_bytes"
+	uplinkVarPublishedPorts         = "published_ports"
+	uplinkVarSavePriority           = "save_priority"
+	uplinkVarStamping               = "stamping"
+	uplinkVarUnknownByteNs          = "unknown_byte_ns"
+	uplinkVarVlanPcps               = "vlan_pcps"
+	uplinkVarWeirBucketBtf          = "weir_bucket_btf"
+	uplinkVarWeirClassBtf           = "weir_class_btf"
+	uplinkVarWeirClassifierBtf      = "weir_classifier_btf"
+	uplinkVarWeirLevelBtf           = "weir_level_btf"
+	uplinkVarWeirLinkBtf            = "weir_link_btf"
+	uplinkVarWeirNumberBtf          = "weir_number_btf"
+	uplinkVarWeirPriorityBtf        = "weir_priority_btf"
+	uplinkVarWeirSavedBtf           = "weir_saved_btf"
+	uplinkVarWeirTagBtf             = "weir_tag_btf"
 )
 
 // loadUplink returns the embedded CollectionSpec for uplink.
@@ -169,15 +302,25 @@ type uplinkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkMapSpecs struct {
-	Activities   *ebpf.MapSpec `ebpf:"activities"`
-	Cgroups      *ebpf.MapSpec `ebpf:"cgroups"`
-	ControlDue   *ebpf.MapSpec `ebpf:"control_due"`
-	Deferred     *ebpf.MapSpec `ebpf:"deferred"`
-	LinkDue      *ebpf.MapSpec `ebpf:"link_due"`
-	Namespaces   *ebpf.MapSpec `ebpf:"namespaces"`
-	Origins      *ebpf.MapSpec `ebpf:"origins"`
-	UnknownDue   *ebpf.MapSpec `ebpf:"unknown_due"`
-	UnknownNetns *ebpf.MapSpec `ebpf:"unknown_netns"`
+	Activities             *ebpf.MapSpec `ebpf:"activities"`
+	Cgroups                *ebpf.MapSpec `ebpf:"cgroups"`
+	ClassActivity          *ebpf.MapSpec `ebpf:"class_activity"`
+	ControlDue             *ebpf.MapSpec `ebpf:"control_due"`
+	Deferred               *ebpf.MapSpec `ebpf:"deferred"`
+	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
+	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
+	FlowTables             *ebpf.MapSpec `ebpf:"flow_tables"`
+	FlowWords              *ebpf.MapSpec `ebpf:"flow_words"`
+	LinkDue                *ebpf.MapSpec `ebpf:"link_due"`
+	Minors                 *ebpf.MapSpec `ebpf:"minors"`
+	Namespaces             *ebpf.MapSpec `ebpf:"namespaces"`
+	Origins                *ebpf.MapSpec `ebpf:"origins"`
+	Published              *ebpf.MapSpec `ebpf:"published"`
+	Trees                  *ebpf.MapSpec `ebpf:"trees"`
+	UnknownDue             *ebpf.MapSpec `ebpf:"unknown_due"`
+	UnknownNetns           *ebpf.MapSpec `ebpf:"unknown_netns"`
+	WeirClassifierTemplate *ebpf.MapSpec `ebpf:"weir_classifier_template"`
+	WeirTableTemplate      *ebpf.MapSpec `ebpf:"weir_table_template"`
 }
 
 // uplinkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -191,10 +334,15 @@ type uplinkVariableSpecs struct {
 	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	LinkHeaderBytes   *ebpf.VariableSpec `ebpf:"link_header_bytes"`
+	PublishedPorts    *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
+	WeirBucketBtf     *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
+	WeirClassBtf      *ebpf.VariableSpec `ebpf:"weir_class_btf"`
+	WeirClassifierBtf *ebpf.VariableSpec `ebpf:"weir_classifier_btf"`
 	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
@@ -223,28 +371,48 @@ func (o *uplinkObjects) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkMaps struct {
-	Activities   *ebpf.Map `ebpf:"activities"`
-	Cgroups      *ebpf.Map `ebpf:"cgroups"`
-	ControlDue   *ebpf.Map `ebpf:"control_due"`
-	Deferred     *ebpf.Map `ebpf:"deferred"`
-	LinkDue      *ebpf.Map `ebpf:"link_due"`
-	Namespaces   *ebpf.Map `ebpf:"namespaces"`
-	Origins      *ebpf.Map `ebpf:"origins"`
-	UnknownDue   *ebpf.Map `ebpf:"unknown_due"`
-	UnknownNetns *ebpf.Map `ebpf:"unknown_netns"`
+	Activities             *ebpf.Map `ebpf:"activities"`
+	Cgroups                *ebpf.Map `ebpf:"cgroups"`
+	ClassActivity          *ebpf.Map `ebpf:"class_activity"`
+	ControlDue             *ebpf.Map `ebpf:"control_due"`
+	Deferred               *ebpf.Map `ebpf:"deferred"`
+	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
+	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
+	FlowTables             *ebpf.Map `ebpf:"flow_tables"`
+	FlowWords              *ebpf.Map `ebpf:"flow_words"`
+	LinkDue                *ebpf.Map `ebpf:"link_due"`
+	Minors                 *ebpf.Map `ebpf:"minors"`
+	Namespaces             *ebpf.Map `ebpf:"namespaces"`
+	Origins                *ebpf.Map `ebpf:"origins"`
+	Published              *ebpf.Map `ebpf:"published"`
+	Trees                  *ebpf.Map `ebpf:"trees"`
+	UnknownDue             *ebpf.Map `ebpf:"unknown_due"`
+	UnknownNetns           *ebpf.Map `ebpf:"unknown_netns"`
+	WeirClassifierTemplate *ebpf.Map `ebpf:"weir_classifier_template"`
+	WeirTableTemplate      *ebpf.Map `ebpf:"weir_table_template"`
 }
 
 func (m *uplinkMaps) Close() error {
 	return _UplinkClose(
 		m.Activities,
 		m.Cgroups,
+		m.ClassActivity,
 		m.ControlDue,
 		m.Deferred,
+		m.FlowConfigs,
+		m.FlowCounts,
+		m.FlowTables,
+		m.FlowWords,
 		m.LinkDue,
+		m.Minors,
 		m.Namespaces,
 		m.Origins,
+		m.Published,
+		m.Trees,
 		m.UnknownDue,
 		m.UnknownNetns,
+		m.WeirClassifierTemplate,
+		m.WeirTableTemplate,
 	)
 }
 
@@ -259,10 +427,15 @@ type uplinkVariables struct {
 	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	LinkHeaderBytes   *ebpf.Variable `ebpf:"link_header_bytes"`
+	PublishedPorts    *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
 	Stamping          *ebpf.Variable `ebpf:"stamping"`
 	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`
 	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
+	WeirBucketBtf     *ebpf.Variable `ebpf:"weir_bucket_btf"`
+	WeirClassBtf      *ebpf.Variable `ebpf:"weir_class_btf"`
+	WeirClassifierBtf *ebpf.Variable `ebpf:"weir_classifier_btf"`
 	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
 	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
 	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`

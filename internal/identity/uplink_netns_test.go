@@ -82,7 +82,7 @@ func helper(mode string) error {
 
 // forgedPriority is the tag of victim.
 const forgedPriority = int(uplinkWeirPriorityWEIR_PRIORITY_MAGIC)<<uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT |
-	int(victim)<<uplinkWeirPriorityWEIR_PRIORITY_NUMBER_SHIFT
+	int(victim)<<uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT
 
 // send sends packets to target, with a priority if that is not 0.
 func send(target netip.AddrPort, priority int) error {

@@ -36,6 +36,19 @@ func TestUplinkObjects(t *testing.T) {
 		unsafe.Offsetof(a.DirectBytes) != directBytesOffset || unsafe.Offsetof(a.MayGoDirect) != mayGoDirectOffset {
 		t.Errorf("an entry of activities has another layout: %+v", a)
 	}
+	for name, size := range map[string]uintptr{
+		uplinkMapMinors:        unsafe.Sizeof(uplinkWeirMinors{}),
+		uplinkMapClassActivity: unsafe.Sizeof(uplinkWeirClassActivity{}),
+	} {
+		if m := spec.Maps[name]; m == nil || m.Type != ebpf.Array || m.ValueSize != uint32(size) || int(m.MaxEntries) != numbers {
+			t.Errorf("%s: %v", name, m)
+		}
+	}
+	// The tag of the last number with the last class is not the kernel's "no queue".
+	last := int(uplinkWeirTagWEIR_TAG_BASE) | int(ClassBE)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT | int(NumberLast)
+	if last >= 0xffff || int(NumberLast) > int(uplinkWeirTagWEIR_TAG_NUMBER_MASK) || numTrafficClasses != len(ClassOffered{}.Bytes) {
+		t.Errorf("the largest tag is %#x", last)
+	}
 	for _, name := range []string{uplinkProgWeirUplink, uplinkProgWeirUplinkOld} {
 		if p := spec.Programs[name]; p == nil || p.Type != ebpf.SchedCLS {
 			t.Errorf("program %s: %v", name, p)
@@ -109,7 +122,7 @@ func TestPackLevels(t *testing.T) {
 // A program is found again by its name, of which the kernel keeps 15 characters
 // (BPF_OBJ_NAME_LEN); likewise a map.
 func TestNamesFitTheKernel(t *testing.T) {
-	for _, name := range []string{uplinkProgWeirUplink, tapProgWeirTap, uplinkMapActivities, uplinkMapCgroups} {
+	for _, name := range []string{uplinkProgWeirUplink, tapProgWeirTap, uplinkMapActivities, uplinkMapCgroups, uplinkMapMinors, uplinkMapClassActivity} {
 		if len(name) > 15 {
 			t.Errorf("%s is %d characters long", name, len(name))
 		}

@@ -32,6 +32,8 @@ type Link struct {
 	MTUBytes uint32
 	Up       bool
 	Loopback bool
+	// Ethernet: its frames have such a header.
+	Ethernet bool
 }
 
 // SameNetNS stands for the ID of a namespace in itself, and of one that has
@@ -50,6 +52,7 @@ func newLink(l netlink.Link) Link {
 		MTUBytes:    uint32(a.MTU),
 		Up:          a.Flags&unix.IFF_UP != 0,
 		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
+		Ethernet:    a.EncapType == "ether",
 	}
 }
 

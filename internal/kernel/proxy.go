@@ -17,9 +17,11 @@ type ProxiedPort struct {
 }
 
 // ProxiedPorts lists the published ports, by the processes below proc, that are
-// reached over IPv6 and lead to an IPv4 address. To those no rule of the kernel's can
-// translate, so a process passes all of it on; in other cases such a process is there
-// too, but is used by the host itself at most.
+// reached at one IPv6 address and lead to an IPv4 address. To those no rule of the
+// kernel's can translate, so a process passes all of it on; in other cases such a
+// process is there too, but is used by the host itself at most. A port that is
+// published at all addresses is nobody else's, and known by its number
+// (identity.Published).
 func ProxiedPorts(proc string) []ProxiedPort {
 	var ports []ProxiedPort
 	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
@@ -32,7 +34,7 @@ func ProxiedPorts(proc string) []ProxiedPort {
 			continue // it has ended
 		}
 		port, ok := proxiedPort(strings.Split(string(cmdline), "\x00"))
-		if ok && port.Host.Addr().Is6() && port.Container.Addr().Is4() {
+		if ok && port.Host.Addr().Is6() && !port.Host.Addr().IsUnspecified() && port.Container.Addr().Is4() {
 			ports = append(ports, port)
 		}
 	}

@@ -78,3 +78,21 @@ var shareFamilies = []family{
 		absent: func(r *row) bool { return r.share.LatencyMS == 0 },
 	},
 }
+
+var classFamilies = []family{
+	{name: "weir_class_rate_bytes_per_second", help: "What the container sent of that traffic class in the last second.", value: func(r *row) float64 { return bytesPerSecond(r.class.RateBPS) }},
+	{
+		name: "weir_class_maximum_bytes_per_second", help: "Up to which rate EF goes first; absent for others.", value: func(r *row) float64 { return bytesPerSecond(r.class.MaxBPS) },
+		absent: func(r *row) bool { return r.class.Class != v1.ClassEF },
+	},
+	{
+		name: "weir_class_minimum_bytes_per_second", help: "What AF has before BE gets any; absent for others.", value: func(r *row) float64 { return bytesPerSecond(r.class.MinBPS) },
+		absent: func(r *row) bool { return r.class.Class != v1.ClassAF },
+	},
+	{name: "weir_class_backlog_bytes", help: "What is queued of that traffic class.", value: func(r *row) float64 { return float64(r.class.BacklogBytes) }},
+	{name: "weir_class_sent_bytes_total", help: "What the container has sent of that traffic class.", counter: true, value: func(r *row) float64 { return float64(r.class.SentBytes) }},
+	{name: "weir_class_sent_packets_total", help: "How many packets of that traffic class the container has sent.", counter: true, value: func(r *row) float64 { return float64(r.class.SentPackets) }},
+	{name: "weir_class_dropped_packets_total", help: "How many packets of that traffic class were dropped.", counter: true, value: func(r *row) float64 { return float64(r.class.DroppedPackets) }},
+	{name: "weir_class_delay_median_seconds", help: "How long packets of that traffic class waited at the uplink in the last seconds, median; 0 while nothing is sent.", value: func(r *row) float64 { return r.class.DelayP50MS / 1000 }},
+	{name: "weir_class_delay_p99_seconds", help: "How long packets of that traffic class waited at the uplink in the last seconds, 99th percentile; 0 while nothing is sent.", value: func(r *row) float64 { return r.class.DelayP99MS / 1000 }},
+}

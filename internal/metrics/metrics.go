@@ -35,7 +35,7 @@ func Write(w io.Writer, s v1.Snapshot) error {
 		rows     []row
 	}{
 		{agentFamilies, t.agent}, {sourceFamilies, t.sources}, {uplinkFamilies, t.uplinks},
-		{containerFamilies, t.containers}, {shareFamilies, t.shares},
+		{containerFamilies, t.containers}, {shareFamilies, t.shares}, {classFamilies, t.classes},
 	} {
 		if err := t.write(w, group.families, group.rows); err != nil {
 			return fmt.Errorf("write metrics: %w", err)
@@ -54,6 +54,7 @@ type row struct {
 	admitted  float64
 	container *v1.Container
 	share     *v1.Share
+	class     *v1.ClassShare
 }
 
 // family is one metric.
@@ -69,7 +70,7 @@ type family struct {
 
 // tables are the rows of all groups, and the memory that families are written from.
 type tables struct {
-	agent, sources, uplinks, containers, shares []row
+	agent, sources, uplinks, containers, shares, classes []row
 
 	metrics  []*dto.Metric
 	gauges   []dto.Gauge
@@ -103,6 +104,10 @@ func newTables(s v1.Snapshot) *tables {
 		for j := range c.Shares {
 			share := &c.Shares[j]
 			t.shares = append(t.shares, row{container: c, share: share, labels: append(own[:2:2], labels("uplink", share.Uplink)...)})
+			for k := range share.Classes {
+				class := &share.Classes[k]
+				t.classes = append(t.classes, row{class: class, labels: append(own[:2:2], labels("uplink", share.Uplink, "class", string(class.Class))...)})
+			}
 		}
 	}
 	for i := range status.Uplinks {

@@ -4,38 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
+
+	"github.com/weir-project/weir/internal/report"
 )
-
-// Figure is a plot: data, and no more about its looks than labels.
-type Figure struct {
-	Title  string   `json:"title"`
-	XLabel string   `json:"x_label"`
-	YLabel string   `json:"y_label"`
-	Series []Series `json:"series"`
-}
-
-// Series is one line of a figure.
-type Series struct {
-	Name string    `json:"name"`
-	X    []float64 `json:"x"`
-	Y    []float64 `json:"y"`
-}
-
-// Verdict says whether a reading of the paper gives what the paper claims.
-type Verdict struct {
-	Claim      string `json:"claim"`
-	Reading    string `json:"reading"`
-	Reproduced bool   `json:"reproduced"`
-	Reason     string `json:"reason"`
-}
-
-// Report is figures 3 to 5 of the paper with its values, and its claims.
-type Report struct {
-	Title    string    `json:"title"`
-	Readings []string  `json:"readings"`
-	Figures  []Figure  `json:"figures"`
-	Verdicts []Verdict `json:"verdicts"`
-}
 
 // The figures begin at the paper's mu_AF; where they end is not said. At the last
 // point BE is still served at about the rate at which it arrives.
@@ -78,36 +51,112 @@ var thetas = []struct {
 }{{"theta is a time, 0.01 s", 100}, {"theta is a rate, 0.01 per second", 0.01}}
 
 var readings = []reading{
-	{"as decided", true, change(func(*LLQ) {})},
+	{decided, true, change(func(*LLQ) {})},
 	{"--switch at-once", false, change(func(l *LLQ) { l.Switch = AtOnce })},
 	{"--empty skip", false, change(func(l *LLQ) { l.Empty = Skip })},
-	{"--empty wait", true, change(func(l *LLQ) { l.Empty = Wait })},
+	{asWritten, true, change(func(l *LLQ) { l.Empty = Wait })},
 	{"--after-ef af", false, change(func(l *LLQ) { l.AfterEF = FromAF })},
 	{"equations as printed, 2 -> 1", false, printed(ToAF)},
 	{"equations as printed, 2 -> 0", true, printed(ToEF)},
 }
 
-// Figures computes figures 3 to 5 in every reading and judges the claims.
-func Figures(ctx context.Context) (Report, error) {
-	report := Report{Title: "SDN-LLQ, figures 3 to 5"}
+// The readings that claims are judged by: the port as decided, and what the paper's
+// equations describe without their misprints.
+const (
+	decided   = "as decided"
+	asWritten = "--empty wait"
+)
+
+// solved is one reading with one theta.
+type solved struct {
+	name    string // of the reading and of theta
+	reading reading
+	curves  curves
+}
+
+// FiguresTitle is the title of the paper's figures as a report.
+const FiguresTitle = "weir model llq: figures 3 to 5 of SDN-LLQ"
+
+const figuresNote = "Computed, not measured: the port of the paper's section IV.C, 100 Mbit/s, packets of 1000 bytes, 33.3 Mbit/s " +
+	"arriving at each queue, 5 places each; AF's rate grows, BE has the rest. The paper's curves are not printed as numbers: " +
+	"what its text says of them is judged for the port as decided in docs/model.md, and listed for every other way to read the paper."
+
+// Figures computes figures 3 to 5 in every reading and judges the claims. Where the
+// numbers come from is left to the caller.
+func Figures(ctx context.Context) (report.Report, error) {
+	found := report.Report{Format: report.Format, Title: FiguresTitle, Note: figuresNote, Verdicts: []report.Verdict{}}
+	var all []solved
 	for _, theta := range thetas {
 		for _, reading := range readings {
 			name := reading.name + "; " + theta.name
 			c, err := sweep(ctx, reading, theta.pollPerSecond)
 			if err != nil {
-				return Report{}, fmt.Errorf("solve %s: %w", name, err)
+				return report.Report{}, fmt.Errorf("solve %s: %w", name, err)
 			}
-			report.Readings = append(report.Readings, name)
-			if reading.plotted {
-				report.Figures = append(report.Figures, c.figures(name)...)
-			}
-			for _, claim := range claims {
-				reproduced, reason := claim.judge(c)
-				report.Verdicts = append(report.Verdicts, Verdict{claim.text, name, reproduced, reason})
-			}
+			all = append(all, solved{name, reading, c})
 		}
 	}
-	return report, nil
+	// The first of a name has theta as a time, as decided.
+	of := func(name string) curves {
+		return all[slices.IndexFunc(all, func(s solved) bool { return s.reading.name == name })].curves
+	}
+	for _, claim := range claims {
+		found.Claims = append(found.Claims, claim.report(of(decided), of(asWritten)))
+	}
+	found.Tables = []report.Table{countTable(all), claimTable(all)}
+	found.Plots = figurePlots(all)
+	return found, nil
+}
+
+// report judges a claim: by the port as decided, and where that is another on
+// purpose, by the paper's equations.
+func (c claim) report(decided, asWritten curves) report.Claim {
+	judged := report.Claim{Source: "SDN-LLQ (IEEE Access 2017)", Where: c.where, Says: c.text}
+	holds, numbers := c.judge(decided)
+	written, writtenNumbers := c.judge(asWritten)
+	switch {
+	case holds:
+		judged.Judgement, judged.Reason = report.Reproduced, "As decided: "+numbers+"."
+	case written:
+		judged.Judgement = report.DifferentByDesign
+		judged.Reason = "A line that never idles while a packet waits, as decided, gives " + numbers +
+			". The paper's equations let it wait at an empty queue (--empty wait), and so it holds: " + writtenNumbers + "."
+	default:
+		judged.Judgement = report.NotReproduced
+		judged.Reason = "As decided: " + numbers + "; with --empty wait: " + writtenNumbers + "."
+	}
+	return judged
+}
+
+// countTable counts the claims that each reading gives.
+func countTable(all []solved) report.Table {
+	t := report.Table{Title: "Claims by reading", Header: []string{"READING", "REPRODUCED", "NOT REPRODUCED"}}
+	for _, one := range all {
+		var missed []string
+		for _, claim := range claims {
+			if holds, _ := claim.judge(one.curves); !holds {
+				missed = append(missed, claim.text)
+			}
+		}
+		t.Add(one.name, fmt.Sprintf("%d of %d", len(claims)-len(missed), len(claims)), strings.Join(missed, "; "))
+	}
+	return t
+}
+
+// claimTable has every claim in every reading.
+func claimTable(all []solved) report.Table {
+	t := report.Table{Title: "Every claim in every reading", Header: []string{"CLAIM", "READING", "VERDICT", "FROM THE FIRST TO THE LAST POINT"}}
+	for _, claim := range claims {
+		for _, one := range all {
+			holds, numbers := claim.judge(one.curves)
+			verdict := string(report.NotReproduced)
+			if holds {
+				verdict = string(report.Reproduced)
+			}
+			t.Add(claim.text, one.name, verdict, numbers)
+		}
+	}
+	return t
 }
 
 // curves are what the figures show of each queue, against AF's rate.
@@ -136,43 +185,71 @@ func sweep(ctx context.Context, reading reading, pollPerSecond float64) (curves,
 	return c, nil
 }
 
-func (c curves) figures(reading string) []Figure {
-	figure := func(title, yLabel string, y [3][]float64) Figure {
-		f := Figure{Title: title + " (" + reading + ")", XLabel: "AF's rate, Mbit/s", YLabel: yLabel}
-		for q, name := range []string{"EF", "AF", "BE"} {
-			f.Series = append(f.Series, Series{name, c.afMbps, y[q]})
+// figurePlots are figures 3 to 5, with a panel for each reading that is drawn.
+func figurePlots(all []solved) []report.Plot {
+	plot := func(title, yLabel string, y func(curves) [3][]float64) report.Plot {
+		p := report.Plot{Title: title, Kind: report.Lines, XLabel: "AF's rate, Mbit/s", YLabel: yLabel, Series: QueueSeries()}
+		for _, one := range all {
+			if !one.reading.plotted {
+				continue
+			}
+			panel := report.Panel{Title: one.name, X: one.curves.afMbps}
+			for _, values := range y(one.curves) {
+				panel.Values = append(panel.Values, numbers(values))
+			}
+			p.Panels = append(p.Panels, panel)
 		}
-		return f
+		return p
 	}
-	return []Figure{
-		figure("Figure 3: mean queue", "packets", c.packets),
-		figure("Figure 4: throughput", "Mbit/s", c.throughput),
-		figure("Figure 5: mean waiting time", "ms", c.waitMS),
+	return []report.Plot{
+		plot("Figure 3: mean queue", "packets", func(c curves) [3][]float64 { return c.packets }),
+		plot("Figure 4: throughput", "Mbit/s", func(c curves) [3][]float64 { return c.throughput }),
+		plot("Figure 5: mean waiting time", "ms", func(c curves) [3][]float64 { return c.waitMS }),
 	}
+}
+
+// QueueSeries gives each queue its colour, the same in all plots.
+func QueueSeries() []report.Series {
+	return []report.Series{
+		{Name: "EF", Role: report.Measured, Colour: EF}, {Name: "AF", Role: report.Measured, Colour: AF},
+		{Name: "BE", Role: report.Measured, Colour: BE},
+	}
+}
+
+// numbers are values of a plot; what is not finite has no place in one.
+func numbers(values []float64) []*float64 {
+	list := make([]*float64, len(values))
+	for n, value := range values {
+		if !math.IsInf(value, 0) && !math.IsNaN(value) {
+			list[n] = report.Number(value)
+		}
+	}
+	return list
 }
 
 // claim is a sentence of section IV.C.
 type claim struct {
+	where string
 	text  string
 	judge func(curves) (bool, string)
 }
 
 var claims = []claim{
-	{"L_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[AF], -1, "packets") }},
-	{"L_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[BE], 1, "packets") }},
-	{"L_EF stays flat", func(c curves) (bool, string) { return flat(c.packets[EF], "packets") }},
-	{"throughput of AF starts below that of BE", func(c curves) (bool, string) {
+	{"figure 3", "L_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[AF], -1, "packets") }},
+	{"figure 3", "L_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[BE], 1, "packets") }},
+	{"figure 3", "L_EF stays flat", func(c curves) (bool, string) { return flat(c.packets[EF], "packets") }},
+	{"figure 4", "throughput of AF starts below that of BE", func(c curves) (bool, string) {
 		af, be := c.throughput[AF][0], c.throughput[BE][0]
 		return af < be, fmt.Sprintf("%.4g against %.4g Mbit/s", af, be)
 	}},
-	{"throughput of AF grows", func(c curves) (bool, string) { return moves(c.throughput[AF], 1, "Mbit/s") }},
-	{"throughput of BE falls", func(c curves) (bool, string) { return moves(c.throughput[BE], -1, "Mbit/s") }},
-	{"throughput of EF is the highest and stays flat", func(c curves) (bool, string) {
+	{"figure 4", "throughput of AF grows", func(c curves) (bool, string) { return moves(c.throughput[AF], 1, "Mbit/s") }},
+	{"figure 4", "throughput of BE falls", func(c curves) (bool, string) { return moves(c.throughput[BE], -1, "Mbit/s") }},
+	{"figure 4", "throughput of EF is the highest and stays flat", func(c curves) (bool, string) {
 		return extreme(c.throughput, 1, "Mbit/s")
 	}},
-	{"W_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[AF], -1, "ms") }},
-	{"W_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[BE], 1, "ms") }},
-	{"W_EF is the lowest and stays flat", func(c curves) (bool, string) { return extreme(c.waitMS, -1, "ms") }},
+	{"figure 5", "W_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[AF], -1, "ms") }},
+	{"figure 5", "W_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[BE], 1, "ms") }},
+	{"figure 5", "W_EF is the lowest and stays flat", func(c curves) (bool, string) { return extreme(c.waitMS, -1, "ms") }},
 }
 
 // moves: whether values go in one direction, step by step.

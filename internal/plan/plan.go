@@ -1,11 +1,11 @@
 // Package plan makes the decisions for one link: which floors and bounds on delay
-// are granted, and what everybody is entitled to. The rules are those of
-// internal/alloc; what is added here is the host class, and what is granted
-// already.
+// are granted, what everybody is entitled to, and what everybody may send now. The
+// rules are those of internal/alloc; what is added here is the host class, and what
+// is granted already.
 //
 // All of it is functions over plain values, which know neither containers nor the
-// kernel: the agent, `weir set`, and whoever wants to know what would happen ask
-// the same ones.
+// kernel: the agent, `weir set`, the schedulers, `weir explain` and whoever wants to
+// know what would happen ask the same ones.
 package plan
 
 import (
@@ -167,4 +167,36 @@ func divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS
 	for i, bps := range a.Entitle(nil, guaranteeableBPS, competitors) {
 		dst[i].GuaranteeableBPS = bps
 	}
+}
+
+// Division is what everybody may send of a link now.
+type Division struct {
+	// CapacityBPS is what is divided: the rate, less what a host class sends that
+	// does not compete.
+	CapacityBPS uint64
+	// EntitledBPS is what each could have of it, AllocatedBPS what it may send,
+	// given what all want: of the containers in their order, and then of the host
+	// class if it competes.
+	EntitledBPS, AllocatedBPS []uint64
+}
+
+// Allocate divides the link among containers and, behind them as the last of
+// competitors, the host class. Their FloorBPS is what was granted, their DemandBPS
+// what they want. A host class that does not compete has what it wants before all
+// others. The result is in dst, with the memory that it has.
+func (l Link) Allocate(a *alloc.Allocator, dst *Division, competitors []alloc.Container, hostCompetes bool) {
+	dst.CapacityBPS = l.RateBPS
+	if !hostCompetes {
+		last := len(competitors) - 1
+		dst.CapacityBPS -= min(l.RateBPS, competitors[last].DemandBPS)
+		competitors = competitors[:last]
+	}
+	dst.EntitledBPS = a.Entitle(dst.EntitledBPS, dst.CapacityBPS, competitors)
+	dst.AllocatedBPS = a.Allocate(dst.AllocatedBPS, dst.CapacityBPS, competitors, dst.EntitledBPS)
+}
+
+// HostCompetes says whether a host class that is granted floorBPS and wants
+// demandBPS competes: it wants more than its reserve.
+func (l Link) HostCompetes(floorBPS, demandBPS uint64) bool {
+	return demandBPS > l.HostReserveBPS(floorBPS)
 }

@@ -223,3 +223,53 @@ func TestReserves(t *testing.T) {
 		t.Errorf("unknown origins may have %d", got)
 	}
 }
+
+// What everybody may send now: the ideal allocation of what the host class leaves, or
+// of all when it competes.
+func TestAllocate(t *testing.T) {
+	const greedy = alloc.Unlimited
+	competitor := func(weight uint32, demandBPS uint64) alloc.Container {
+		return alloc.Container{Weight: weight, CeilingBPS: alloc.Unlimited, DemandBPS: demandBPS}
+	}
+	for _, tc := range []struct {
+		name       string
+		hostBPS    uint64
+		competes   bool
+		demandsBPS [2]uint64 // of weights 100 and 300
+		want       string    // of what
+	}{
+		{"silence", 0, false, [2]uint64{0, 0}, "0bit 0bit of 100mbit"},
+		{"one sends", 0, false, [2]uint64{greedy, 0}, "100mbit 0bit of 100mbit"},
+		{"both", 0, false, [2]uint64{greedy, greedy}, "25mbit 75mbit of 100mbit"},
+		{"what the idle host sends is not given away", 800e3, false, [2]uint64{greedy, greedy}, "24.8mbit 74.4mbit of 99.2mbit"},
+		{"one leaves something", 0, false, [2]uint64{greedy, 30e6}, "70mbit 30mbit of 100mbit"},
+		{"the host competes", greedy, true, [2]uint64{greedy, greedy}, "20mbit 60mbit 20mbit of 100mbit"},
+		{"and has what it wants", 10e6, true, [2]uint64{greedy, greedy}, "22.5mbit 67.5mbit 10mbit of 100mbit"},
+		{"an idle host that floods", greedy, false, [2]uint64{greedy, greedy}, "0bit 0bit of 0bit"},
+	} {
+		var d Division
+		competitors := []alloc.Container{competitor(100, tc.demandsBPS[0]), competitor(300, tc.demandsBPS[1]), competitor(100, tc.hostBPS)}
+		for range 2 { // also with the memory of another
+			link.Allocate(&alloc.Allocator{}, &d, competitors, tc.competes)
+		}
+		var words []string
+		for _, bps := range d.AllocatedBPS {
+			words = append(words, policy.FormatRateShort(bps))
+		}
+		words = append(words, "of", policy.FormatRateShort(d.CapacityBPS))
+		if got := strings.Join(words, " "); got != tc.want || len(d.EntitledBPS) != len(d.AllocatedBPS) {
+			t.Errorf("%s: allocated %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestHostCompetes(t *testing.T) {
+	for _, tc := range []struct {
+		floorBPS, demandBPS uint64
+		want                bool
+	}{{0, 0, false}, {0, 1e6, false}, {0, 1e6 + 1, true}, {20e6, 20e6, false}, {20e6, alloc.Unlimited, true}} {
+		if got := link.HostCompetes(tc.floorBPS, tc.demandBPS); got != tc.want {
+			t.Errorf("with %d it wants %d: competes %t", tc.floorBPS, tc.demandBPS, got)
+		}
+	}
+}

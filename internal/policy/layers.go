@@ -19,6 +19,8 @@ type Values struct {
 	Priority  *uint32
 	LatencyMS *float64
 	Class     *v1.Class
+	EFMax     *v1.Part
+	AFMin     *v1.Part
 }
 
 // Limits are the most that labels may ask for; nil for no limit.
@@ -65,6 +67,7 @@ func Resolve(in Inputs) Resolution {
 	r.result.From = v1.PolicyFrom{
 		Weight: v1.LayerBuiltIn, Min: v1.LayerBuiltIn, Max: v1.LayerBuiltIn,
 		Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
+		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn,
 	}
 	r.take(v1.LayerDefaults, in.Defaults)
 	r.takeLabels()
@@ -101,6 +104,8 @@ func (r *resolver) take(layer v1.Layer, values Values) {
 	replace(&p.Priority, &from.Priority, values.Priority, layer)
 	replace(&p.LatencyMS, &from.Latency, values.LatencyMS, layer)
 	replace(&p.Class, &from.Class, values.Class, layer)
+	replace(&p.EFMax, &from.EFMax, values.EFMax, layer)
+	replace(&p.AFMin, &from.AFMin, values.AFMin, layer)
 }
 
 func replace[T any](field *T, from *v1.Layer, value *T, layer v1.Layer) {
@@ -118,6 +123,8 @@ func (r *resolver) takeLabels() {
 	takeLabel(r, "priority", LabelPriority, &p.Priority, &from.Priority, ParsePriority)
 	takeLabel(r, "latency", LabelLatency, &p.LatencyMS, &from.Latency, ParseLatencyMS)
 	takeLabel(r, "class", LabelClass, &p.Class, &from.Class, ParseClass)
+	takeLabel(r, "ef-max", LabelEFMax, &p.EFMax, &from.EFMax, ParsePart)
+	takeLabel(r, "af-min", LabelAFMin, &p.AFMin, &from.AFMin, ParsePart)
 	for _, limits := range r.Limits {
 		cut(r, "weight", LabelWeight, &p.Weight, &from.Weight, limits.Weight)
 		cut(r, "min", LabelMin, &p.MinBPS, &from.Min, limits.MinBPS)
@@ -237,6 +244,25 @@ func (r *resolver) reconcile() {
 		}
 		p.LatencyMS, from.Latency = 0, v1.LayerBuiltIn
 	}
+	r.reconcileParts()
+}
+
+// reconcileParts makes the parts of EF and AF fit the share: the one that was asked
+// for by the lower layer has what the other leaves.
+func (r *resolver) reconcileParts() {
+	p, from := &r.result.Policy, &r.result.From
+	err := checkParts(*p)
+	if err == nil {
+		return
+	}
+	key, label, part, layer, other := "af-min", LabelAFMin, &p.AFMin, from.AFMin, p.EFMax
+	if rank(from.EFMax) < rank(from.AFMin) {
+		key, label, part, layer, other = "ef-max", LabelEFMax, &p.EFMax, from.EFMax, p.AFMin
+	}
+	if layer != v1.LayerBuiltIn {
+		r.complain(key, layer, label, FormatPart(*part), err.Error())
+	}
+	part.Percent = roundPercent(100 - other.Percent)
 }
 
 // limitRaise holds a minimum that labels ask for to what they may ask for as a
@@ -311,6 +337,10 @@ func (r *resolver) effect(key string) (v1.Layer, string) {
 		return from.Latency, orNone("latency bound", p.LatencyMS == 0, Latency(p).String())
 	case "class":
 		return from.Class, orNone("class", p.Class == v1.ClassNone, string(p.Class))
+	case "ef-max":
+		return from.EFMax, fmt.Sprintf("a maximum of EF of %s applies", FormatPart(p.EFMax))
+	case "af-min":
+		return from.AFMin, fmt.Sprintf("a minimum of AF of %s applies", FormatPart(p.AFMin))
 	}
 	return v1.LayerBuiltIn, ""
 }

@@ -19,7 +19,7 @@ func latency(ms float64) policy.Values { return policy.Values{LatencyMS: &ms} }
 // builtIn is where the values of a container come from of which nothing is said.
 var builtIn = v1.PolicyFrom{
 	Weight: v1.LayerBuiltIn, Min: v1.LayerBuiltIn, Max: v1.LayerBuiltIn,
-	Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
+	Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn, EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn,
 }
 
 func from(change func(*v1.PolicyFrom)) v1.PolicyFrom {
@@ -197,10 +197,32 @@ func TestResolve(t *testing.T) {
 			v1.Policy{Weight: 100, Class: v1.ClassAF}, from(func(f *v1.PolicyFrom) { f.Class = v1.LayerDefaults }),
 			[]string{`weir.class="gold": is not a class; write ef, af, be or auto (class af applies)`},
 		},
+		{
+			"a default makes room", policy.Inputs{Labels: map[string]string{"weir.ef-max": "80%"}},
+			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}}, from(func(f *v1.PolicyFrom) { f.EFMax = v1.LayerLabels }), nil,
+		},
+		{
+			"the other default makes room", policy.Inputs{Labels: map[string]string{"weir.af-min": "87.3%"}},
+			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 12.7}, AFMin: v1.Part{Percent: 87.3}}, from(func(f *v1.PolicyFrom) { f.AFMin = v1.LayerLabels }), nil,
+		},
+		{
+			"parts that are too much", policy.Inputs{Labels: map[string]string{"weir.ef-max": "80%", "weir.af-min": "60%"}},
+			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}}, from(func(f *v1.PolicyFrom) { f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels }),
+			[]string{`weir.af-min="60%": the maximum of EF 80% and the minimum of AF 60% are more than the whole share together; lower one of them (a minimum of AF of 20% applies)`},
+		},
+		{
+			"the lower layer makes room", policy.Inputs{Labels: map[string]string{"weir.ef-max": "80%"}, Set: policy.Values{AFMin: &v1.Part{Percent: 60}}},
+			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 40}, AFMin: v1.Part{Percent: 60}}, from(func(f *v1.PolicyFrom) { f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerSet }),
+			[]string{`weir.ef-max="80%": the maximum of EF 80% and`},
+		},
+		{
+			"rates", policy.Inputs{Labels: map[string]string{"weir.ef-max": "8mbit", "weir.af-min": "100%"}},
+			v1.Policy{Weight: 100, EFMax: v1.Part{BPS: 8e6}, AFMin: v1.Part{Percent: 100}}, from(func(f *v1.PolicyFrom) { f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels }), nil,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := policy.Resolve(tc.in)
-			if got.Policy != tc.want || got.From != tc.from {
+			if want := usualParts(tc.want); got.Policy != want || got.From != tc.from {
 				t.Errorf("policy %+v\nfrom   %+v\nwant   %+v\nfrom   %+v", got.Policy, got.From, tc.want, tc.from)
 			}
 			if len(got.Problems) != len(tc.problems) {
@@ -215,11 +237,16 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+func together(v policy.Values) bool {
+	_, err := v.Check()
+	return err == nil
+}
+
 // drawn are values of a layer, alone in order.
 var drawn = rapid.Custom(func(t *rapid.T) policy.Values {
 	var v policy.Values
-	for _, one := range []policy.Values{weight(5), least(5e6), most(20e6), most(1e6), latency(5), least(0), {Class: new(v1.ClassEF)}, {Priority: new(uint32(5))}} {
-		if rapid.IntRange(0, 3).Draw(t, "given") == 0 && v.With(one).Check() == nil {
+	for _, one := range []policy.Values{weight(5), least(5e6), most(20e6), most(1e6), latency(5), least(0), {Class: new(v1.ClassEF)}, {EFMax: &v1.Part{Percent: 80}}, {AFMin: &v1.Part{Percent: 60}}, {AFMin: &v1.Part{BPS: 4e6}}, {Priority: new(uint32(5))}} {
+		if rapid.IntRange(0, 3).Draw(t, "given") == 0 && together(v.With(one)) {
 			v = v.With(one)
 		}
 	}
@@ -231,7 +258,7 @@ var drawn = rapid.Custom(func(t *rapid.T) policy.Values {
 func TestResolveProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.MapOf(rapid.SampledFrom([]string{
-			"weir.weight", "weir.min", "weir.max", "weir.priority", "weir.latency", "weir.class", "Weir.Min",
+			"weir.weight", "weir.min", "weir.max", "weir.priority", "weir.latency", "weir.class", "weir.ef-max", "weir.af-min", "Weir.Min",
 		}), values).Draw(t, "labels")
 		in := policy.Inputs{Defaults: drawn.Draw(t, "defaults"), Labels: labels, Set: drawn.Draw(t, "set")}
 		in.Policies = rapid.SliceOfN(drawn, 0, 2).Draw(t, "policies")
@@ -313,12 +340,29 @@ func TestRules(t *testing.T) {
 		Policies: []policy.Rule{{Selector: policy.Selector{Service: "web"}, Values: least(5e6)}},
 		Limits:   []policy.Limit{{Selector: policy.Selector{Service: "web"}, Limits: policy.Limits{Weight: new(uint32(7))}}},
 	}
-	if got := rules.Resolve(claims, policy.Values{}).Policy; got != (v1.Policy{Weight: 7}) {
+	if got := rules.Resolve(claims, policy.Values{}).Policy; got != usualParts(v1.Policy{Weight: 7}) {
 		t.Errorf("an image that claims a service: %+v", got)
 	}
 	rules.TrustImageLabels = true
-	if got := rules.Resolve(claims, weight(9)).Policy; got != (v1.Policy{Weight: 9, MinBPS: 5e6}) {
+	if got := rules.Resolve(claims, weight(9)).Policy; got != usualParts(v1.Policy{Weight: 9, MinBPS: 5e6}) {
 		t.Errorf("an image that is trusted: %+v", got)
+	}
+
+	// Compose gives the images that it builds the same labels as the containers,
+	// but for their number.
+	rules.TrustImageLabels, rules.Limits = false, nil
+	built := policy.Subject{Labels: maps(compose("shop", "web"), "com.docker.compose.container-number", "1"), ImageLabels: compose("shop", "web")}
+	if got := rules.Resolve(built, policy.Values{}).Policy.MinBPS; got != 5e6 {
+		t.Errorf("a container of Compose from an image that Compose built: a minimum of %d", got)
+	}
+	built.ImageLabels = built.Labels
+	if got := rules.Resolve(built, policy.Values{}).Policy.MinBPS; got != 0 {
+		t.Errorf("an image that claims to be a container of Compose: a minimum of %d", got)
+	}
+	stack := policy.Subject{Labels: maps(swarm, "com.docker.compose.container-number", "1"), ImageLabels: swarm}
+	rules.Policies[0].Service = "shop_web"
+	if got := rules.Resolve(stack, policy.Values{}).Policy.MinBPS; got != 0 {
+		t.Errorf("an image that claims a service of Swarm: a minimum of %d", got)
 	}
 }
 

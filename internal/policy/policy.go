@@ -10,7 +10,7 @@
 // # Method
 //
 // One parser per kind of value ([ParseRate], [ParseLatency], [ParseWeight],
-// [ParsePriority], [ParseClass]), whose errors say what is wrong and what to
+// [ParsePriority], [ParseClass], [ParsePart]), whose errors say what is wrong and what to
 // write. [Rules] are the operator's, for all containers; [Rules.Resolve] finds the
 // layers of one container, and [Resolve] puts them on each other: it says which
 // layer each value comes from, and reports a [Problem] for a value that cannot be
@@ -40,6 +40,8 @@ const (
 	LabelPriority = Prefix + "priority"
 	LabelLatency  = Prefix + "latency"
 	LabelClass    = Prefix + "class"
+	LabelEFMax    = Prefix + "ef-max"
+	LabelAFMin    = Prefix + "af-min"
 
 	// LabelKubernetesMax is read as LabelMax where that is not given.
 	LabelKubernetesMax = "kubernetes.io/egress-bandwidth"
@@ -47,14 +49,26 @@ const (
 
 // Names are the names that follow [Prefix], in the order of the reference.
 func Names() []string {
-	return []string{"weight", "min", "max", "priority", "latency", "class"}
+	return []string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min"}
 }
 
 // DefaultWeight is the weight of a container that asks for none.
 const DefaultWeight = 100
 
+// The parts of its share that a container with traffic classes has for EF at most
+// and for AF at least, in percent, if it asks for no others.
+const (
+	DefaultEFMaxPercent = 50
+	DefaultAFMinPercent = 30
+)
+
 // Default is the policy of a container that asks for nothing.
-func Default() v1.Policy { return v1.Policy{Weight: DefaultWeight} }
+func Default() v1.Policy {
+	return v1.Policy{
+		Weight: DefaultWeight,
+		EFMax:  v1.Part{Percent: DefaultEFMaxPercent}, AFMin: v1.Part{Percent: DefaultAFMinPercent},
+	}
+}
 
 // Problem is a value that is not honoured. The container runs without it.
 type Problem struct {
@@ -101,6 +115,16 @@ func checkLatencyMin(p v1.Policy) error {
 	return errors.New("a latency bound needs a minimum rate; set one or remove the bound")
 }
 
+// checkParts says why EF's maximum and AF's minimum cannot both be had. Of rates
+// only the scheduler knows: the share changes with who is sending.
+func checkParts(p v1.Policy) error {
+	if p.EFMax.Percent+p.AFMin.Percent <= 100 {
+		return nil
+	}
+	return fmt.Errorf("the maximum of EF %s and the minimum of AF %s are more than the whole share together; lower one of them",
+		FormatPart(p.EFMax), FormatPart(p.AFMin))
+}
+
 // CheckChange returns what the fields of change that are not nil say, if base can
 // be changed so. For min, max, latency and class, "none" takes the value away. It
 // is strict: an error has all problems joined.
@@ -112,7 +136,11 @@ func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	r := resolver{result: Resolution{Policy: base}}
 	r.take(v1.LayerSet, values)
 	p := r.result.Policy
-	if err := errors.Join(checkMinMax(p), checkLatencyMin(p)); err != nil {
+	built := Default()
+	if values.EFMax == nil && p.EFMax == built.EFMax || values.AFMin == nil && p.AFMin == built.AFMin {
+		p.EFMax, p.AFMin = built.EFMax, built.AFMin // a default makes room
+	}
+	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p)); err != nil {
 		return Values{}, err
 	}
 	return values, nil
@@ -126,7 +154,9 @@ func parseChange(change v1.PolicyChange) (Values, error) {
 		parseField("max", change.Max, &v.MaxBPS, OrNone(ParseRate)),
 		parseField("priority", change.Priority, &v.Priority, ParsePriority),
 		parseField("latency", change.Latency, &v.LatencyMS, OrNone(ParseLatencyMS)),
-		parseField("class", change.Class, &v.Class, OrNone(ParseClass)))
+		parseField("class", change.Class, &v.Class, OrNone(ParseClass)),
+		parseField("ef-max", change.EFMax, &v.EFMax, ParsePart),
+		parseField("af-min", change.AFMin, &v.AFMin, ParsePart))
 	return v, err
 }
 

@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, problems := policy.Parse(tc.labels)
-			if got != tc.want || problems != nil {
+			if want := usualParts(tc.want); got != want || problems != nil {
 				t.Errorf("Parse = %+v, %v\nwant %+v", got, problems, tc.want)
 			}
 		})
@@ -74,7 +74,7 @@ func TestParseProblems(t *testing.T) {
 			policy.Default(),
 			[]string{
 				`weir.class="gold": is not a class; write ef, af, be or auto (no class applies)`,
-				`weir.colour="red": unknown name; known are weir.weight, weir.min, weir.max, weir.priority, weir.latency, weir.class (ignored)`,
+				`weir.colour="red": unknown name; known are weir.weight, weir.min, weir.max, weir.priority, weir.latency, weir.class, weir.ef-max, weir.af-min (ignored)`,
 				`weir.latency="20": has no unit; for milliseconds write 20ms (no latency bound applies)`,
 				`weir.max="-1": is negative; write for example 30mbit (no maximum applies)`,
 				`weir.min="30MB": unit "MB": bytes are not accepted; for 30 megabit write 30mbit (no minimum applies)`,
@@ -124,8 +124,8 @@ func TestParseProblems(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, problems := policy.Parse(tc.labels)
-			if got != tc.want {
-				t.Errorf("Parse = %+v\nwant    %+v", got, tc.want)
+			if want := usualParts(tc.want); got != want {
+				t.Errorf("Parse = %+v\nwant    %+v", got, want)
 			}
 			if len(problems) != len(tc.problems) {
 				t.Fatalf("problems %q\nwant %q", problems, tc.problems)
@@ -147,7 +147,7 @@ func TestNames(t *testing.T) {
 	change := reflect.TypeFor[v1.PolicyChange]()
 	for i := range change.NumField() {
 		name, _, _ := strings.Cut(change.Field(i).Tag.Get("json"), ",")
-		fields = append(fields, name)
+		fields = append(fields, strings.ReplaceAll(name, "_", "-"))
 	}
 	if !slices.Equal(fields, policy.Names()) {
 		t.Errorf("Names() = %v, but v1.PolicyChange has %v", policy.Names(), fields)
@@ -219,6 +219,7 @@ func changed(base v1.Policy, set policy.Values) v1.Policy {
 
 func TestCheckChange(t *testing.T) {
 	base := v1.Policy{Weight: 50, MinBPS: 10e6, MaxBPS: 20e6, Priority: 1, LatencyMS: 5, Class: v1.ClassEF}
+	base = usualParts(base)
 	for _, tc := range []struct {
 		name   string
 		change v1.PolicyChange
@@ -244,6 +245,13 @@ func TestCheckChange(t *testing.T) {
 			v1.Policy{Weight: 50, MinBPS: 30e6, MaxBPS: 40e6, Priority: 1, LatencyMS: 5, Class: v1.ClassEF},
 		},
 		{
+			"a default part makes room", v1.PolicyChange{EFMax: new("80%")},
+			v1.Policy{
+				Weight: 50, MinBPS: 10e6, MaxBPS: 20e6, Priority: 1, LatencyMS: 5, Class: v1.ClassEF,
+				EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20},
+			},
+		},
+		{
 			"minimum without ceiling",
 			v1.PolicyChange{Min: new("30mbit"), Max: new("none")},
 			v1.Policy{Weight: 50, MinBPS: 30e6, Priority: 1, LatencyMS: 5, Class: v1.ClassEF},
@@ -251,7 +259,7 @@ func TestCheckChange(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			set, err := policy.CheckChange(base, tc.change)
-			if got := changed(base, set); err != nil || got != tc.want {
+			if got := changed(base, set); err != nil || got != usualParts(tc.want) {
 				t.Errorf("changed to %+v, %v\nwant %+v", got, err, tc.want)
 			}
 		})
@@ -275,9 +283,11 @@ func TestCheckChange(t *testing.T) {
 			v1.PolicyChange{
 				Weight: new("-1"), Min: new("1MB"), Max: new("0"),
 				Priority: new("-1"), Latency: new("1"), Class: new("x"),
+				EFMax: new("none"), AFMin: new("101%"),
 			},
-			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`},
+			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`, `ef-max "none"`, `af-min "101%"`},
 		},
+		{"parts of more than the whole", v1.PolicyChange{EFMax: new("80%"), AFMin: new("30%")}, []string{"lower one of them"}},
 		{"a good value does not slip past a bad one", v1.PolicyChange{Weight: new("7"), Max: new("x")}, []string{`max "x"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -295,6 +305,31 @@ func TestCheckChange(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestParsePart(t *testing.T) {
+	for text, want := range map[string]v1.Part{
+		"50%": {Percent: 50}, "12.5%": {Percent: 12.5}, "0%": {}, "100%": {Percent: 100}, "0.05%": {Percent: 0.05},
+		"10mbit": {BPS: 10e6}, "5M": {BPS: 5e6},
+	} {
+		got, err := policy.ParsePart(text)
+		if err != nil || got != want {
+			t.Errorf("ParsePart(%q) = %+v, %v; want %+v", text, got, err, want)
+			continue
+		}
+		if again, err := policy.ParsePart(policy.FormatPart(got)); err != nil || again != got {
+			t.Errorf("%q is written %q, which is %+v, %v", text, policy.FormatPart(got), again, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "is empty", "50": "for a percentage of the share 50%", "0": "for a percentage of the share 0%", "101%": "is not a percentage", "-1%": "is not a percentage",
+		"1e1%": "is not a percentage", "5.125%": "is not a percentage", "%": "is not a percentage", "NaN%": "is not a percentage",
+		"none": "is not a rate", "10MB": "bytes are not accepted", "5 %": "is not a percentage",
+	} {
+		if got, err := policy.ParsePart(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParsePart(%q) = %+v, %v; want %q", text, got, err, want)
+		}
 	}
 }
 
@@ -319,14 +354,27 @@ func valid(p v1.Policy) bool {
 		p.MinBPS <= policy.MaxRateBPS && p.MaxBPS <= policy.MaxRateBPS &&
 		(p.MaxBPS == 0 || p.MinBPS <= p.MaxBPS) &&
 		p.LatencyMS >= 0 && p.LatencyMS <= 10_000 && (p.LatencyMS == 0 || p.MinBPS > 0) &&
-		(p.Class == v1.ClassNone || classErr == nil)
+		(p.Class == v1.ClassNone || classErr == nil) && validPart(p.EFMax) && validPart(p.AFMin) &&
+		p.EFMax.Percent+p.AFMin.Percent <= 100
+}
+
+func validPart(p v1.Part) bool {
+	return p.BPS <= policy.MaxRateBPS && p.Percent >= 0 && p.Percent <= 100 && (p.BPS == 0 || p.Percent == 0)
+}
+
+// usualParts is p with the parts of EF and AF that apply where none are asked for.
+func usualParts(p v1.Policy) v1.Policy {
+	if p.EFMax == (v1.Part{}) && p.AFMin == (v1.Part{}) {
+		p.EFMax, p.AFMin = policy.Default().EFMax, policy.Default().AFMin
+	}
+	return p
 }
 
 // values are texts, good and bad, that labels are drawn from.
 var values = rapid.OneOf(
 	rapid.SampledFrom([]string{
 		"", "none", "0", "1", "100", "1000", "10001", "-5", "30mbit", "10M", "20M", "30MB",
-		"1s", "20ms", "11s", "ef", "auto", "BE", "gold",
+		"1s", "20ms", "11s", "ef", "auto", "BE", "gold", "40%", "80%", "101%",
 	}),
 	rapid.String(),
 )
@@ -337,7 +385,7 @@ var values = rapid.OneOf(
 func TestParseProperties(t *testing.T) {
 	names := []string{
 		policy.LabelWeight, policy.LabelMin, policy.LabelMax, policy.LabelPriority,
-		policy.LabelLatency, policy.LabelClass, policy.LabelKubernetesMax, "weir.mx", "other",
+		policy.LabelLatency, policy.LabelClass, policy.LabelEFMax, policy.LabelAFMin, policy.LabelKubernetesMax, "weir.mx", "other",
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.MapOf(rapid.SampledFrom(names), values).Draw(t, "labels")
@@ -378,6 +426,7 @@ func TestCheckChangeAgreesWithParse(t *testing.T) {
 		fields := map[string]**string{
 			"weight": &change.Weight, "min": &change.Min, "max": &change.Max,
 			"priority": &change.Priority, "latency": &change.Latency, "class": &change.Class,
+			"ef-max": &change.EFMax, "af-min": &change.AFMin,
 		}
 		removed := false
 		for name, value := range labels {

@@ -2,10 +2,11 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
 )
 
 // Rules are what the operator lays down for all containers, in the config file.
@@ -58,6 +59,11 @@ const (
 	LabelSwarmService   = "com.docker.swarm.service.name"
 )
 
+// labelComposeNumber is the number of a container among those of its service.
+// Compose gives it to containers only, project and service also to the images that
+// it builds.
+const labelComposeNumber = "com.docker.compose.container-number"
+
 var (
 	projectLabels = []string{LabelComposeProject, LabelSwarmStack}
 	serviceLabels = []string{LabelComposeService, LabelSwarmService}
@@ -66,7 +72,7 @@ var (
 // ReadsLabel says whether a label of that name can matter to a policy.
 func ReadsLabel(name string) bool {
 	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) || name == LabelKubernetesMax ||
-		slices.Contains(projectLabels, name) || slices.Contains(serviceLabels, name)
+		name == labelComposeNumber || slices.Contains(projectLabels, name) || slices.Contains(serviceLabels, name)
 }
 
 // Resolve finds the policy of a container of which set was set.
@@ -98,16 +104,33 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 func (s Selector) matches(c Subject, notBelieved map[string]string) bool {
 	label := func(pattern string, names []string) bool {
 		return pattern == "" || slices.ContainsFunc(names, func(name string) bool {
-			text, given := c.Labels[name]
-			if of, there := notBelieved[name]; there && of == text {
-				return false
-			}
+			text, given := OperatorLabel(c.Labels, notBelieved, name)
 			return given && match(pattern, text)
 		})
 	}
 	return (s.Name == "" || match(s.Name, c.Name)) &&
 		(s.Image == "" || match(s.Image, c.Image) || match(s.Image, repository(c.Image))) &&
 		label(s.Project, projectLabels) && label(s.Service, serviceLabels)
+}
+
+// OperatorLabel is the label of a container that says what it is one of, if it is
+// the operator's word and not only its image's. A container that Compose made
+// is what its labels say, also where Compose built the image, with the same ones.
+func OperatorLabel(labels, imageLabels map[string]string, name string) (text string, given bool) {
+	text, given = labels[name]
+	if !given || !ofImage(labels, imageLabels, name) {
+		return text, given
+	}
+	_, numbered := labels[labelComposeNumber]
+	if !numbered || ofImage(labels, imageLabels, labelComposeNumber) || name != LabelComposeProject && name != LabelComposeService {
+		return "", false
+	}
+	return text, true
+}
+
+func ofImage(labels, imageLabels map[string]string, name string) bool {
+	of, there := imageLabels[name]
+	return there && of == labels[name]
 }
 
 // slash stands for a slash where * is to match it, too.
@@ -138,13 +161,20 @@ func ParsePattern(text string) (string, error) {
 	return text, nil
 }
 
-// Check says whether values can be in force together, as far as they say.
-func (v Values) Check() error {
-	if v.MinBPS == nil || v.MaxBPS == nil || *v.MaxBPS == 0 || *v.MinBPS <= *v.MaxBPS {
-		return nil
+// Check says whether values can be in force together, as far as they say: which of
+// them, by its name, cannot, and why.
+func (v Values) Check() (name string, err error) {
+	var p v1.Policy
+	if v.MinBPS != nil && v.MaxBPS != nil {
+		p.MinBPS, p.MaxBPS = *v.MinBPS, *v.MaxBPS
 	}
-	return fmt.Errorf("the minimum %s is above the maximum %s; lower the minimum or raise the maximum",
-		FormatRate(*v.MinBPS), FormatRate(*v.MaxBPS))
+	if v.EFMax != nil && v.AFMin != nil {
+		p.EFMax, p.AFMin = *v.EFMax, *v.AFMin
+	}
+	if err := checkMinMax(p); err != nil {
+		return "min", err
+	}
+	return "af-min", checkParts(p)
 }
 
 // With is v with what over says instead, value by value.
@@ -155,6 +185,8 @@ func (v Values) With(over Values) Values {
 	with(&v.Priority, over.Priority)
 	with(&v.LatencyMS, over.LatencyMS)
 	with(&v.Class, over.Class)
+	with(&v.EFMax, over.EFMax)
+	with(&v.AFMin, over.AFMin)
 	return v
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -66,4 +67,44 @@ func ParseClass(text string) (v1.Class, error) {
 		return class, nil
 	}
 	return v1.ClassNone, errors.New("is not a class; write ef, af, be or auto")
+}
+
+// ParsePart reads a part of a container's share: a rate as ParseRate takes it, or
+// a percentage from 0% to 100% with at most two digits after the point ("30%",
+// "12.5%").
+func ParsePart(text string) (v1.Part, error) {
+	if text == "" {
+		return v1.Part{}, errEmpty
+	}
+	number, isPercentage := strings.CutSuffix(text, "%")
+	if !isPercentage {
+		bps, err := ParseRate(text)
+		if percent, isNumber := parsePercent(text); err != nil && isNumber {
+			return v1.Part{}, fmt.Errorf("has no unit; write a rate such as 10mbit, or for a percentage of the share %s", FormatPart(v1.Part{Percent: percent}))
+		}
+		return v1.Part{BPS: bps}, err
+	}
+	percent, ok := parsePercent(number)
+	if !ok {
+		return v1.Part{}, errors.New("is not a percentage of the share; write 0% to 100%, for example 30%")
+	}
+	return v1.Part{Percent: percent}, nil
+}
+
+// parsePercent reads a number from 0 to 100 with at most two digits after the point.
+func parsePercent(number string) (float64, bool) {
+	_, fraction, _ := strings.Cut(number, ".")
+	percent, err := strconv.ParseFloat(number, 64)
+	return percent, err == nil && isDecimal(number) && len(fraction) <= 2 && percent <= 100
+}
+
+// roundPercent rounds to what parsePercent can read.
+func roundPercent(percent float64) float64 { return math.Round(percent*100) / 100 }
+
+// FormatPart is the spelling of a part of a share that ParsePart reads.
+func FormatPart(p v1.Part) string {
+	if p.BPS > 0 {
+		return FormatRate(p.BPS)
+	}
+	return strconv.FormatFloat(p.Percent, 'f', -1, 64) + "%"
 }

@@ -1,8 +1,11 @@
 // Package sched defines what every packet scheduler offers the agent.
 //
-// A scheduler holds one tree for one uplink. The agent describes the tree it
-// wants as a whole; the scheduler finds what differs from what the kernel has
-// and changes only that.
+// A scheduler shares out one link: one direction of a device. The agent says what
+// is wanted, as a whole (Tree), and the scheduler finds what differs from what the
+// kernel has and changes only that. How it keeps to it is the scheduler's own
+// affair: what it guarantees, what it lends and for how long, and which numbers it
+// gives its classes. The agent has it look now and then (Turn), and reads from it
+// what everybody has and wants (Snapshot).
 package sched
 
 import (
@@ -11,74 +14,208 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 )
 
-// Class is one competitor for the uplink: a container or the host. Rates are
-// bits per second.
+// Class is what is wanted for one competitor for the link: a container or the host.
+// Rates are bits per second.
 type Class struct {
-	// Number is the container's number in the data path.
+	// Number is the one that the competitor's packets carry in the data path
+	// (internal/identity). What the scheduler calls its class, or classes, is its
+	// own affair: see Traffic.SetMinors.
 	Number uint16
-	// GuaranteedBPS is the rate the class can always have, whatever others do
-	// and whether or not an agent runs.
-	GuaranteedBPS uint64
-	// AllocatedBPS is the rate the class has at present, given who else is
-	// sending; at least GuaranteedBPS where the class wants that much.
-	AllocatedBPS uint64
+	// FloorBPS is the rate that was granted, to be had whatever others do and
+	// whether or not an agent runs.
+	FloorBPS uint64
 	// CeilingBPS is never exceeded; alloc.Unlimited for none.
 	CeilingBPS uint64
-	// Weight shares out what is idle between two allocations. A class of weight 0
-	// is offered it after those of the same priority that have one.
+	// Weight is the share in what floors leave. A class of weight 0 has its floor,
+	// and is offered what is idle after those of the same priority that have one.
 	Weight uint32
 	// Priority says who is first offered what is idle, higher first.
 	Priority uint32
-	// Latency bounds how long packets of a class within its guarantee wait; 0
+	// Latency bounds how long packets of a class within its floor wait; 0
 	// for no bound.
 	Latency time.Duration
-	// PacketBytes is the largest packet that the class is handed, where it is
-	// limited to less than what LinkPacketBytes says; 0 where it is not.
-	PacketBytes uint32
+	// OwnDevices: it sends through devices of its own, which hand over packets of
+	// at most State.PacketBytes. Others have the limit of the link (LinkPacketBytes).
+	OwnDevices bool
+	// Traffic says how its packets are ordered among themselves.
+	Traffic TrafficClasses
 }
 
-// Tree is the whole of what a scheduler is to do with an uplink.
+// TrafficClasses are the classes of traffic within one Class. The zero value is
+// none: all its packets are alike.
+type TrafficClasses struct {
+	// Ordered: packets go in the order EF, AF, BE.
+	Ordered bool
+	// Parts is how what the Class has is divided among them.
+	Parts alloc.ClassParts
+}
+
+// Tree is the whole of what a scheduler is to do with a link.
 type Tree struct {
-	// RateBPS is what the uplink may send, in bits per second, counted as tc
+	// RateBPS is what the link may send, in bits per second, counted as tc
 	// does: Ethernet frames without preamble and checksum.
 	RateBPS uint64
-	// MTUBytes is the largest IP packet that the uplink sends in one frame; 0 for
+	// MTUBytes is the largest IP packet that the link sends in one frame; 0 for
 	// Ethernet's 1500.
 	MTUBytes uint32
-	// ControlNumber is the class of traffic that must never wait; the
-	// scheduler serves it first and bounds it.
+	// ControlNumber is that of traffic that must never wait; the scheduler serves
+	// it first and bounds it.
 	ControlNumber uint16
-	// DefaultNumber is the class, one of Classes, of packets that name none.
-	DefaultNumber uint16
+	// HostNumber is that of the host's class, one of Classes, which also packets
+	// belong to that name none. It competes with the others only while it wants
+	// more than its reserve (plan.Link.HostReserveBPS).
+	HostNumber uint16
 	// Classes are in the order of their numbers.
 	Classes []Class
 }
 
-// Stats are the counters of one class since it was made.
-type Stats struct {
-	Number       uint16
-	SentBytes    uint64
-	BacklogBytes uint64
-	// SentPackets wraps.
-	SentPackets uint32
+// Kinds of traffic, as indexes of Minors.
+const (
+	Unclassified = iota
+	EF
+	AF
+	BE
+)
+
+// Minors are the scheduler's numbers of the classes that packets of one competitor
+// go to, by kind of traffic. 0 is that of unclassified packets, and of these the
+// competitor's own number.
+type Minors [BE + 1]uint16
+
+// Majors are the handles by which the classifier names the scheduler's qdiscs in a
+// packet's priority.
+type Majors struct {
+	// Classes is the qdisc whose classes are the competitors'.
+	Classes uint16
+	// Direct is the qdisc whose direct queue leads past them.
+	Direct uint16
 }
 
-// Backend is a scheduler on one uplink.
+// Direct says whether the packets of a number may go past the classes where nobody
+// waits.
+type Direct struct {
+	Number uint16
+	May    bool
+}
+
+// Bounds hold for the packets that go direct, and for control traffic.
+type Bounds struct {
+	RateBPS uint64
+	// DirectBytes is the largest packet that may go direct, as qdiscs count it.
+	DirectBytes uint32
+	// ControlBPS is what the scheduler guarantees to control traffic.
+	ControlBPS uint64
+}
+
+// Traffic is the classifier as a scheduler needs it: it tells what is offered, and
+// is told which way packets go.
+type Traffic interface {
+	// OfferedBytes fills dst, indexed by number, with what each has handed to the
+	// link since ever. It makes no system call.
+	OfferedBytes(dst []uint64) error
+	// SetDirect says who may go past the classes where nobody waits, in the order
+	// of numbers; all others may not.
+	SetDirect(bounds Bounds, direct []Direct) error
+	// DirectSent is what a number has sent that way; the packets wrap. It makes
+	// no system call.
+	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
+	// SetMinors says to which classes the packets of a number go, by kind of
+	// traffic. The classes must be there.
+	SetMinors(number uint16, minors Minors) error
+	// SetEFRate holds what of a number's packets is EF to a rate, in bits per
+	// second: what is more counts as BE. 0 is no limit.
+	SetEFRate(number uint16, bps uint64) error
+}
+
+// Counters are what the kernel counted of one class since it was made.
+type Counters struct {
+	// SentBytes and SentPackets, which wraps, went through the class, DirectBytes
+	// and DirectPackets, which wraps, past it.
+	SentBytes     uint64
+	SentPackets   uint32
+	DirectBytes   uint64
+	DirectPackets uint32
+	// DroppedPackets wraps; where DropsKnown is not set it could not be read.
+	DroppedPackets uint32
+	DropsKnown     bool
+}
+
+// TrafficCounters are what the kernel counted of one traffic class of a competitor
+// since it was made. Numbers of packets wrap.
+type TrafficCounters struct {
+	SentBytes      uint64
+	BacklogBytes   uint64
+	SentPackets    uint32
+	DroppedPackets uint32
+}
+
+// State is what a scheduler knows of one class.
+type State struct {
+	Number uint16
+	// Active: it sent something lately, or has something queued. It had offered
+	// nothing until ActiveSince.
+	Active      bool
+	ActiveSince time.Time
+	// DemandBPS is the estimate of what it wants; alloc.Unlimited if it wants more
+	// than it gets.
+	DemandBPS uint64
+	// EntitledBPS is what it can always have, GuaranteedBPS what of that the
+	// scheduler holds by itself, AllocatedBPS what it may send now.
+	EntitledBPS   uint64
+	GuaranteedBPS uint64
+	AllocatedBPS  uint64
+	// PacketBytes is the largest packet that it should hand over.
+	PacketBytes uint32
+	// BacklogBytes is what was queued when Counters were read, at CountedAt.
+	BacklogBytes uint64
+	Counters     Counters
+	CountedAt    time.Time
+	// Traffic are those of its traffic classes, by kind, where it is Ordered.
+	Traffic [BE + 1]TrafficCounters
+}
+
+// Snapshot is what a scheduler knows of a link.
+type Snapshot struct {
+	// HostCompetes: the host wants more than its reserve, and competes as others do.
+	HostCompetes bool
+	// Classes are those of the Tree, in its order.
+	Classes []State
+}
+
+// Turn is what became of one look.
+type Turn struct {
+	// Next is when to look next.
+	Next time.Duration
+	// Woke: a class is active that was not.
+	Woke bool
+	// Applied: rates were changed in the kernel, or that was refused.
+	Applied bool
+}
+
+// Backend is a scheduler on one link. It is not safe for concurrent use.
 type Backend interface {
 	// Name tells users what runs, e.g. "htb+fq_codel".
 	Name() string
+	// Majors are what the classifier has to be opened with.
+	Majors() Majors
+	// Connect gives the scheduler the classifier of its link, and takes want up
+	// without changing a class in the kernel. Until the next Apply, turns change
+	// none, either: what an earlier agent left stays until it is known who sends.
+	Connect(want Tree, traffic Traffic) error
+	// Disconnect ends the use of that classifier.
+	Disconnect()
 	// Apply brings the kernel to want. Classes that are not in want are
 	// removed; all others keep what they have queued. Applying the same tree
 	// twice does nothing the second time. Where one change is refused the
 	// others are still made, and the error says which was refused.
 	Apply(want Tree) error
-	// Stats appends the counters of the classes with these numbers to dst, in
-	// any order. Classes that are not there are left out.
-	Stats(numbers []uint16, dst []Stats) ([]Stats, error)
-	// Drops tells how many packets of each class, by its number, were dropped
-	// from its queue; the counts wrap. It costs more than Stats and is for people
-	// to look at.
-	Drops() (map[uint16]uint32, error)
+	// Turn looks at who is sending and adjusts what everybody may send. With
+	// count, it reads the counters of all that are active, for people to look at.
+	// It needs Connect. An error means that the scheduler or the classifier is not
+	// as it should be.
+	Turn(now time.Time, count bool) (Turn, error)
+	// Snapshot fills dst with what is known, and uses what memory it has.
+	Snapshot(dst *Snapshot)
 	// Forget makes the next Apply compare with the kernel's own state instead
 	// of with what was last applied.
 	Forget()
@@ -90,74 +227,6 @@ type Backend interface {
 // ControlBPS is what a scheduler guarantees to control traffic on a link of
 // rateBPS. Guarantees of classes fit the link if they leave that.
 func ControlBPS(rateBPS uint64) uint64 { return rateBPS / 100 }
-
-// packetTimeMicroseconds is how long the uplink may be held by one packet. At a
-// millisecond Weir takes half the processor time on a link of 100 Mbit/s, as every
-// packet wakes a processor up, but TCP needs longer than 50 ms to follow a new
-// share: a packet is too large a part of what it may send in that time.
-const packetTimeMicroseconds = 250
-
-// sharePacketMilliseconds is of how long a time one packet may be the whole
-// share of a class: a thousandth of what it sends in ten seconds.
-const sharePacketMilliseconds = 10
-
-// Bounds of a packet as the kernel hands it to a qdisc: one frame, or a GSO
-// packet of many. FrameBytes is Ethernet's, with its header; of other links see
-// Tree.FrameBytes.
-const (
-	FrameBytes     = 1514
-	headerBytes    = 14
-	maxPacketBytes = 65536
-)
-
-// frameBytes is the largest frame of a link with an MTU of mtuBytes, as qdiscs
-// count it. A small MTU counts as Ethernet's: it is no reason to cut anything up.
-func frameBytes(mtuBytes uint32) uint32 { return max(FrameBytes, mtuBytes+headerBytes) }
-
-// FrameBytes is the largest frame of the uplink, as qdiscs count it. No limit of
-// a packet's size is below that: there is no way to cut a frame up.
-func (t Tree) FrameBytes() uint32 { return frameBytes(t.MTUBytes) }
-
-// PacketBytes is the largest packet that the scheduler has to be ready for: a
-// frame, or what senders are limited to if that is more.
-func (t Tree) PacketBytes() uint32 { return max(LinkPacketBytes(t.RateBPS), t.FrameBytes()) }
-
-// MaxPacketBytes is the largest packet that a scheduler at rateBPS should be
-// given of a class that is entitled to entitledBPS. The kernel hands over up to
-// 64 KB at once (GSO) and no scheduler can interrupt that: at 100 Mbit/s all
-// others would wait for 5 ms. And for a class with a small share one packet
-// should not be its share of a long time.
-func MaxPacketBytes(rateBPS, entitledBPS uint64) uint32 {
-	return min(LinkPacketBytes(rateBPS), sharePacketBytes(entitledBPS))
-}
-
-// LinkPacketBytes is the largest packet on a link of rateBPS: what that sends
-// in packetTimeMicroseconds.
-func LinkPacketBytes(rateBPS uint64) uint32 {
-	bytes := rateBPS / 8 * packetTimeMicroseconds / 1e6
-	return uint32(min(max(bytes, FrameBytes), maxPacketBytes))
-}
-
-// sharePacketBytes is what entitledBPS can send in sharePacketMilliseconds, in
-// frames and powers of two of them, so that it seldom changes.
-func sharePacketBytes(entitledBPS uint64) uint32 {
-	bytes := entitledBPS / 8 * sharePacketMilliseconds / 1000
-	if bytes >= maxPacketBytes {
-		return maxPacketBytes
-	}
-	frames := uint64(1)
-	for frames*2*FrameBytes <= bytes {
-		frames *= 2
-	}
-	return uint32(frames * FrameBytes)
-}
-
-// PacketTime is how long a link is held by one packet: one that is as large as
-// its rate allows, or one frame of its MTU.
-func PacketTime(rateBPS uint64, mtuBytes uint32) time.Duration {
-	packetBytes := max(LinkPacketBytes(rateBPS), frameBytes(mtuBytes))
-	return time.Duration(uint64(packetBytes) * 8 * uint64(time.Second) / max(rateBPS, 1))
-}
 
 // CeilingOr gives the ceiling, or rateBPS where there is none or it is above.
 func (c Class) CeilingOr(rateBPS uint64) uint64 {

@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
 )
 
 // Whoever may open the socket cannot use up the agent's files, and what was closed
 // makes room again.
 func TestTooManyConnections(t *testing.T) {
-	server := New(&fakeAgent{events: stats.NewEvents(time.Now())}, slog.New(slog.DiscardHandler))
+	server := New(&fakeAgent{events: stats.NewEvents(time.Now())}, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	if server.IdleTimeout == 0 {
 		t.Error("a connection that nobody uses stays open for ever")
 	}
@@ -43,7 +45,7 @@ func TestTooManyConnections(t *testing.T) {
 	defer cancel()
 	var err error
 	for ctx.Err() == nil {
-		if _, err = NewClient(socket).Status(ctx); err == nil {
+		if _, err = client.Unix(socket).Status(ctx); err == nil {
 			return
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // metricsBuffer gathers what is written line by line.
 const metricsBuffer = 32 << 10
 
-func (a *api) metrics(w http.ResponseWriter, r *http.Request) {
+func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 	a.bound(w)
 	seen, err := a.agent.Snapshot(r.Context())
 	if err != nil {

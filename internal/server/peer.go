@@ -5,25 +5,48 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/access"
 )
 
 // Who asks? The kernel says so of each connection to a Unix socket
 // (SO_PEERCRED, unix(7)): the user that connected.
 
-// errNotRoot is a request that not everybody may make who may use the socket.
-var errNotRoot = errors.New("not allowed to take Weir down: only root may; members of socket_group may look and change policies")
+// How often a user other than root may ask: much more than any tool does, and little
+// enough to leave the processor to the control loop.
+const (
+	userPerSecond = 100
+	userBurst     = 200
+)
 
-type peerKey struct{}
-
-// withPeer keeps who connected, for http.Server.ConnContext.
-func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	if uid, err := peerUID(conn); err == nil {
-		ctx = context.WithValue(ctx, peerKey{}, uid)
+// Socket returns a server for the Unix socket. Root, and the user that the agent runs
+// as, may do everything; whoever else may open the socket has the role of the group.
+func (a *API) Socket(group access.Role) *http.Server {
+	limits := access.NewLimits(userPerSecond, userBurst)
+	s := a.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := access.Of(r.Context())
+		if caller.Role < access.Root && !limits.Allow(caller.Name, time.Now()) {
+			a.tooMany(w, r)
+			return
+		}
+		a.ServeHTTP(w, r)
+	}))
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		uid, err := peerUID(conn)
+		switch {
+		case err != nil:
+			return ctx
+		case uid == 0 || int(uid) == os.Geteuid():
+			return access.With(ctx, access.Caller{Name: "root", Role: access.Root})
+		}
+		return access.With(ctx, access.Caller{Name: fmt.Sprintf("uid %d", uid), Role: group})
 	}
-	return ctx
+	return s
 }
 
 func peerUID(conn net.Conn) (uint32, error) {
@@ -44,15 +67,4 @@ func peerUID(conn net.Conn) (uint32, error) {
 		return 0, err
 	}
 	return peer.Uid, nil
-}
-
-// mayTakeDown says whether whoever made a request may take Weir down: root, or
-// the user that the agent runs as. Members of the socket's group may not: that
-// would take every guarantee and limit of the host away.
-func mayTakeDown(ctx context.Context) error {
-	uid, known := ctx.Value(peerKey{}).(uint32)
-	if known && (uid == 0 || int(uid) == os.Geteuid()) {
-		return nil
-	}
-	return errNotRoot
 }

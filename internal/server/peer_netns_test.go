@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch socket := os.Getenv(askEnv); {
 	case socket != "":
-		err = askForAll(context.Background(), NewClient(socket))
+		err = askForAll(context.Background(), client.Unix(socket))
 	case os.Getenv(listenEnv) != "":
 		_, err = Listen(os.Getenv(listenEnv), strconv.Itoa(testGroup))
 	default:
@@ -55,7 +57,7 @@ func TestMain(m *testing.M) {
 }
 
 // askForAll looks, changes a policy, and takes Weir down.
-func askForAll(ctx context.Context, client *Client) error {
+func askForAll(ctx context.Context, client *client.Client) error {
 	if _, err := client.Status(ctx); err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func TestOnlyRootTakesDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &fakeAgent{events: stats.NewEvents(time.Now())}
-	s := New(a, slog.New(slog.DiscardHandler))
+	s := New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	go func() {
 		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("serve: %v", err)

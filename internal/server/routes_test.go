@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 )
 
 // Metrics and explanations are of the same snapshot as everything else.
@@ -37,8 +37,8 @@ func TestMetricsAndExplain(t *testing.T) {
 	if err != nil || explanation.Container.Name != "web" || len(explanation.Policy) != 6 {
 		t.Errorf("%+v, %v", explanation, err)
 	}
-	var history v1.History
-	if err := client.call(t.Context(), "GET", "/v1/containers/web/history", nil, &history); err != nil || history.Name != "web" {
+	history, err := client.History(t.Context(), "web")
+	if err != nil || history.Name != "web" {
 		t.Errorf("%+v, %v", history, err)
 	}
 	if status, _ := request(t, client, "GET", "/v1/containers/nobody/history", ""); status != 404 {
@@ -65,8 +65,8 @@ func TestMetricsAndExplain(t *testing.T) {
 // while, not for ever.
 func TestSlowSender(t *testing.T) {
 	const timeout = 100 * time.Millisecond
-	a := &api{agent: &fakeAgent{}, log: slog.New(slog.DiscardHandler), timeout: timeout}
-	conn, err := net.Dial("unix", serve(t, a.server()))
+	a := newAPI(&fakeAgent{}, slog.New(slog.DiscardHandler), timeout)
+	conn, err := net.Dial("unix", serve(t, a.Socket(access.Admin)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,5 +76,21 @@ func TestSlowSender(t *testing.T) {
 	began := time.Now()
 	if _, err := io.ReadAll(conn); err != nil || time.Since(began) < timeout {
 		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
+
+// A preview changes nothing, and a refusal is part of it.
+func TestPreview(t *testing.T) {
+	a, client := serveAgent(t)
+	const path = "/v1/containers/web/policy/preview"
+	status, body := rawRequest(t, client, "POST", path, `{"weight": "300"}`)
+	if status != 200 || a.called != "try web" || !strings.Contains(body, `"after":{"weight":300,`) || !strings.Contains(body, `"before":{"weight":0,`) {
+		t.Errorf("%d, %q, %s", status, a.called, body)
+	}
+	if status, _ = rawRequest(t, client, "POST", path, `{"wieght": "300"}`); status != 400 {
+		t.Errorf("a field that is not known: %d", status)
+	}
+	if status, _ = rawRequest(t, client, "POST", "/v1/containers/nobody/policy/preview", `{}`); status != 404 {
+		t.Errorf("of nobody: %d", status)
 	}
 }

@@ -1,13 +1,15 @@
-// Package server is the agent's API: HTTP with JSON on a Unix socket. What there
+// Package server is the agent's API: HTTP with JSON. What there
 // is stands in routes.go, and for others in openapi.json, which is made from it
 // and served at /v1/openapi.json.
 //
 // A container is named by name, ID, the start of its ID, or the service or pod
 // that it is of. Everything that is not a success has a v1.Error as its body.
 //
-// Who may open the socket may look and change policies; only root may take Weir
-// down (peer.go). Who looks gets the agent's latest snapshot and never enters its
-// control loop.
+// Every request has a caller with a role (internal/access) before it comes to a route,
+// and each route says which role it needs: on the socket the kernel says who asks
+// (peer.go), over the network, where the agent listens only if it is told to, a token or
+// a certificate does (tls.go). Who looks gets the agent's latest snapshot and never
+// enters its control loop.
 package server
 
 import (
@@ -27,6 +29,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/node"
 	"github.com/weir-project/weir/internal/stats"
@@ -39,10 +42,15 @@ type Agent interface {
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	History() *stats.History
-	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
-	Reset(ctx context.Context, name string) (v1.Container, error)
+	Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error)
+	Reset(ctx context.Context, name string, conditions ...agent.Condition) (v1.Container, error)
+	// Try is what Set would make of the policy.
+	Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error)
 	// Reload reads the configuration again.
 	Reload(context.Context) error
+	// Flows are the live flows of the containers whose class is auto, or of the one
+	// of that name; at most so many of each.
+	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)
 	Down(context.Context) error
 }
 
@@ -55,14 +63,68 @@ const (
 	idleTimeout   = 2 * time.Minute
 	// maxBodyBytes bounds what a request may send.
 	maxBodyBytes = 64 << 10
+	// maxHeaderBytes bounds what it may say before its body.
+	maxHeaderBytes = 32 << 10
 	// maxConnections bounds how many are open at once, so that those who may look
 	// cannot take the files that the agent needs for containers.
 	maxConnections = 256
 )
 
-// New returns a server of an agent's API.
-func New(a Agent, log *slog.Logger) *http.Server {
-	return (&api{agent: a, log: log, timeout: requestTimeout, meter: node.NewMeter()}).server()
+// API is an agent's API. As a handler it needs to be told who asks (access.With).
+type API struct {
+	agent   Agent
+	log     *slog.Logger
+	timeout time.Duration // of a request
+	meter   *node.Meter
+	mux     *http.ServeMux
+}
+
+// New returns the API of an agent.
+func New(a Agent, log *slog.Logger) *API { return newAPI(a, log, requestTimeout) }
+
+func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
+	a := &API{agent: agent, log: log, timeout: timeout, meter: node.NewMeter(), mux: http.NewServeMux()}
+	for _, r := range a.routes() {
+		handle := r.stream
+		switch {
+		case r.handle != nil:
+			handle = a.answer(r.handle)
+		case r.tagged != nil:
+			handle = a.answerTagged(r.tagged)
+		}
+		a.mux.HandleFunc(r.method+" "+r.path, a.authorize(r, handle))
+	}
+	a.mux.HandleFunc("/", a.answer(func(r *http.Request) (any, error) {
+		return nil, &notFoundError{fmt.Errorf("there is no %s %s", r.Method, r.URL.Path)}
+	}))
+	return a
+}
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+// authorize lets those in who have the role that a route needs.
+func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		caller := access.Of(request.Context())
+		if caller.Role < r.role {
+			a.bound(w)
+			a.refuse(w, request, &forbiddenError{caller: caller, needs: r.role})
+			return
+		}
+		if r.role > access.Read {
+			a.log.Info("asked for a change", "by", caller.Name, "method", request.Method, "path", request.URL.Path)
+		}
+		next(w, request)
+	}
+}
+
+// server is for one listener.
+func (a *API) server(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ConnState: limitConnections(),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
 }
 
 // limitConnections closes what is one connection too many at once.
@@ -80,45 +142,40 @@ func limitConnections() func(net.Conn, http.ConnState) {
 	}
 }
 
-// api answers requests with what an agent knows.
-type api struct {
-	agent   Agent
-	log     *slog.Logger
-	timeout time.Duration // of a request
-	meter   *node.Meter
-}
-
-func (a *api) server() *http.Server {
-	mux := http.NewServeMux()
-	for _, r := range a.routes() {
-		handle := r.stream
-		if handle == nil {
-			handle = a.answer(r.handle)
-		}
-		mux.HandleFunc(r.method+" "+r.path, handle)
-	}
-	mux.HandleFunc("/", a.answer(func(r *http.Request) (any, error) {
-		return nil, &notFoundError{fmt.Errorf("there is no %s %s", r.Method, r.URL.Path)}
-	}))
-	return &http.Server{
-		Handler: mux, ConnContext: withPeer, ConnState: limitConnections(),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-	}
-}
-
 type badRequestError struct{ error }
 
 type notFoundError struct{ error }
 
+// forbiddenError is a request of somebody who may not make it.
+type forbiddenError struct {
+	caller access.Caller
+	needs  access.Role
+}
+
+func (e *forbiddenError) Error() string {
+	switch {
+	case e.needs == access.Root:
+		return "not allowed to take Weir down: only root may; others may look, and change policies if they have the role for it"
+	case e.caller.Role == access.None:
+		return "not allowed: nobody knows who asks"
+	}
+	return fmt.Sprintf("not allowed to change anything: %s may look only; it takes the role %s (docs/api.md)", e.caller.Name, e.needs)
+}
+
 // answer turns a function into a handler that speaks JSON.
-func (a *api) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
+func (a *API) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
+	return a.answerTagged(func(_ http.ResponseWriter, r *http.Request) (any, error) { return fn(r) })
+}
+
+// answerTagged is answer for a function that sets headers.
+func (a *API) answerTagged(fn func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), a.timeout)
 		defer cancel()
 		r = r.WithContext(ctx)
 		a.bound(w)
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-		body, err := fn(r)
+		body, err := fn(w, r)
 		if err != nil {
 			a.refuse(w, r, err)
 			return
@@ -128,15 +185,18 @@ func (a *api) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
 }
 
 // refuse says what is wrong with a request, as problem details (RFC 9457).
-func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.refuseAs(w, r, statusOf(err), err)
+}
+
+func (a *API) refuseAs(w http.ResponseWriter, r *http.Request, status int, err error) {
 	a.log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
-	status := statusOf(err)
 	a.write(w, r, status, "application/problem+json", v1.Error{
 		Title: http.StatusText(status), Status: status, Detail: err.Error(), Message: err.Error(),
 	})
 }
 
-func (a *api) write(w http.ResponseWriter, r *http.Request, status int, kind string, body any) {
+func (a *API) write(w http.ResponseWriter, r *http.Request, status int, kind string, body any) {
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
@@ -146,7 +206,7 @@ func (a *api) write(w http.ResponseWriter, r *http.Request, status int, kind str
 
 // bound ends requests and answers that are not read or written to their end in
 // time.
-func (a *api) bound(w http.ResponseWriter) {
+func (a *API) bound(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(a.timeout))
 	_ = control.SetWriteDeadline(time.Now().Add(2 * a.timeout)) // the agent may have used up one
@@ -154,18 +214,21 @@ func (a *api) bound(w http.ResponseWriter) {
 
 func statusOf(err error) int {
 	var (
-		bad     *badRequestError
-		missing *notFoundError
+		bad       *badRequestError
+		missing   *notFoundError
+		forbidden *forbiddenError
 	)
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
-	case errors.Is(err, errNotRoot):
+	case errors.As(err, &forbidden):
 		return http.StatusForbidden
 	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
 		return http.StatusNotFound
 	case errors.Is(err, agent.ErrRefused), errors.Is(err, agent.ErrAmbiguous):
 		return http.StatusConflict
+	case errors.Is(err, errChanged):
+		return http.StatusPreconditionFailed
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	default:

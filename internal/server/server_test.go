@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,6 +20,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/stats"
 )
@@ -34,6 +34,7 @@ type fakeAgent struct {
 	events *stats.Events
 	change v1.PolicyChange
 	left   time.Duration // until the call's deadline
+	weight uint32        // of web: how often it was set
 }
 
 func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
@@ -47,7 +48,7 @@ func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	a.call(ctx, "snapshot")
 	return v1.Snapshot{
 		Status:     v1.Status{Uplink: "up0", RateBPS: 100e6},
-		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40}, {Name: "host"}},
+		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40, Policy: v1.Policy{Weight: a.weight}}, {Name: "host"}},
 	}, a.err
 }
 
@@ -58,17 +59,46 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
 
-func (a *fakeAgent) History() *stats.History { return new(stats.History) }
-
-func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
-	a.call(ctx, "set %s", name)
-	a.change = change
-	return v1.Container{Name: name, State: v1.StateOK}, a.err
+func (a *fakeAgent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, error) {
+	a.call(ctx, "flows %q %d", name, most)
+	return []v1.Flow{{Container: "web", Application: "VOIP"}}, a.err
 }
 
-func (a *fakeAgent) Reset(ctx context.Context, name string) (v1.Container, error) {
+func (a *fakeAgent) History() *stats.History { return new(stats.History) }
+
+func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {
+	if err := a.meets(name, conditions); err != nil {
+		return v1.Container{}, err
+	}
+	a.call(ctx, "set %s", name)
+	a.change = change
+	a.weight++
+	return v1.Container{Name: name, State: v1.StateOK, Policy: v1.Policy{Weight: a.weight}}, a.err
+}
+
+func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...agent.Condition) (v1.Container, error) {
+	if err := a.meets(name, conditions); err != nil {
+		return v1.Container{}, err
+	}
 	a.call(ctx, "reset %s", name)
+	a.weight = 0
 	return v1.Container{Name: name}, a.err
+}
+
+// meets asks the conditions for a change of a container, as it is now.
+func (a *fakeAgent) meets(name string, conditions []agent.Condition) error {
+	for _, condition := range conditions {
+		if err := condition(v1.Container{Name: name, Policy: v1.Policy{Weight: a.weight}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *fakeAgent) Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error) {
+	a.call(ctx, "try %s", name)
+	a.change = change
+	return v1.Policy{Weight: 300}, a.err
 }
 
 func (a *fakeAgent) Reload(ctx context.Context) error {
@@ -100,10 +130,21 @@ func serve(t *testing.T, s *http.Server) string {
 	return socket
 }
 
-func serveAgent(t *testing.T) (*fakeAgent, *Client) {
+// testClient also makes requests by hand.
+type testClient struct {
+	*client.Client
+	http *http.Client
+}
+
+func newTestClient(socket string) *testClient {
+	dial := func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) }
+	return &testClient{client.Unix(socket), &http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+func serveAgent(t *testing.T) (*fakeAgent, *testClient) {
 	t.Helper()
 	a := &fakeAgent{events: stats.NewEvents(time.Now())}
-	return a, NewClient(serve(t, New(a, slog.New(slog.DiscardHandler))))
+	return a, newTestClient(serve(t, New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)))
 }
 
 func ptr(s string) *string { return &s }
@@ -162,7 +203,7 @@ func TestClientAndServer(t *testing.T) {
 }
 
 // rawRequest makes one request by hand.
-func rawRequest(t *testing.T, client *Client, method, path, body string) (int, string) {
+func rawRequest(t *testing.T, client *testClient, method, path, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
 	if err != nil {
@@ -181,7 +222,7 @@ func rawRequest(t *testing.T, client *Client, method, path, body string) (int, s
 }
 
 // request makes one request by hand, and reads what is wrong with it.
-func request(t *testing.T, client *Client, method, path, body string) (int, v1.Error) {
+func request(t *testing.T, client *testClient, method, path, body string) (int, v1.Error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
 	if err != nil {
@@ -226,10 +267,11 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `{"wieght": "3"}`, 400, `unknown field "wieght"`},
 		{"PATCH", set, `{"weight": "3"`, 400, "unexpected EOF"},
 		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},
+		{"PATCH", set, "null", 400, "write an object"},
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
 		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 400, "too large"},
 		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 400, "too large"},
-		{"GET", set, "", 404, "there is no GET " + set},
+		{"GET", set + "/", "", 404, "there is no GET " + set},
 		{"PUT", set, "{}", 404, "there is no PUT"},
 		{"POST", "/v1/containers", "{}", 404, "there is no POST"},
 		{"GET", "/v1/down", "", 404, "there is no GET"},
@@ -447,64 +489,5 @@ func TestSlowReader(t *testing.T) {
 	}
 	if missed == 0 || seen+missed != events+1 {
 		t.Errorf("read %d and missed %d of %d", seen, missed, events+1)
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestClientErrors(t *testing.T) {
-	dir := t.TempDir()
-	missing := filepath.Join(dir, "missing.sock")
-	stale := filepath.Join(dir, "stale.sock")
-	l, err := Listen(stale, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	l.Close()
-	for _, socket := range []string{missing, stale} {
-		_, err := NewClient(socket).Status(t.Context())
-		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), socket) || !strings.Contains(err.Error(), "weir agent --uplink") {
-			t.Errorf("%s: %v", socket, err)
-		}
-	}
-
-	answer := func(status int, body string) roundTripper {
-		return func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Body: io.NopCloser(bytes.NewBufferString(body))}, nil
-		}
-	}
-	for _, tc := range []struct {
-		name      string
-		transport roundTripper
-		says      string
-	}{
-		{"no permission", func(*http.Request) (*http.Response, error) {
-			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", fs.ErrPermission)}
-		}, "not allowed to use /s: run as root"},
-		{"breaks off", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, "ask the agent: "},
-		{"another server's error", answer(502, "<html>"), "the agent answered 502 Bad Gateway"},
-		{"an error without a reason", answer(500, "{}"), "the agent answered 500 Internal Server Error"},
-		{"a broken answer", answer(200, `{"uplink": `), "read the agent's answer: "},
-		{"another agent's answer", answer(200, `[]`), "read the agent's answer: "},
-	} {
-		client := NewClient("/s")
-		client.http.Transport = tc.transport
-		if _, err := client.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tc.says) || errors.Is(err, ErrNoAgent) {
-			t.Errorf("%s: %v", tc.name, err)
-		}
-	}
-
-	// A request can be given up.
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := NewClient(missing).Status(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v", err)
-	}
-	var refused *url.Error
-	if _, err := NewClient(missing).Status(ctx); !errors.As(err, &refused) {
-		t.Errorf("given up: %v", err)
 	}
 }

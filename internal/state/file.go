@@ -87,6 +87,14 @@ type Set struct {
 	Priority  *uint32  `json:"priority,omitempty"`
 	LatencyMS *float64 `json:"latency_ms,omitempty"`
 	Class     *string  `json:"class,omitempty"`
+	EFMax     *Part    `json:"ef_max,omitempty"`
+	AFMin     *Part    `json:"af_min,omitempty"`
+}
+
+// Part is a part of a container's share: a rate, or where that is 0 a percentage.
+type Part struct {
+	BPS     uint64  `json:"bps,omitempty"`
+	Percent float64 `json:"percent,omitempty"`
 }
 
 // Attachment is a device of a container with what undoes what was done to it:

@@ -78,7 +78,7 @@ func changedState(was, is *v1.Container, add func(v1.Event)) {
 	case is.State == v1.StateDegraded:
 		add(event(v1.EventDegraded, is, is.Reason))
 	case was.State != is.State:
-		add(event(v1.EventRepaired, is, ""))
+		add(event(v1.EventRepaired, is, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)))
 	}
 }
 
@@ -101,7 +101,7 @@ func changedUplinks(before, after *Snapshot, add func(v1.Event)) {
 		case is.State != v1.StateOK:
 			e.Kind = v1.EventDegraded
 		case was.State != is.State:
-			e.Kind = v1.EventRepaired
+			e.Kind, e.Message = v1.EventRepaired, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)
 		default:
 			continue
 		}

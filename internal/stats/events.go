@@ -88,6 +88,13 @@ func (e *Events) Since(seq uint64) Batch {
 	return batch
 }
 
+// Keeps says whether everything is kept that came after the event with number seq.
+func (e *Events) Keeps(seq uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return seq < e.next && seq+1 >= max(e.next-uint64(len(e.ring)), e.first)
+}
+
 // Close tells readers that no more will come.
 func (e *Events) Close() {
 	e.mu.Lock()

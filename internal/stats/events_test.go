@@ -48,12 +48,12 @@ func TestChanges(t *testing.T) {
 		{"for another reason", list(running("a", degraded)), list(running("a", state(v1.StateDegraded, "slow"))), "degraded a slow"},
 		{"still", list(running("a", degraded)), list(running("a", degraded, rates)), ""},
 		{"refused", list(running("a", degraded)), list(running("a", rejected, weight)), "policy_changed a, refused a full"},
-		{"repaired", list(running("a", rejected)), list(running("a")), "repaired a"},
+		{"repaired", list(running("a", rejected)), list(running("a")), "repaired a no longer rejected: full"},
 		{"uplink lost", uplink(true, v1.StateOK, ""), uplink(false, v1.StateDegraded, "gone"), "uplink_lost up0 gone"},
 		{"uplink back", uplink(false, v1.StateDegraded, "gone"), uplink(true, v1.StateOK, ""), "uplink_back up0"},
 		{"uplink still away", uplink(false, v1.StateDegraded, "gone"), uplink(false, v1.StateDegraded, "gone"), ""},
 		{"uplink degraded", uplink(true, v1.StateOK, ""), uplink(true, v1.StateDegraded, "no htb"), "degraded up0 no htb"},
-		{"uplink repaired", uplink(true, v1.StateDegraded, "no htb"), uplink(true, v1.StateOK, ""), "repaired up0"},
+		{"uplink repaired", uplink(true, v1.StateDegraded, "no htb"), uplink(true, v1.StateOK, ""), "repaired up0 no longer degraded: no htb"},
 		{"engine lost", source(true), source(false), "source_lost docker: refused"},
 		{"engine connected", source(false), source(true), "source_connected docker"},
 	} {
@@ -193,4 +193,21 @@ func TestEventsAtOnce(t *testing.T) {
 			t.Errorf("a reader got or missed %d events of %d", seen, events)
 		}
 	}
+}
+
+func TestKeeps(t *testing.T) {
+	e := NewEvents(time.UnixMilli(5000))
+	keeps := func(want map[uint64]bool) {
+		t.Helper()
+		for seq, kept := range want {
+			if e.Keeps(seq) != kept {
+				t.Errorf("all after %d: %t", seq, !kept)
+			}
+		}
+	}
+	keeps(map[uint64]bool{0: false, 4998: false, 4999: true, 5000: false})
+	for range keptEvents + 10 {
+		e.Add(v1.Event{})
+	}
+	keeps(map[uint64]bool{4999: false, 5008: false, 5009: true, 5000 + keptEvents + 9: true, 5000 + keptEvents + 10: false})
 }

@@ -29,28 +29,33 @@ type Machine interface {
 	// DeleteRoot deletes the root qdisc, and all below it.
 	DeleteRoot(ifindex int) error
 
-	Scheduler(ifindex int) sched.Backend
+	Scheduler(ifindex int) Scheduler
 	// OpenClassifier attaches the classifier, or finds the one that is there.
 	// Without the delays all else works.
-	OpenClassifier(ifindex int) (Classifier, Delays, error)
+	OpenClassifier(ifindex int, majors sched.Majors) (Classifier, Delays, error)
 	Classified(ifindex int) (bool, error)
 	Declassify(ifindex int) error
 }
 
-// Classifier tells the packets of containers apart; *identity.Uplink is it.
+// Scheduler is a scheduler that knows its own among the qdiscs of a device.
+type Scheduler interface {
+	sched.Backend
+	Owns(qdiscs []kernel.Qdisc) bool
+}
+
+// Classifier tells the packets of containers apart; *identity.Uplink is it, behind
+// the types of the scheduler (traffic).
 type Classifier interface {
-	// OfferedBytes fills dst, indexed by number, with what each has handed to
-	// the uplink.
-	OfferedBytes(dst []uint64) error
-	// SetDirect says who may go past the classes where nobody waits, in the order
-	// of numbers; all others may not.
-	SetDirect(link identity.Link, direct []identity.Direct) error
-	// DirectSent is what a number has sent that way; the packets wrap.
-	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
+	sched.Traffic
 	// AssignCgroup makes the packets of a cgroup's sockets count for number.
 	AssignCgroup(path string, number uint16) error
 	// UnassignCgroup forgets the cgroup of a number.
 	UnassignCgroup(number uint16) error
+	// SetTrafficClass says of which traffic class all packets of a number are, or
+	// that each flow has its own.
+	SetTrafficClass(number uint16, class identity.TrafficClass) error
+	// SetPublished says for whom processes of the host's answer at published ports.
+	SetPublished(numbers map[identity.Published]uint16) error
 	// LimitUnknownOrigins has packets judged by the network namespace they come
 	// from, and limits those of unknown ones; 0 ends that.
 	LimitUnknownOrigins(bps uint64) error
@@ -60,6 +65,8 @@ type Classifier interface {
 // Delays are how long packets waited, by number; *identity.Delays is it.
 type Delays interface {
 	Read(number uint16, dst *identity.Histogram) error
+	// ReadClass is Read of what was served as one traffic class.
+	ReadClass(number uint16, class identity.TrafficClass, dst *identity.Histogram) error
 	// Pause stops measuring, and so what it costs, until Resume.
 	Pause() error
 	Resume() error
@@ -121,7 +128,7 @@ func (h *Host) DeleteRoot(ifindex int) error {
 	if err != nil {
 		return err
 	}
-	root := configuredRoot(qdiscs)
+	root := configuredRoot(h.Scheduler(ifindex), qdiscs)
 	if root == nil {
 		return nil
 	}
@@ -129,19 +136,40 @@ func (h *Host) DeleteRoot(ifindex int) error {
 }
 
 // Scheduler implements Machine.
-func (h *Host) Scheduler(ifindex int) sched.Backend { return htb.New(h.tc, ifindex) }
+func (h *Host) Scheduler(ifindex int) Scheduler { return htb.New(h.tc, ifindex) }
 
 // OpenClassifier implements Machine.
-func (h *Host) OpenClassifier(ifindex int) (Classifier, Delays, error) {
-	classifier, err := identity.OpenUplink(ifindex, identity.Majors{Classes: htb.Major, Direct: htb.DirectMajor}, h.watcher)
+func (h *Host) OpenClassifier(ifindex int, majors sched.Majors) (Classifier, Delays, error) {
+	uplink, err := identity.OpenUplink(ifindex, identity.Majors(majors), h.watcher)
 	if err != nil {
 		return nil, nil, err
 	}
+	classifier := &traffic{Uplink: uplink}
 	// `weir doctor` says why there are no delays.
-	if delays, err := identity.OpenDelays(classifier); err == nil {
+	if delays, err := identity.OpenDelays(uplink); err == nil {
 		return classifier, delays, nil
 	}
 	return classifier, nil, nil
+}
+
+// traffic is an uplink's classifier with the types of its scheduler.
+type traffic struct {
+	*identity.Uplink
+	direct []identity.Direct // scratch space
+}
+
+// SetDirect implements sched.Traffic.
+func (t *traffic) SetDirect(bounds sched.Bounds, direct []sched.Direct) error {
+	t.direct = t.direct[:0]
+	for _, d := range direct {
+		t.direct = append(t.direct, identity.Direct(d))
+	}
+	return t.Uplink.SetDirect(identity.Link(bounds), t.direct)
+}
+
+// SetMinors implements sched.Traffic.
+func (t *traffic) SetMinors(number uint16, minors sched.Minors) error {
+	return t.Uplink.SetMinors(number, minors)
 }
 
 // Classified implements Machine.
@@ -162,12 +190,12 @@ func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("give %s back: %w", name, err)
 	}
-	root, _, err := d.root(link.Index)
+	d.held.ifindex, d.state, d.scheduler = link.Index, Claimed, machine.Scheduler(link.Index)
+	found, _, err := root(machine, d.scheduler, link.Index)
 	if err != nil {
 		return false, err
 	}
-	d.held.ifindex, d.state, d.scheduler = link.Index, Claimed, machine.Scheduler(link.Index)
-	return root == ownerWeir, d.GiveBack()
+	return found == ownerWeir, d.GiveBack()
 }
 
 func savedQueueing(objects []kernel.SavedObject) []state.Queueing {

@@ -2,7 +2,7 @@ package uplink
 
 import (
 	"errors"
-	"slices"
+	"time"
 
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
@@ -130,7 +130,7 @@ func (m *fakeMachine) Declassify(ifindex int) error {
 	return errors.Join(err, m.fail["Declassify"])
 }
 
-func (m *fakeMachine) OpenClassifier(ifindex int) (Classifier, Delays, error) {
+func (m *fakeMachine) OpenClassifier(ifindex int, _ sched.Majors) (Classifier, Delays, error) {
 	d, err := m.device(ifindex)
 	if err := errors.Join(err, m.fail["OpenClassifier"]); err != nil {
 		return nil, nil, err
@@ -139,19 +139,37 @@ func (m *fakeMachine) OpenClassifier(ifindex int) (Classifier, Delays, error) {
 	return d.classifier, fakeDelays{}, nil
 }
 
-func (m *fakeMachine) Scheduler(ifindex int) sched.Backend { return &fakeScheduler{m, ifindex} }
+func (m *fakeMachine) Scheduler(ifindex int) Scheduler {
+	return &fakeScheduler{machine: m, ifindex: ifindex}
+}
 
 // fakeScheduler makes itself the root where the kernel has its default.
 type fakeScheduler struct {
 	machine *fakeMachine
 	ifindex int
+	// connected is the classifier that it was given last.
+	connected sched.Traffic
+	// turn and turnErr are what becomes of the next look.
+	turn    sched.Turn
+	turnErr error
 }
 
-func (*fakeScheduler) Name() string                      { return "fake" }
-func (*fakeScheduler) Forget()                           {}
-func (*fakeScheduler) Drops() (map[uint16]uint32, error) { return nil, nil }
+func (*fakeScheduler) Name() string             { return "fake" }
+func (*fakeScheduler) Majors() sched.Majors     { return sched.Majors{} }
+func (*fakeScheduler) Forget()                  {}
+func (*fakeScheduler) Snapshot(*sched.Snapshot) {}
+func (s *fakeScheduler) Disconnect()            { s.connected = nil }
 
-func (*fakeScheduler) Stats([]uint16, []sched.Stats) ([]sched.Stats, error) { return nil, nil }
+func (*fakeScheduler) Owns(qdiscs []kernel.Qdisc) bool {
+	return len(qdiscs) > 0 && qdiscs[0].Handle == ourRoot
+}
+
+func (s *fakeScheduler) Connect(want sched.Tree, traffic sched.Traffic) error {
+	s.connected = traffic
+	return traffic.SetDirect(sched.Bounds{RateBPS: want.RateBPS}, nil)
+}
+
+func (s *fakeScheduler) Turn(time.Time, bool) (sched.Turn, error) { return s.turn, s.turnErr }
 
 const ourRoot = kernel.Handle(0x7e0f << 16)
 
@@ -162,6 +180,11 @@ func (s *fakeScheduler) Apply(want sched.Tree) error {
 	}
 	if d.root != 0 && d.root != ourRoot {
 		return errors.New("file exists")
+	}
+	if s.connected != nil {
+		if err := s.connected.SetDirect(sched.Bounds{RateBPS: want.RateBPS}, nil); err != nil {
+			return err
+		}
 	}
 	d.root, d.kind, d.appliedBPS = ourRoot, "htb", want.RateBPS
 	return nil
@@ -177,29 +200,35 @@ func (s *fakeScheduler) Remove() error {
 
 type fakeClassifier struct {
 	ifindex int
-	link    identity.Link
-	direct  []identity.Direct
+	bounds  sched.Bounds
 	closed  bool
 }
 
-func (c *fakeClassifier) SetDirect(link identity.Link, direct []identity.Direct) error {
+func (c *fakeClassifier) SetDirect(bounds sched.Bounds, _ []sched.Direct) error {
 	if c.closed {
 		return errors.New("closed")
 	}
-	c.link, c.direct = link, slices.Clone(direct)
+	c.bounds = bounds
 	return nil
 }
 
-func (*fakeClassifier) OfferedBytes([]uint64) error               { return nil }
-func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error) { return 0, 0, nil }
-func (*fakeClassifier) AssignCgroup(string, uint16) error         { return nil }
-func (*fakeClassifier) UnassignCgroup(uint16) error               { return nil }
-func (*fakeClassifier) LimitUnknownOrigins(uint64) error          { return nil }
-func (c *fakeClassifier) Close() error                            { c.closed = true; return nil }
+func (*fakeClassifier) SetMinors(uint16, sched.Minors) error                { return nil }
+func (*fakeClassifier) SetTrafficClass(uint16, identity.TrafficClass) error { return nil }
+func (*fakeClassifier) SetEFRate(uint16, uint64) error                      { return nil }
+func (*fakeClassifier) OfferedBytes([]uint64) error                         { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)           { return 0, 0, nil }
+func (*fakeClassifier) AssignCgroup(string, uint16) error                   { return nil }
+func (*fakeClassifier) UnassignCgroup(uint16) error                         { return nil }
+func (*fakeClassifier) SetPublished(map[identity.Published]uint16) error    { return nil }
+func (*fakeClassifier) LimitUnknownOrigins(uint64) error                    { return nil }
+func (c *fakeClassifier) Close() error                                      { c.closed = true; return nil }
 
 type fakeDelays struct{}
 
 func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
-func (fakeDelays) Pause() error                           { return nil }
-func (fakeDelays) Resume() error                          { return nil }
-func (fakeDelays) Close() error                           { return nil }
+func (fakeDelays) ReadClass(uint16, identity.TrafficClass, *identity.Histogram) error {
+	return nil
+}
+func (fakeDelays) Pause() error  { return nil }
+func (fakeDelays) Resume() error { return nil }
+func (fakeDelays) Close() error  { return nil }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched/htb"
 )
 
 func TestConfiguredRoot(t *testing.T) {
@@ -23,7 +24,7 @@ func TestConfiguredRoot(t *testing.T) {
 		{"somebody's", []kernel.Qdisc{below, ingress, theirs}, h(1, 0)},
 		{"ours", []kernel.Qdisc{ingress, ours, below}, 0},
 	} {
-		got := configuredRoot(tc.qdiscs)
+		got := configuredRoot(htb.New(nil, 3), tc.qdiscs)
 		if (got != nil) != (tc.want != 0) || got != nil && got.Handle != tc.want {
 			t.Errorf("%s: %v", tc.name, got)
 		}

@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/sched/htb"
 	"github.com/weir-project/weir/internal/state"
 )
 
@@ -62,11 +60,9 @@ type Device struct {
 	problem *Problem
 	refused *Problem
 
-	scheduler  sched.Backend
+	scheduler  Scheduler
 	classifier Classifier
 	delays     Delays // nil where the kernel cannot
-
-	direct []identity.Direct // scratch space
 }
 
 // New prepares an uplink and touches nothing.
@@ -135,7 +131,12 @@ func (d *Device) Problems() Problems {
 }
 
 // Scheduler is nil while the device is absent.
-func (d *Device) Scheduler() sched.Backend { return d.scheduler }
+func (d *Device) Scheduler() sched.Backend {
+	if d.scheduler == nil {
+		return nil
+	}
+	return d.scheduler
+}
 
 // Classifier is nil unless the device is installed.
 func (d *Device) Classifier() Classifier { return d.classifier }
@@ -217,7 +218,7 @@ func (d *Device) look() (situation, error) {
 		saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
 	}
 	if err == nil {
-		saw.root, saw.foreign, err = d.root(link.Index)
+		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
 	}
 	if err == nil {
 		saw.classified, err = d.machine.Classified(link.Index)
@@ -270,24 +271,32 @@ const bridgeKind = "bridge"
 
 var outwardKinds = []string{"device", "vlan", "bond", "team"}
 
-// root tells whose a device's queueing is.
-func (d *Device) root(ifindex int) (owner, string, error) {
-	qdiscs, err := d.machine.Qdiscs(ifindex)
-	switch root := configuredRoot(qdiscs); {
+// schedulerOf is the scheduler of the device with that index.
+func (d *Device) schedulerOf(ifindex int) Scheduler {
+	if d.scheduler == nil || ifindex != d.held.ifindex {
+		return d.machine.Scheduler(ifindex)
+	}
+	return d.scheduler
+}
+
+// root tells whose the queueing of a device is.
+func root(machine Machine, scheduler Scheduler, ifindex int) (owner, string, error) {
+	qdiscs, err := machine.Qdiscs(ifindex)
+	switch root := configuredRoot(scheduler, qdiscs); {
 	case err != nil:
 		return ownerKernel, "", err
 	case root != nil:
 		return ownerForeign, fmt.Sprintf("%s qdisc (%s)", root.Options.Kind(), root.Handle), nil
-	case htb.Owns(qdiscs):
+	case scheduler.Owns(qdiscs):
 		return ownerWeir, "", nil
 	}
 	return ownerKernel, "", nil
 }
 
 // configuredRoot is the root qdisc of a device if it is neither the kernel's
-// default nor ours.
-func configuredRoot(qdiscs []kernel.Qdisc) *kernel.Qdisc {
-	if htb.Owns(qdiscs) {
+// default nor the scheduler's.
+func configuredRoot(scheduler Scheduler, qdiscs []kernel.Qdisc) *kernel.Qdisc {
+	if scheduler.Owns(qdiscs) {
 		return nil
 	}
 	for _, q := range qdiscs {
@@ -351,159 +360,4 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		return d.classify(plan(), change)
 	}
 	return nil
-}
-
-// record is what is remembered of the device that is there now.
-func (d *Device) record() *state.Uplink { return d.store.Uplink(d.held.name, d.held.ifindex) }
-
-// limitPackets limits what sockets of the host, and of containers in its
-// network, hand to the device at once to what its rate can take.
-func (d *Device) limitPackets(link kernel.Link) error {
-	saved := d.record()
-	if saved.GSOMaxBytes == 0 {
-		saved.GSOMaxBytes = link.GSOMaxBytes
-	}
-	want := min(sched.LinkPacketBytes(d.held.rateBPS), saved.GSOMaxBytes)
-	if link.GSOMaxBytes == want {
-		return nil
-	}
-	// Before the kernel forgets what it was.
-	if err := d.store.Save(); err != nil {
-		return err
-	}
-	return d.machine.SetGSOMaxBytes(d.held.ifindex, want)
-}
-
-// install puts the scheduler and the classifier on the device, the scheduler
-// first: a class must be there before packets name it.
-func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
-	change.Unlimited = d.limitPackets(*saw.link)
-	d.scheduler.Forget()
-	err := d.scheduler.Apply(tree)
-	change.Made = true
-	if err == nil && (d.classifier == nil || !saw.classified) {
-		err = d.classify(tree, change)
-	}
-	if err != nil {
-		// Half a scheduler is worse than the queueing that was there.
-		d.state = Claimed
-		return errors.Join(err, d.takeOff())
-	}
-	d.state, d.held.wasInstalled, d.refused = Installed, true, nil
-	return nil
-}
-
-// classify attaches the classifier, or finds the one that is there.
-func (d *Device) classify(tree sched.Tree, change *Change) error {
-	classifier, delays, err := d.machine.OpenClassifier(d.held.ifindex)
-	if err != nil {
-		return err
-	}
-	d.closeClassifier()
-	d.classifier, d.delays = classifier, delays
-	change.Classified = true
-	return d.setDirect(tree)
-}
-
-// setDirect tells the classifier whose packets need not pass through the classes
-// where nobody waits: those without a maximum. To be called before a maximum is
-// put into force; that those who have none any more get on with it a little early
-// does no harm.
-func (d *Device) setDirect(tree sched.Tree) error {
-	d.direct = d.direct[:0]
-	for _, c := range tree.Classes {
-		d.direct = append(d.direct, identity.Direct{Number: c.Number, May: c.CeilingOr(tree.RateBPS) == tree.RateBPS})
-	}
-	link := identity.Link{RateBPS: tree.RateBPS, DirectBytes: htb.DirectBytes(tree),
-		ControlBPS: sched.ControlBPS(tree.RateBPS)}
-	return d.classifier.SetDirect(link, d.direct)
-}
-
-// Apply brings the scheduler of an installed device to a tree. A failure is a
-// Problem until one succeeds.
-func (d *Device) Apply(tree sched.Tree) error {
-	if d.state != Installed {
-		return nil
-	}
-	err := d.setDirect(tree)
-	if err == nil {
-		err = d.scheduler.Apply(tree)
-	}
-	d.refused = nil
-	if err != nil {
-		d.refused = refused(err)
-	}
-	return err
-}
-
-// Forget has the next Apply compare with what the kernel has.
-func (d *Device) Forget() {
-	if d.scheduler != nil {
-		d.scheduler.Forget()
-	}
-}
-
-// displace puts somebody else's queueing aside, to be put back by GiveBack.
-func (d *Device) displace(what string) error {
-	saved, err := d.machine.Save(d.held.ifindex)
-	if err != nil {
-		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
-	}
-	d.record().Replaced = savedQueueing(saved)
-	if err := d.store.Save(); err != nil {
-		return err
-	}
-	if err := d.machine.DeleteRoot(d.held.ifindex); err != nil {
-		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
-	}
-	return nil
-}
-
-// takeOff takes scheduler and classifier off the device and puts back the
-// queueing and the packet limit that were there. What somebody else put there
-// meanwhile stays.
-func (d *Device) takeOff() error {
-	d.closeClassifier()
-	saved := d.record()
-	err := errors.Join(d.machine.Declassify(d.held.ifindex), d.scheduler.Remove())
-	if err == nil && len(saved.Replaced) > 0 {
-		var root owner
-		if root, _, err = d.root(d.held.ifindex); err == nil && root == ownerKernel {
-			err = d.machine.Restore(d.held.ifindex, recalledQueueing(saved.Replaced))
-		}
-	}
-	if err == nil && saved.GSOMaxBytes > 0 {
-		err = d.machine.SetGSOMaxBytes(d.held.ifindex, saved.GSOMaxBytes)
-	}
-	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
-		return fmt.Errorf("give %s back: %w", d.held.name, err)
-	}
-	return nil
-}
-
-// GiveBack makes the device what it was before, and forgets what was remembered of
-// it. After a failure the next Advance puts everything on it again.
-func (d *Device) GiveBack() error {
-	if d.state != Absent {
-		d.state = Claimed
-		if err := d.takeOff(); err != nil {
-			return err
-		}
-	}
-	d.store.Forget(d.held.name)
-	return nil
-}
-
-// Close lets go of the device without changing it.
-func (d *Device) Close() { d.closeClassifier() }
-
-func (d *Device) closeClassifier() {
-	if d.delays != nil {
-		d.delays.Close()
-		d.delays = nil
-	}
-	if d.classifier != nil {
-		d.classifier.Close()
-		d.classifier = nil
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/sched"
@@ -54,7 +55,7 @@ func (b *bench) expect(when string, want State, problem Kind) {
 		return
 	}
 	d := b.machine.devices[b.Ifindex()]
-	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.appliedBPS != b.RateBPS() || d.classifier.link.RateBPS != b.RateBPS() {
+	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.appliedBPS != b.RateBPS() || d.classifier.bounds.RateBPS != b.RateBPS() {
 		b.t.Fatalf("%s: the kernel has %+v, at a rate of %d", when, d, b.RateBPS())
 	}
 }
@@ -562,5 +563,42 @@ func TestGiveBackWithoutAnAgent(t *testing.T) {
 	b.store.Uplink("up0", 3)
 	if there, err := GiveBack("nowhere", b.machine, b.store); err != nil || there {
 		t.Errorf("a device that is not there: %v, %v", there, err)
+	}
+}
+
+// A look that cannot put what it found into force is a problem until one can.
+func TestTurn(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	b.machine.add(3, "up0", 0)
+	b.advance()
+	b.expect("at first", Installed, 0)
+	s := b.scheduler.(*fakeScheduler)
+	if s.connected != sched.Traffic(b.Classifier()) {
+		t.Errorf("the scheduler has the classifier %v", s.connected)
+	}
+	for _, step := range []struct {
+		name    string
+		applied bool
+		err     error
+		want    Kind // 0: no problem
+	}{
+		{"nothing to change", false, nil, 0},
+		{"no counters", false, errors.New("no such class"), 0},
+		{"refused", true, errors.New("no memory"), Refused},
+		{"nothing to change after that", false, nil, Refused},
+		{"taken", true, nil, 0},
+	} {
+		s.turn, s.turnErr = sched.Turn{Applied: step.applied, Next: 7}, step.err
+		turn, err := b.Turn(time.Time{}, true)
+		if turn != s.turn || !errors.Is(err, step.err) {
+			t.Errorf("%s: %+v, %v", step.name, turn, err)
+		}
+		b.expect(step.name, Installed, step.want)
+	}
+	// A classifier that is closed is not used any more.
+	b.machine.devices[3].root, b.machine.devices[3].kind = foreignRoot, "pfifo"
+	b.advance()
+	if b.State() != Claimed || s.connected != nil {
+		t.Errorf("%s, connected to %v", b.State(), s.connected)
 	}
 }

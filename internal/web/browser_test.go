@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 )
 
 // The page in a real browser. WEIR_WEB_SCREENSHOTS is a folder for pictures of what
@@ -35,6 +37,35 @@ type fakeAgent struct {
 	seen   v1.Snapshot
 	events []v1.Event
 	silent bool
+	tag    int // of the policy of web
+}
+
+// policy answers what the page asks of the policy of web.
+func (a *fakeAgent) policy(w http.ResponseWriter, r *http.Request) {
+	web := &a.seen.Containers[0]
+	tag := fmt.Sprintf("%q", fmt.Sprint(a.tag))
+	var change v1.PolicyChange
+	_ = json.NewDecoder(r.Body).Decode(&change)
+	switch {
+	case r.Method == http.MethodPost && *change.Weight == "0":
+		_ = json.NewEncoder(w).Encode(v1.Preview{Refused: "refused: " + hostile})
+		return
+	case r.Method == http.MethodPost:
+		_ = json.NewEncoder(w).Encode(v1.Preview{Uplinks: []v1.UplinkPreview{{Uplink: "eth0", Shares: []v1.SharePreview{
+			{ID: "web", Name: "web", EntitledBeforeBPS: 42e6, EntitledAfterBPS: 21e6}, {ID: "x", Name: hostile, EntitledBeforeBPS: 14e6, EntitledAfterBPS: 35e6},
+			{ID: "camera", Name: "camera", EntitledBeforeBPS: 30e6, EntitledAfterBPS: 30e6},
+		}}}})
+		return
+	case r.Method == http.MethodPatch && r.Header.Get("If-Match") != tag:
+		refuse(w, http.StatusPreconditionFailed, "somebody else has changed this policy")
+		return
+	case r.Method == http.MethodPatch:
+		a.tag++
+		weight, _ := strconv.ParseUint(*change.Weight, 10, 32)
+		web.Policy.Weight = uint32(weight)
+	}
+	w.Header().Set("ETag", tag)
+	_ = json.NewEncoder(w).Encode(web)
 }
 
 func (a *fakeAgent) change(fn func(*fakeAgent)) {
@@ -50,6 +81,11 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case a.silent:
 		refuse(w, http.StatusBadGateway, "the agent does not answer: "+hostile)
+	case strings.Contains(r.URL.Path, "/policy"):
+		a.policy(w, r)
+	case r.URL.Path == "/v1/access":
+		caller := access.Of(r.Context())
+		_ = encoder.Encode(v1.Access{Name: caller.Name, Role: caller.Role.String()})
 	case r.URL.Path == "/v1/events":
 		for _, event := range a.events {
 			if fmt.Sprint(event.Seq) > r.URL.Query().Get("since") {
@@ -107,6 +143,12 @@ func busyAgent() *fakeAgent {
 // Whatever the page says to the console is a failure.
 func open(t *testing.T, feed http.Handler, width int64, scheme string) context.Context {
 	t.Helper()
+	return openWith(t, feed, nil, width, scheme)
+}
+
+// openWith is open where some have tokens.
+func openWith(t *testing.T, feed http.Handler, tokens *access.Tokens, width int64, scheme string) context.Context {
+	t.Helper()
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -140,7 +182,7 @@ func open(t *testing.T, feed http.Handler, width int64, scheme string) context.C
 	act(ctx, t,
 		emulation.SetDeviceMetricsOverride(width, 1100, 1, width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate("http://"+serve(t, feed)+"/"))
+		chromedp.Navigate("http://"+serveWith(t, feed, tokens)+"/"))
 	return ctx
 }
 

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/config"
 )
 
@@ -60,9 +58,7 @@ func Feed(socket string) http.Handler {
 		}},
 		FlushInterval: -1, // events go on as they come
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusBadGateway)
-			_ = json.NewEncoder(w).Encode(v1.Error{Message: "the agent does not answer: " + err.Error()})
+			refuse(w, http.StatusBadGateway, "the agent does not answer: "+err.Error())
 		},
 	}
 	return &proxy

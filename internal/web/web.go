@@ -10,10 +10,12 @@
 //
 // # Method
 //
-// It cannot change anything: GET and HEAD only, and of the agent's API only the
-// snapshot and the events, which the same handlers serve as on its socket. A
-// request must be for a loopback host, and no answer allows another origin to read
-// it. The page itself may load nothing from elsewhere and is shown in no frame.
+// Whoever can reach it may look: at the page, and of the agent's API at the snapshot,
+// the events and policies, which the same handlers serve as on its socket. Whoever
+// changes a policy sends a token with the role admin with each request (change.go):
+// a browser sends nothing by itself that would let anybody in. A request must be for a
+// loopback host, and no answer allows another origin to read it. The page itself may
+// load nothing from elsewhere and is shown in no frame.
 //
 // Readers take the latest snapshot and never enter the control loop. It is written
 // as JSON at most five times a second, for however many pages, and the number of
@@ -35,6 +37,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/third_party/uplot"
 )
 
@@ -62,20 +65,25 @@ const (
 // contentPolicy lets the page load what comes from here, and nothing else.
 const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// New returns a server of the page and of feed's GET /v1/snapshot and GET
-// /v1/events.
-func New(feed http.Handler, log *slog.Logger) *http.Server {
+// New returns a server of the page and of what it asks of feed, the agent's API. Whoever
+// has one of the tokens with the role admin may change policies; without tokens nobody.
+func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           handler(feed, maxRequests),
+		Handler:           handler(feed, tokens, maxRequests),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 
-func handler(feed http.Handler, atOnce int) http.Handler {
+func handler(feed http.Handler, tokens *access.Tokens, atOnce int) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /v1/snapshot", &recent{feed: feed})
-	mux.Handle("GET /v1/events", feed)
+	for _, path := range []string{"GET /v1/events", "GET /v1/access", "GET /v1/containers/{name}/policy", "GET /v1/containers/{name}/explain"} {
+		mux.Handle(path, feed)
+	}
+	for _, change := range changes {
+		mux.Handle(change, feed)
+	}
 	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))
 	mux.HandleFunc("GET /uplot.css", text("text/css; charset=utf-8", uplot.Style))
 	page, err := fs.Sub(static, "static")
@@ -86,7 +94,7 @@ func handler(feed http.Handler, atOnce int) http.Handler {
 	for _, name := range []string{"/{$}", "/app.js", "/app.css", "/icon.svg"} {
 		mux.Handle("GET "+name, files)
 	}
-	return guard(mux, atOnce)
+	return guard(&gate{next: mux, tokens: tokens, failing: access.NewLimits(failuresPerSecond, failedBurst)}, atOnce)
 }
 
 // guard refuses what only a web site of somebody else, or nobody, asks for.
@@ -99,19 +107,8 @@ func guard(next http.Handler, atOnce int) http.Handler {
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-cache") // a newer agent has a newer page
-		switch {
-		case !isLoopbackHost(r.Host):
+		if !isLoopbackHost(r.Host) {
 			refuse(w, http.StatusMisdirectedRequest, "this is the dashboard of the machine that it runs on: open it at http://127.0.0.1 or http://localhost and its port")
-			return
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			header.Set("Allow", "GET, HEAD")
-			header.Set("Connection", "close") // and nobody reads what it goes on to send
-			refuse(w, http.StatusMethodNotAllowed, "the dashboard changes nothing: use the agent's socket, for instance with `weir set`")
-			return
-		}
-		if r.ContentLength != 0 {
-			header.Set("Connection", "close") // and nobody reads what it goes on to send
-			refuse(w, http.StatusBadRequest, "a request for the dashboard has no body")
 			return
 		}
 		select {
@@ -129,10 +126,10 @@ func guard(next http.Handler, atOnce int) http.Handler {
 }
 
 func refuse(w http.ResponseWriter, status int, message string) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	// Whoever is gone before the answer does not need it.
-	_ = json.NewEncoder(w).Encode(v1.Error{Message: message})
+	_ = json.NewEncoder(w).Encode(v1.Error{Title: http.StatusText(status), Status: status, Detail: message, Message: message})
 }
 
 func text(kind, body string) http.HandlerFunc {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 )
 
 // fakeFeed answers as the agent does, and counts.
@@ -62,7 +63,7 @@ func bodyOf(t *testing.T, r *http.Response) string {
 }
 
 func TestPageAndFeed(t *testing.T) {
-	h := handler(&fakeFeed{}, 4)
+	h := handler(&fakeFeed{}, nil, 4)
 	for path, want := range map[string]string{
 		"/": `<div id="app">`, "/app.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
 		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
@@ -94,8 +95,8 @@ func TestPageAndFeed(t *testing.T) {
 // Of the agent's API nothing else is to be had, and nothing that changes anything.
 func TestReadOnly(t *testing.T) {
 	feed := &fakeFeed{}
-	h := handler(feed, 4)
-	for _, path := range []string{"/v1/status", "/v1/containers", "/v1/down", "/v1/reload", "/v1/containers/web/policy", "/v1/snapshot/", "/static/app.js", "/../web.go", "/index.html"} {
+	h := handler(feed, nil, 4)
+	for _, path := range []string{"/v1/status", "/v1/containers", "/v1/down", "/v1/reload", "/v1/containers/web/history", "/v1/snapshot/", "/static/app.js", "/../web.go", "/index.html"} {
 		if r := ask(h, "GET", "localhost", path, nil); r.StatusCode < 300 {
 			t.Errorf("GET %s: %s", path, r.Status)
 		}
@@ -118,7 +119,7 @@ func TestReadOnly(t *testing.T) {
 
 // A name that leads here is no reason to answer: any web site can have one.
 func TestHost(t *testing.T) {
-	h := handler(&fakeFeed{}, 4)
+	h := handler(&fakeFeed{}, nil, 4)
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:7480": 200, "127.9.9.9:1": 200, "localhost": 200, "LOCALHOST:80": 200, "[::1]:7480": 200, "[::1]": 200,
 		"": 421, "evil.example": 421, "evil.example:7480": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:80": 421,
@@ -135,7 +136,7 @@ func TestHost(t *testing.T) {
 // Many pages cost the agent no more than a few.
 func TestSnapshotsAreShared(t *testing.T) {
 	feed := &fakeFeed{}
-	h := handler(feed, 4)
+	h := handler(feed, nil, 4)
 	began := time.Now()
 	for range 1000 {
 		if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK {
@@ -155,10 +156,10 @@ func TestSnapshotsAreShared(t *testing.T) {
 
 // What the agent says when it cannot answer is passed on, and not kept.
 func TestFeedFails(t *testing.T) {
-	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), 4)
+	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), nil, 4)
 	for _, path := range []string{"/v1/snapshot", "/v1/events?follow=false"} {
 		r := ask(h, "GET", "localhost", path, nil)
-		if body := bodyOf(t, r); r.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"error":"the agent does not answer: `) {
+		if body := bodyOf(t, r); r.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"the agent does not answer: `) {
 			t.Errorf("%s: %s %s", path, r.Status, body)
 		}
 	}
@@ -167,11 +168,16 @@ func TestFeedFails(t *testing.T) {
 // serve runs the dashboard of a feed and returns its address.
 func serve(t *testing.T, feed http.Handler) string {
 	t.Helper()
+	return serveWith(t, feed, nil)
+}
+
+func serveWith(t *testing.T, feed http.Handler, tokens *access.Tokens) string {
+	t.Helper()
 	listener, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(feed, slog.New(slog.DiscardHandler))
+	s := New(feed, tokens, slog.New(slog.DiscardHandler))
 	go func() { _ = s.Serve(listener) }() // until it is closed
 	t.Cleanup(func() { s.Close() })
 	return listener.Addr().String()
@@ -253,7 +259,7 @@ func TestListen(t *testing.T) {
 func TestSize(t *testing.T) {
 	var all bytes.Buffer
 	packed := gzip.NewWriter(&all)
-	h := handler(&fakeFeed{}, 4)
+	h := handler(&fakeFeed{}, nil, 4)
 	for _, path := range []string{"/", "/app.js", "/app.css", "/uplot.js", "/uplot.css", "/icon.svg"} {
 		if _, err := io.WriteString(packed, bodyOf(t, ask(h, "GET", "localhost", path, nil))); err != nil {
 			t.Fatal(err)
@@ -276,6 +282,7 @@ func TestNamesOfThePage(t *testing.T) {
 	}
 	types := map[string]any{
 		"Policy": v1.Policy{}, "PolicyFrom": v1.PolicyFrom{}, "Share": v1.Share{}, "Container": v1.Container{}, "Uplink": v1.Uplink{},
+		"SharePreview": v1.SharePreview{}, "UplinkPreview": v1.UplinkPreview{}, "Preview": v1.Preview{}, "PolicyChange": v1.PolicyChange{}, "Access": v1.Access{},
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
 	}
 	found := regexp.MustCompile(`(?s)export interface (\w+) \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)

@@ -5,8 +5,12 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +41,7 @@ func TestAgentWithDocker(t *testing.T) {
 	t.Run("labels that cannot be honoured", b.testBadLabels)
 	t.Run("labels of an image", b.testImageLabels)
 	t.Run("minimums that do not fit", b.testAdmission)
+	t.Run("a published port", b.testPublished)
 	t.Run("two containers of one name", func(t *testing.T) { b.testAmbiguous(t, twin) })
 	t.Run("network modes", b.testModes)
 	t.Run("what was set ends with the container", b.testSetEnds)
@@ -225,6 +230,52 @@ func (s *site) testAdmission(t *testing.T) {
 	if got.EntitledBPS < 50e6 || got.Reason != "" {
 		t.Errorf("after the other's end: %+v", got)
 	}
+}
+
+// testPublished: what a container answers at a published port is its own, also over
+// IPv6, where a process of the host's passes it on.
+func (s *site) testPublished(t *testing.T) {
+	const port, maxBPS = 8080, 5e6
+	s.run(t, testbed.RunOptions{
+		Name: "published", PublishTCP: map[uint16]uint16{port: 80}, Labels: map[string]string{"weir.max": "5mbit"},
+		Args: []string{"/bin/busybox", "nc", "-ll", "-p", "80", "-e", "/bin/busybox", "yes"},
+	})
+	s.await(t, "published", "controlled", controlled)
+	for _, host := range []netip.Addr{s.Host.PeerAddr.Prev(), s.Host.PeerAddr6.Prev()} {
+		before := s.agent.Container("published").SentBytes
+		received, took := s.download(t, netip.AddrPortFrom(host, port), 3*time.Second)
+		// Payload is less than frames; a bucket's burst comes on top.
+		if bps := float64(received) * 8 / took.Seconds(); bps > 1.02*maxBPS || bps < 0.85*maxBPS {
+			t.Errorf("at %s: %.2f Mbit/s, with a maximum of 5", host, bps/1e6)
+		}
+		s.await(t, "published", "counted", func(c v1.Container) bool { return c.SentBytes >= before+uint64(received) })
+	}
+}
+
+// download reads what a server sends to the neighbour for a time.
+func (s *site) download(t *testing.T, server netip.AddrPort, duration time.Duration) (bytes int64, took time.Duration) {
+	t.Helper()
+	err := testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
+		conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(t.Context(), "tcp", server.String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		began := time.Now()
+		if err := conn.SetReadDeadline(began.Add(duration)); err != nil {
+			return err
+		}
+		bytes, err = io.Copy(io.Discard, conn)
+		took = time.Since(began)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		return fmt.Errorf("%s ended after %d bytes: %w", server, bytes, err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes, took
 }
 
 func (s *site) testAmbiguous(t *testing.T, static *harness.Container) {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/server"
 )
 
 const (
@@ -44,7 +44,7 @@ type AgentOptions struct {
 // Agent is a running agent.
 type Agent struct {
 	*testbed.Agent
-	Client *server.Client
+	Client *client.Client
 
 	bed *Bed
 }
@@ -71,7 +71,7 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 	if err != nil {
 		b.tb.Fatal(err)
 	}
-	a := &Agent{Agent: started, Client: server.NewClient(b.Socket()), bed: b}
+	a := &Agent{Agent: started, Client: client.Unix(b.Socket()), bed: b}
 	b.tb.Cleanup(func() {
 		_ = a.End(syscall.SIGKILL, stopTimeout) // a kill is waited for
 		if b.tb.Failed() {

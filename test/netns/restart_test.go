@@ -19,6 +19,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -88,7 +89,7 @@ func TestSetAndReset(t *testing.T) {
 	})
 	b.MustWeir("reset", "one")
 	b.CheckShares(100*mbit, claims(100*mbit, competitors...))
-	if got := agent.Container("one").Policy; got != (v1.Policy{Weight: 100}) {
+	if got := agent.Container("one").Policy; got != policy.Default() {
 		t.Errorf("after reset: %+v", got)
 	}
 }
@@ -178,7 +179,7 @@ func TestRestartIsNotNoticed(t *testing.T) {
 				t.Errorf("labels after the restart: %+v", got)
 			}
 			b.MustWeir("reset", "careful")
-			if got := agent.Container("careful").Policy; got != (v1.Policy{Weight: 100}) {
+			if got := agent.Container("careful").Policy; got != policy.Default() {
 				t.Errorf("reset after the restart: %+v", got)
 			}
 		})

@@ -84,18 +84,80 @@ export interface Event {
   message?: string;
 }
 
+export interface SharePreview {
+  id: string;
+  name: string;
+  entitled_before_bps: number;
+  entitled_after_bps: number;
+  allocated_before_bps: number;
+  allocated_after_bps: number;
+  admitted_bps: number;
+}
+
+export interface UplinkPreview {
+  uplink: string;
+  refused?: string;
+  shares: SharePreview[] | null;
+}
+
+export interface Preview {
+  before: Policy;
+  after: Policy;
+  refused?: string;
+  uplinks: UplinkPreview[];
+}
+
+export interface PolicyChange {
+  weight?: string;
+  min?: string;
+  max?: string;
+  priority?: string;
+  latency?: string;
+}
+
+export interface Access {
+  name: string;
+  role: string;
+}
+
 // patienceMS is how long an answer may take.
 const patienceMS = 5000;
 
-async function get(path: string): Promise<string> {
+// token lets an administrator change policies. It is sent with what changes something and
+// with nothing else, and is gone with the tab.
+let token = sessionStorage.getItem("token") ?? "";
+
+export const signedIn = (): boolean => token !== "";
+
+export function signOut(): void {
+  token = "";
+  sessionStorage.removeItem("token");
+}
+
+// signIn keeps a token, if the agent takes it for an administrator's.
+export async function signIn(given: string): Promise<void> {
+  token = given;
+  try {
+    const { name, role } = JSON.parse((await ask("v1/access", { headers: authorization() })).text) as Access;
+    if (role !== "admin") throw new Error(`${name} is for looking only; a change takes a token with the role admin`);
+  } catch (error) {
+    signOut();
+    throw error;
+  }
+  sessionStorage.setItem("token", given);
+}
+
+const authorization = () => ({ Authorization: "Bearer " + token });
+
+async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
   let response: Response;
   try {
-    response = await fetch(path, { signal: AbortSignal.timeout(patienceMS) });
+    response = await fetch(path, { ...request, signal: AbortSignal.timeout(patienceMS) });
   } catch {
     throw new Error("nothing answers at " + location.host);
   }
   const text = await response.text();
-  if (response.ok) return text;
+  if (response.ok) return { text, etag: response.headers.get("ETag") ?? "" };
   let reason = "";
   try {
     reason = String((JSON.parse(text) as { error?: unknown }).error ?? "");
@@ -106,11 +168,31 @@ async function get(path: string): Promise<string> {
 }
 
 export async function snapshot(): Promise<Snapshot> {
-  return JSON.parse(await get("v1/snapshot")) as Snapshot;
+  return JSON.parse((await ask("v1/snapshot")).text) as Snapshot;
+}
+
+const policyPath = (id: string) => `v1/containers/${encodeURIComponent(id)}/policy`;
+
+// policyTag is the ETag of a container's policy as it is now.
+export async function policyTag(id: string): Promise<string> {
+  return (await ask(policyPath(id))).etag;
+}
+
+export async function preview(id: string, change: PolicyChange): Promise<Preview> {
+  const request = { method: "POST", headers: { ...authorization(), "Content-Type": "application/json" }, body: JSON.stringify(change) };
+  return JSON.parse((await ask(policyPath(id) + "/preview", request)).text) as Preview;
+}
+
+// change makes a change, or takes all back, if the policy has that ETag still.
+export async function change(id: string, etag: string, made: PolicyChange | undefined): Promise<void> {
+  const headers = { ...authorization(), "If-Match": etag };
+  await ask(policyPath(id), made
+    ? { method: "PATCH", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(made) }
+    : { method: "DELETE", headers });
 }
 
 // events are those after the one with number since that have happened so far.
 export async function events(since: number): Promise<Event[]> {
-  const text = await get(`v1/events?since=${since}&follow=false`);
+  const { text } = await ask(`v1/events?since=${since}&follow=false`);
   return text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line) as Event);
 }

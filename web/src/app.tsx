@@ -7,6 +7,7 @@ import { Detail } from "./detail";
 import { exactRate, rate, seconds } from "./format";
 import { History, keyOf } from "./history";
 import { Name } from "./name";
+import { SignIn } from "./signin";
 import { Stack } from "./stack";
 import { Table } from "./table";
 import { noContainers, policyText } from "./words";
@@ -156,6 +157,7 @@ function App() {
       <header class="top">
         <h1>Weir</h1>
         <span class="quiet">{status?.version}</span>
+        <SignIn changed={() => again(0)} />
         <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
       </header>
       <Trouble model={model} />

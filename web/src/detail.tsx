@@ -1,7 +1,8 @@
 // One container: three minutes of its samples, and where its policy comes from.
 
 import { useEffect, useRef } from "preact/hooks";
-import type { Container, Uplink } from "./api";
+import { type Container, signedIn, type Uplink } from "./api";
+import { Change } from "./change";
 import { bytes, exactRate, milliseconds, rate } from "./format";
 import { type History, keyOf, type Values } from "./history";
 import { Name } from "./name";
@@ -44,6 +45,9 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
           <div key={name}><dt>{name}</dt><dd>{value} <span class="quiet">{layer}</span></dd></div>
         ))}
       </dl>
+      {signedIn() && !props.gone && (c.runtime === "host"
+        ? <p class="nothing">The host's policy is in the configuration file: change it there, then <code>weir reload</code>.</p>
+        : <Change key={keyOf(c)} c={c} />)}
       {!series ? <p class="nothing">It has no samples at {uplink.name}: none of its traffic leaves there.</p> : (
         <div class="plots">
           <Plot title="Rate" times={history.times} format={rate} height={180} theme={theme} atLeast={1000} lines={[

@@ -266,7 +266,7 @@ type inspection struct {
 		// Networks by name.
 		Networks map[string]struct{ NetworkID string }
 		// Ports by "80/tcp": where the host publishes them.
-		Ports map[string][]struct{ HostPort string }
+		Ports map[string][]struct{ HostIP, HostPort string }
 	}
 }
 

@@ -146,10 +146,18 @@ func portsOf(info *inspection) (ports []discovery.Port) {
 		}
 		for _, at := range published {
 			host, err := strconv.ParseUint(at.HostPort, 10, 16)
-			port := discovery.Port{Container: uint16(container), Host: uint16(host), Protocol: protocol}
-			if err == nil && !slices.Contains(ports, port) {
-				ports = append(ports, port)
+			if err != nil {
+				continue
 			}
+			i := slices.IndexFunc(ports, func(p discovery.Port) bool {
+				return p.Container == uint16(container) && p.Host == uint16(host) && p.Protocol == protocol
+			})
+			if i < 0 {
+				i = len(ports)
+				ports = append(ports, discovery.Port{Container: uint16(container), Host: uint16(host), Protocol: protocol})
+			}
+			ports[i].AnyIPv4 = ports[i].AnyIPv4 || at.HostIP == "" || at.HostIP == "0.0.0.0"
+			ports[i].AnyIPv6 = ports[i].AnyIPv6 || at.HostIP == "" || at.HostIP == "::"
 		}
 	}
 	slices.SortFunc(ports, func(a, b discovery.Port) int {

@@ -91,7 +91,7 @@ func New(name string, containers []discovery.Container, logger *slog.Logger) *So
 		if c.ID == "" {
 			c.ID = Runtime + ":" + c.Name
 		}
-		c.Runtime = Runtime
+		c.Runtime, c.Configured = Runtime, true
 		s.entries = append(s.entries, entry{container: c})
 	}
 	return s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os/exec"
 	"strconv"
@@ -192,6 +193,7 @@ func labels(c Container) map[string]string {
 	if c.LatencyMS > 0 {
 		labels["weir.latency"] = formatLatency(c.LatencyMS)
 	}
+	maps.Copy(labels, c.Labels)
 	return labels
 }
 

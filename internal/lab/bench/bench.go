@@ -24,9 +24,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // Options of a suite.
@@ -39,6 +39,9 @@ type Options struct {
 	Duration, Warmup time.Duration
 	// Repeat is the number of interleaved rounds.
 	Repeat int
+	// Until is when the last run may start; what is left then is left out. Zero is
+	// never.
+	Until time.Time
 	// Peers are the peers to run; empty means all.
 	Peers []string
 	// Only selects cases by "group: name"; nil means all.
@@ -187,6 +190,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			}
 		}
 	}
+	found.Note = joined(found.Note, leftOut(r.leftOut))
 	found.Results = r.results(cases)
 	found.RepeatedRuns, found.PausedRuns = r.repeatedRuns, r.pausedRuns()
 	for _, result := range found.Results {
@@ -230,8 +234,8 @@ type runner struct {
 	progress *progress
 	pauses   *testbed.PauseWatch
 	observed map[runKey]*outcomes
-	// repeatedRuns were done again for a pause.
-	repeatedRuns int
+	// repeatedRuns were done again for a pause; for leftOut cases there was no time.
+	repeatedRuns, leftOut int
 }
 
 // runKey is a case, by its place, with a peer.
@@ -248,13 +252,17 @@ type outcomes struct {
 
 // runCase runs one round of a case with all its peers.
 func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (err error) {
+	if overdue(r.options.Until) {
+		r.leftOut++
+		return nil
+	}
 	containers, remove, err := r.bed.place(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	for _, one := range r.peers {
-		if !c.takesPart(one.name) {
+		if !c.takesPart(one.name) || overdue(r.options.Until) {
 			continue
 		}
 		r.progress.run(c, one.name, round)
@@ -280,6 +288,25 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 // in it. If one always did, the run counts in which it did so for the shortest time.
 const maxAttempts = 3
 
+// hurriedAttempts are the same where time is short.
+const hurriedAttempts = 2
+
+// overdue says whether it is too late to start a run.
+func overdue(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
+
+// leftOut says how many cases there was no time for.
+func leftOut(cases int) string {
+	if cases == 0 {
+		return ""
+	}
+	return fmt.Sprintf("There was no time for %d cases.", cases)
+}
+
+// joined puts sentences one after the other.
+func joined(sentences ...string) string {
+	return strings.Join(slices.DeleteFunc(sentences, func(s string) bool { return s == "" }), " ")
+}
+
 // runUndisturbed runs a case once, and again while the machine stood still.
 func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers []placed) (observation, error) {
 	run := func() (observation, error) {
@@ -287,16 +314,19 @@ func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers 
 		seen.pause = r.pauses.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
 		return seen, err
 	}
-	return leastDisturbed(run, func(pause time.Duration) {
+	attempts := maxAttempts
+	if !r.options.Until.IsZero() {
+		attempts = hurriedAttempts
+	}
+	return leastDisturbed(run, attempts, func(pause time.Duration) {
 		r.repeatedRuns++
 		r.progress.paused(pause)
 	})
 }
 
-// leastDisturbed runs until a run has no pause, maxAttempts times at most, and
-// returns the run with the shortest one. again is told the pause of each run that
+// leastDisturbed runs until a run has no pause, so many times at most, and returns the run with the shortest one. again is told the pause of each run that
 // is repeated.
-func leastDisturbed(run func() (observation, error), again func(pause time.Duration)) (best observation, err error) {
+func leastDisturbed(run func() (observation, error), attempts int, again func(pause time.Duration)) (best observation, err error) {
 	for attempt := 1; ; attempt++ {
 		seen, err := run()
 		if err != nil {
@@ -305,7 +335,7 @@ func leastDisturbed(run func() (observation, error), again func(pause time.Durat
 		if attempt == 1 || seen.pause < best.pause {
 			best = seen
 		}
-		if best.pause == 0 || attempt == maxAttempts {
+		if best.pause == 0 || attempt == attempts {
 			return best, nil
 		}
 		again(seen.pause)

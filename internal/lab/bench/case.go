@@ -72,8 +72,10 @@ func (m Measures) has(other Measures) bool { return m&other != 0 }
 type Container struct {
 	Name string
 	Policy
-	Load  Load
-	Paper Paper
+	// Labels are further ones.
+	Labels map[string]string
+	Load   Load
+	Paper  Paper
 }
 
 // Policy is what is asked for a container.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // claim is something a paper says and how a run of a suite judges it. What it

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // cntcClaims are those of sections 2 and 4 of CNTC, each in the mode in which

@@ -3,7 +3,7 @@ package bench
 import (
 	"fmt"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // qconGoodput is what of a 100 Mbit/s Ethernet netperf counts: 1448 bytes of

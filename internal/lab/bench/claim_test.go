@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // idealResults are what all peers would make of all cases of a suite if each
@@ -25,7 +25,7 @@ func idealResults(t *testing.T, name string) []CaseResult {
 			if !c.takesPart(peer) {
 				continue
 			}
-			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &Spread{1, 1, 1}}
+			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &Spread{Median: 1, Min: 1, Max: 1}}
 			for number, p := range c.phases() {
 				ideal := c.ideal(p.at)
 				for i, one := range c.policiesAt(p.at) {

@@ -5,12 +5,13 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/report/machine"
 )
 
 // environment describes the machine and what stands for containers on it.
 func environment(ctx context.Context, b *bed, version string) report.Environment {
-	e := report.ReadEnvironment(version)
+	e := machine.Read(version)
 	e.TC = saysOr(ctx, report.Unknown, "tc", "-V")
 	e.Containers = "network namespaces"
 	if b.engine != nil {

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // SuiteNetmodes measures what each network mode of containers costs. It is not a
@@ -63,6 +63,9 @@ type NetmodesOptions struct {
 	// Duration is counted in every run, after Warmup.
 	Duration, Warmup time.Duration
 	Repeat           int
+	// Until is when the last setting may start; what is left then is left out. Zero
+	// is never.
+	Until time.Time
 	// WeirBinary is the weir that sends and is measured, Version what it says of
 	// itself, Command the command line.
 	WeirBinary, Version, Command string
@@ -216,6 +219,11 @@ func RunNetmodes(ctx context.Context, options NetmodesOptions) (found NetmodesRe
 			if same < 0 {
 				same = len(rest)
 			}
+			if overdue(options.Until) {
+				r.leftOut += same
+				rest = rest[same:]
+				continue
+			}
 			fmt.Fprintf(options.Progress, "round %d of %d, %3d of %d: %s\n", round+1, options.Repeat, len(cases)-len(rest)+1, len(cases), rest[0].settingName())
 			if err := r.runSetting(ctx, rest[:same]); err != nil {
 				return found, err
@@ -225,7 +233,7 @@ func RunNetmodes(ctx context.Context, options NetmodesOptions) (found NetmodesRe
 	}
 	found = NetmodesReport{
 		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + SuiteNetmodes, Note: netmodesNote,
+			Format: report.Format, Title: "weir bench " + SuiteNetmodes, Note: joined(netmodesNote, leftOut(r.leftOut)),
 			Provenance: report.Provenance{
 				Command: options.Command, StartedAt: started, Repeat: options.Repeat,
 				Environment: environment(ctx, b, options.Version),
@@ -266,6 +274,7 @@ func (r *NetmodesReport) complete() {
 	r.Claims = r.judgeNetmodes()
 	r.Tables = r.netmodesTables()
 	r.Plots = r.netmodesPlots()
+	r.Quantities = r.quantities()
 }
 
 // settingName names what cases have in common.

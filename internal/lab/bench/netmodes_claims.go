@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // The paper measured one board, whose four slow processors and wireless link of

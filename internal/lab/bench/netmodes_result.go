@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // ModeResult is what was found for a case. All of it is for a second, and for all

@@ -32,7 +32,7 @@ type modesRunner struct {
 
 	unavailable, uncontrolled map[string]string
 	countersMissing           string
-	repeatedRuns              int
+	repeatedRuns, leftOut     int
 }
 
 // modeOutcomes are what came of all rounds of a case.

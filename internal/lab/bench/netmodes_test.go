@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // netmodesOptions are valid options.

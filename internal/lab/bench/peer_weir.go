@@ -12,9 +12,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
 )
 
 const (
@@ -33,7 +33,7 @@ type weir struct {
 	// Of the agent that runs.
 	dir    testbed.AgentDir
 	agent  *testbed.Agent
-	client *server.Client
+	client *client.Client
 	start  time.Duration // until all containers were in place
 }
 
@@ -65,7 +65,7 @@ func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) e
 	if b.engine != nil {
 		options.Docker = b.engine.Socket()
 	}
-	w.client = server.NewClient(w.dir.Socket())
+	w.client = client.Unix(w.dir.Socket())
 	started := time.Now()
 	if w.agent, err = b.host.StartAgent(options); err != nil {
 		return err

@@ -3,7 +3,7 @@ package bench
 import (
 	"slices"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // plots are all plots of a suite: shares and CPU by group, rates over time by
@@ -126,7 +126,7 @@ func (r Report) sharePlot(group string) report.Plot {
 }
 
 // exactly is a value without a spread.
-func exactly(value float64) Spread { return Spread{value, value, value} }
+func exactly(value float64) Spread { return Spread{Median: value, Min: value, Max: value} }
 
 // costPlot has one category per case: CPU milliseconds per gigabit.
 func (r Report) costPlot(group string) report.Plot {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -18,10 +18,10 @@ func sampleReport() Report {
 	share := func(name string, paper *float64, ideal uint64, measured float64) Share {
 		return Share{
 			Container: name, Weight: 1, PaperBPS: paper, IdealBPS: ideal,
-			Measured: Spread{measured, measured * 0.99, measured * 1.01}, Error: measured/float64(ideal) - 1,
+			Measured: Spread{Median: measured, Min: measured * 0.99, Max: measured * 1.01}, Error: measured/float64(ideal) - 1,
 		}
 	}
-	use := func(v float64) *Spread { return &Spread{v, v, v} }
+	use := func(v float64) *Spread { return &Spread{Median: v, Min: v, Max: v} }
 	many := CaseResult{Group: "100mbit", Case: "12 containers", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1, LinkUse: use(1), CPUBusy: *use(0.96), CPUStolen: *use(0.03)}
 	for i := range 12 {
 		many.Shares = append(many.Shares, share("C"+string(rune('a'+i)), nil, 8e6, 8e6+float64(i)*1e4))
@@ -49,13 +49,13 @@ func sampleReport() Report {
 		many,
 		{
 			Group: "cap 10mbit of 100mbit", Case: "UDP", Peer: PeerWeir, LinkBPS: 100e6, Runs: 2,
-			Overshoot: &Overshoot{WindowMS: 100, CapBPS: 10e6, Fraction: Spread{0.0416, 0.041, 0.043}, OneFrame: 0.0121},
+			Overshoot: &Overshoot{WindowMS: 100, CapBPS: 10e6, Fraction: Spread{Median: 0.0416, Min: 0.041, Max: 0.043}, OneFrame: 0.0121},
 		},
 		{
 			Group: "start and stop", Case: "udp", Peer: PeerWeir, LinkBPS: 100e6, Runs: 2,
 			Reactions: []Reaction{
-				{AtMS: 0, Change: "C1 starts", SettledRuns: 2, SettleMS: Spread{4, 3, 5}, Held: Spread{1, 1, 1}},
-				{AtMS: 1000, Change: "C2 <starts>", SettledRuns: 0, Held: Spread{0.2, 0.1, 0.3}},
+				{AtMS: 0, Change: "C1 starts", SettledRuns: 2, SettleMS: Spread{Median: 4, Min: 3, Max: 5}, Held: Spread{Median: 1, Min: 1, Max: 1}},
+				{AtMS: 1000, Change: "C2 <starts>", SettledRuns: 0, Held: Spread{Median: 0.2, Min: 0.1, Max: 0.3}},
 			},
 			Series: &RateSeries{
 				StepMS: 500, Containers: []string{"C1", "C2"}, RateBPS: [][]float64{{100e6, 100e6, 50e6, 50e6}, {0, 0, 50e6, 50e6}},
@@ -66,24 +66,24 @@ func sampleReport() Report {
 		{
 			Group: "figure 12", Case: "1 containers", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
 			Cost: &Cost{
-				CPUUse: Spread{0.03, 0.03, 0.03}, Baseline: Spread{0.01, 0.01, 0.01}, CPUSecondsPerGbit: Spread{0.6, 0.6, 0.6},
-				PacketsPerSecond: Spread{8256, 8256, 8256}, RateBPS: Spread{100e6, 100e6, 100e6},
+				CPUUse: Spread{Median: 0.03, Min: 0.03, Max: 0.03}, Baseline: Spread{Median: 0.01, Min: 0.01, Max: 0.01}, CPUSecondsPerGbit: Spread{Median: 0.6, Min: 0.6, Max: 0.6},
+				PacketsPerSecond: Spread{Median: 8256, Min: 8256, Max: 8256}, RateBPS: Spread{Median: 100e6, Min: 100e6, Max: 100e6},
 			},
 		},
 		{
 			Group: "table 1", Case: "idle", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
-			Latency: &Latency{PaperMS: bps(0.6), MeanMS: Spread{0.09, 0.09, 0.09}, P50MS: Spread{0.08, 0.08, 0.08}, P99MS: Spread{0.17, 0.17, 0.17}, Sent: 299, Lost: 1},
+			Latency: &Latency{PaperMS: bps(0.6), MeanMS: Spread{Median: 0.09, Min: 0.09, Max: 0.09}, P50MS: Spread{Median: 0.08, Min: 0.08, Max: 0.08}, P99MS: Spread{Median: 0.17, Min: 0.17, Max: 0.17}, Sent: 299, Lost: 1},
 		},
 		{
 			Group: "figure 7b, bridge", Case: "beside bulk", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
 			Latency: &Latency{
-				PaperMS: bps(2), MeanMS: Spread{0.2, 0.2, 0.2}, P50MS: Spread{0.2, 0.2, 0.2}, P99MS: Spread{0.6, 0.6, 0.6}, Sent: 100,
+				PaperMS: bps(2), MeanMS: Spread{Median: 0.2, Min: 0.2, Max: 0.2}, P50MS: Spread{Median: 0.2, Min: 0.2, Max: 0.2}, P99MS: Spread{Median: 0.6, Min: 0.6, Max: 0.6}, Sent: 100,
 				BaselineP99MS: bps(0.2), LimitMS: bps(0.5),
 			},
 		},
 		{
 			Group: "figure 7b, bridge", Case: "inside", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
-			Latency: &Latency{MeanMS: Spread{4, 4, 4}, P50MS: Spread{4, 4, 4}, P99MS: Spread{9.9, 9.9, 9.9}, Sent: 100, LimitMS: bps(10)},
+			Latency: &Latency{MeanMS: Spread{Median: 4, Min: 4, Max: 4}, P50MS: Spread{Median: 4, Min: 4, Max: 4}, P99MS: Spread{Median: 9.9, Min: 9.9, Max: 9.9}, Sent: 100, LimitMS: bps(10)},
 		},
 		{
 			Group: "figure 11, bridge", Case: "one container", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
@@ -99,12 +99,12 @@ func sampleReport() Report {
 		},
 		{
 			Group: "50 containers at 100mbit", Case: "idle", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
-			Agent: &AgentUse{Containers: 50, CPUOfCore: Spread{0.009, 0.008, 0.011}, ResidentBytes: Spread{31e6, 31e6, 31e6}, StartMS: Spread{200, 200, 200}},
+			Agent: &AgentUse{Containers: 50, CPUOfCore: Spread{Median: 0.009, Min: 0.008, Max: 0.011}, ResidentBytes: Spread{Median: 31e6, Min: 31e6, Max: 31e6}, StartMS: Spread{Median: 200, Min: 200, Max: 200}},
 		},
 		{
 			Group: "scale", Case: "1000 containers", Mode: "bridge", Peer: PeerWeir, Runs: 1,
-			Agent: &AgentUse{Containers: 1000, CPUOfCore: Spread{0.5, 0.5, 0.5}, ResidentBytes: Spread{90e6, 90e6, 90e6}, StartMS: Spread{2500, 2500, 2500}},
-			Cost:  &Cost{PacketsPerSecond: Spread{97e3, 97e3, 97e3}, PacketsOfBaseline: bps(0.97)},
+			Agent: &AgentUse{Containers: 1000, CPUOfCore: Spread{Median: 0.5, Min: 0.5, Max: 0.5}, ResidentBytes: Spread{Median: 90e6, Min: 90e6, Max: 90e6}, StartMS: Spread{Median: 2500, Min: 2500, Max: 2500}},
+			Cost:  &Cost{PacketsPerSecond: Spread{Median: 97e3, Min: 97e3, Max: 97e3}, PacketsOfBaseline: bps(0.97)},
 		},
 		{Group: "figure 8", Case: "1 of 5 sends", Peer: PeerWeir, Failure: "the agent ended"},
 	}

@@ -1,6 +1,6 @@
 package bench
 
-import "github.com/weir-project/weir/internal/lab/report"
+import "github.com/weir-project/weir/internal/report"
 
 // Report is everything a suite found: what `weir bench -o json` prints. Field
 // names are only ever added to. Rates are bits per second on the wire (L2
@@ -21,6 +21,7 @@ func (r *Report) complete() {
 	r.Claims = judgeClaims(r.Suite, r.Results)
 	r.Tables = r.tables()
 	r.Plots = r.plots()
+	r.Quantities = r.quantities()
 }
 
 // CaseResult is what one peer made of one case.

@@ -10,6 +10,8 @@ type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
+	// values are all of them, in the order of the runs.
+	values []float64
 }
 
 // spreadOf summarises values; of none it is all zero.
@@ -17,7 +19,7 @@ func spreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}
-	return Spread{Median: quantile(values, 0.5), Min: slices.Min(values), Max: slices.Max(values)}
+	return Spread{Median: quantile(values, 0.5), Min: slices.Min(values), Max: slices.Max(values), values: values}
 }
 
 // quantile is the value below which the fraction q of values lies,

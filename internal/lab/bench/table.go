@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // maxRowsPerCase is the number of containers up to which each has a row;

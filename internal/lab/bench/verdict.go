@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/report"
 )
 
 // Weir's targets.

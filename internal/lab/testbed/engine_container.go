@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
@@ -31,6 +32,8 @@ type RunOptions struct {
 	Capabilities []string
 	Privileged   bool
 	Sysctls      map[string]string
+	// PublishTCP are ports of the host's at which the container's are published.
+	PublishTCP map[uint16]uint16
 	// Binds are "HOST:CONTAINER[:ro]".
 	Binds []string
 	// AutoRemove removes the container when it ends.
@@ -66,6 +69,16 @@ func (e *Engine) Run(ctx context.Context, opts RunOptions) (*EngineContainer, er
 		Binds:       opts.Binds,
 		AutoRemove:  opts.AutoRemove,
 	}
+	exposed, published := network.PortSet{}, network.PortMap{}
+	for host, inside := range opts.PublishTCP {
+		port, ok := network.PortFrom(inside, network.TCP)
+		if !ok {
+			return nil, fmt.Errorf("publish port %d of container %s: no such port", inside, opts.Name)
+		}
+		exposed[port] = struct{}{}
+		published[port] = append(published[port], network.PortBinding{HostPort: strconv.Itoa(int(host))})
+	}
+	host.PortBindings = published
 	var networking *network.NetworkingConfig
 	if opts.IPv4.IsValid() || opts.IPv6.IsValid() {
 		networking = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
@@ -79,6 +92,8 @@ func (e *Engine) Run(ctx context.Context, opts RunOptions) (*EngineContainer, er
 			Cmd:    args,
 			Env:    opts.Env,
 			Labels: opts.Labels,
+
+			ExposedPorts: exposed,
 			// Most test programs ignore SIGTERM as process 1.
 			StopSignal:  "SIGKILL",
 			StopTimeout: &stopNow,

@@ -27,10 +27,15 @@ var idle = []string{"/bin/busybox", "sleep", "2147483647"}
 // one on this machine. Shared libraries of a dynamically linked binary come
 // with it. An image of that name is replaced.
 func (e *Engine) ImportBinary(ctx context.Context, image string, binaries map[string]string) error {
+	return e.ImportService(ctx, image, binaries, idle)
+}
+
+// ImportService is ImportBinary with the command that a container of the image runs.
+func (e *Engine) ImportService(ctx context.Context, image string, binaries map[string]string, command []string) error {
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(writeRootFS(writer, binaries)) }()
 	defer reader.Close()
-	cmd, err := json.Marshal(idle)
+	cmd, err := json.Marshal(command)
 	if err != nil {
 		return err
 	}

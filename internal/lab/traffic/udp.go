@@ -60,6 +60,12 @@ func dialUDP(options SenderOptions) (*udpStream, error) {
 			return nil, fmt.Errorf("set UDP_SEGMENT: %w", err)
 		}
 	}
+	if options.SocketPriority > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(options.SocketPriority)); err != nil {
+			u.release()
+			return nil, fmt.Errorf("set SO_PRIORITY: %w", err)
+		}
+	}
 	if options.RateBPS > 0 {
 		wireBits := 8 * WireBytesUDP(options.Target.Addr(), options.PayloadBytes) * options.SegmentsPerSend
 		u.intervalNS = float64(wireBits) * 1e9 / float64(options.RateBPS)

@@ -1,7 +1,5 @@
 package htb
 
-import "github.com/weir-project/weir/internal/sched"
-
 // Buckets: how much a class, and the link, may have saved up.
 const (
 	// burstMilliseconds is how late the kernel's timers and our own turn on
@@ -40,10 +38,10 @@ const (
 	sharedDivisor = 1000
 )
 
-// DirectBytes is the largest packet that may take the direct queue of a link, as
-// qdiscs count it: where the token bucket filter cuts packets up, one that it would
-// leave whole. It drops a single frame that is larger.
-func DirectBytes(tree sched.Tree) uint32 { return wholeBytes(tree.PacketBytes()) }
+// directBytes is the largest packet that may take the direct queue of a link that has
+// packets of up to packetBytes, as qdiscs count it: where the token bucket filter cuts
+// packets up, one that it would leave whole. It drops a single frame that is larger.
+func directBytes(packetBytes uint32) uint32 { return wholeBytes(packetBytes) }
 
 // wholeBytes is what a packet whose sender keeps to packetBytes may count.
 func wholeBytes(packetBytes uint32) uint32 { return packetBytes + packetBytes/headersDivisor }

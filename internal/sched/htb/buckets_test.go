@@ -33,7 +33,7 @@ func TestLimitedPacketsAreNotCut(t *testing.T) {
 			limit := sched.LinkPacketBytes(rate)
 			frames := (limit - frame.headerBytes) / frame.payloadBytes
 			counted := frames * (frame.headerBytes + frame.payloadBytes)
-			link := desired(sched.Tree{RateBPS: rate}, leafBFIFO).link()
+			link := desired(tree{rateBPS: rate}, leafBFIFO).link()
 			if counted > link.MaxPacketBytes {
 				t.Errorf("%s: at %d bit/s packets of %d frames count %d bytes and are cut above %d",
 					frame.name, rate, frames, counted, link.MaxPacketBytes)
@@ -48,9 +48,9 @@ func TestFramesFit(t *testing.T) {
 	for _, mtuBytes := range []uint32{0, 576, 1500, 4000, 9000, 65_535} {
 		for rate := uint64(1e6); rate <= 10e9; rate = rate*5/4 + 1 {
 			tree := treeOf(rate, container(16, 1, rate/10, packets(1514)), container(17, 1000, rate/2, latency(time.Second)))
-			tree.MTUBytes = mtuBytes
+			tree.mtuBytes = mtuBytes
 			frame := uint64(max(1514, mtuBytes+14))
-			if direct := uint64(DirectBytes(tree)); direct < frame {
+			if direct := uint64(directBytes(tree.packetBytes())); direct < frame {
 				t.Errorf("MTU %d at %d bit/s: packets of %d bytes pass direct, want %d", mtuBytes, rate, direct, frame)
 			}
 			for _, kind := range []leafKind{leafFqCodel, leafBFIFO} {
@@ -61,7 +61,7 @@ func TestFramesFit(t *testing.T) {
 				}
 				for _, c := range s.classes {
 					o := c.Options.(kernel.HTBClass)
-					if c.Handle.Major() != Major { // that takes no turns, and has no limit
+					if c.Handle.Major() != classMajor { // that takes no turns, and has no limit
 						continue
 					}
 					if o.Burst != math.MaxUint32 && o.Burst.Bytes(o.RateBytesPerSec)+1 < frame ||
@@ -92,10 +92,10 @@ func TestAnotherMTU(t *testing.T) {
 	for _, rate := range []uint64{1e6, 40e6, 200e6} {
 		small := treeOf(rate, container(16, 100, rate/2))
 		jumbo := small
-		jumbo.MTUBytes = 9000
-		for name, step := range map[string][2]sched.Tree{"larger": {small, jumbo}, "smaller": {jumbo, small}} {
-			remembered := plan(differences(step[1], step[0], leafFqCodel))
-			observed := plan(desired(step[1], leafFqCodel), built(t, step[0], leafFqCodel).have())
+		jumbo.mtuBytes = 9000
+		for name, step := range map[string][2]tree{"larger": {small, jumbo}, "smaller": {jumbo, small}} {
+			remembered := changes(differences(step[1], step[0], leafFqCodel))
+			observed := changes(desired(step[1], leafFqCodel), built(t, step[0], leafFqCodel).have())
 			for _, ops := range [][]kernel.Op{remembered, observed} {
 				changed := slices.ContainsFunc(ops, func(op kernel.Op) bool {
 					return op.Qdisc != nil && op.Qdisc.Handle == linkHandle && op.Verb == kernel.Change

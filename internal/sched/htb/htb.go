@@ -27,13 +27,18 @@ type Backend struct {
 	leaf    leafKind
 	// controlQueue is a bfifo everywhere.
 	controlQueue kernel.Handle
-	// applied is what the kernel has, if known says so; otherwise it has to be
-	// asked. Its Classes are kept in classes: the caller goes on using its own.
-	applied sched.Tree
-	classes []sched.Class
-	known   bool
-	stats   []kernel.ClassStats
-	asked   []kernel.Handle
+
+	division
+	loop
+
+	// wanted is what the kernel is to have, applied what it has, if known says so;
+	// otherwise it has to be asked.
+	wanted, applied tree
+	known           bool
+
+	// Scratch space.
+	kernelStats []kernel.ClassStats
+	handles     []kernel.Handle
 }
 
 var _ sched.Backend = (*Backend)(nil)
@@ -50,8 +55,40 @@ func (b *Backend) Name() string { return "htb+" + b.leaf.String() }
 // Forget implements sched.Backend.
 func (b *Backend) Forget() { b.known = false }
 
+// Majors implements sched.Backend.
+func (*Backend) Majors() sched.Majors { return sched.Majors{Classes: classMajor, Direct: directMajor} }
+
 // Apply implements sched.Backend.
 func (b *Backend) Apply(want sched.Tree) error {
+	b.want(want)
+	b.following = false
+	return b.put()
+}
+
+// want takes up what is wanted.
+func (b *Backend) want(want sched.Tree) {
+	b.take(want)
+	b.wanted.rateBPS, b.wanted.mtuBytes = want.RateBPS, want.MTUBytes
+	b.wanted.controlNumber, b.wanted.hostNumber = want.ControlNumber, want.HostNumber
+}
+
+// put brings the classifier and the kernel to what everybody has now.
+func (b *Backend) put() error {
+	if err := b.setDirect(); err != nil {
+		return err
+	}
+	b.wanted.classes = b.wanted.classes[:0]
+	for _, m := range b.members {
+		b.wanted.classes = append(b.wanted.classes, b.class(m))
+	}
+	if err := b.program(b.wanted); err != nil {
+		return err
+	}
+	return b.tellTraffic()
+}
+
+// program brings the kernel to a tree.
+func (b *Backend) program(want tree) error {
 	err := b.apply(want)
 	for range retries {
 		if err == nil {
@@ -88,9 +125,9 @@ func explain(err error) error {
 // retries: both reasons for a refusal may apply, one after the other.
 const retries = 2
 
-func (b *Backend) apply(tree sched.Tree) error {
-	b.controlQueue = leafQdisc(tree.ControlNumber)
-	ops, err := b.plan(tree)
+func (b *Backend) apply(tree tree) error {
+	b.controlQueue = leafQdisc(tree.controlNumber)
+	ops, err := b.changes(tree)
 	if err != nil {
 		return err
 	}
@@ -99,23 +136,23 @@ func (b *Backend) apply(tree sched.Tree) error {
 			return fmt.Errorf("schedule uplink: %w", err)
 		}
 	}
-	b.classes = append(b.classes[:0], tree.Classes...)
+	tree.classes = append(b.applied.classes[:0], tree.classes...)
 	b.applied, b.known = tree, true
-	b.applied.Classes = b.classes
 	return nil
 }
 
-// plan lists what turns what the kernel has into tree: by what was applied
+// changes lists what turns what the kernel has into tree: by what was applied
 // last where that is known, which costs what changed rather than what is there.
-func (b *Backend) plan(tree sched.Tree) ([]kernel.Op, error) {
+func (b *Backend) changes(tree tree) ([]kernel.Op, error) {
 	if b.known {
-		return plan(differences(tree, b.applied, b.leaf)), nil
+		return changes(differences(tree, b.applied, b.leaf)), nil
 	}
 	observed, err := b.observe()
 	if err != nil {
 		return nil, err
 	}
-	return plan(desired(tree, b.leaf), observed), nil
+	b.adopt(&tree, observed)
+	return changes(desired(tree, b.leaf), observed), nil
 }
 
 // lacksQdisc says whether err holds the kernel's refusal of a kind of qdisc
@@ -159,26 +196,29 @@ func (b *Backend) observe() (state, error) {
 	if err != nil {
 		return s, err
 	}
-	if !Owns(qdiscs) {
+	if !b.Owns(qdiscs) {
 		return s, nil
 	}
 	classes, err := b.tc.Classes(b.ifindex)
 	if err != nil {
 		return s, err
 	}
+	var codel, fifo bool
 	for _, q := range qdiscs {
 		// A qdisc without a handle is the kernel's default.
 		if q.Handle.Major() != 0 && q.Parent != kernel.HandleIngress {
 			s.qdiscs = append(s.qdiscs, q)
-			// Adopt the queues that are there: replacing them would lose
-			// what they hold.
-			if q.Options.Kind() == leafBFIFO.String() && q.Handle != b.controlQueue {
-				b.leaf = leafBFIFO
-			}
+			codel = codel || q.Options.Kind() == leafFqCodel.String()
+			fifo = fifo || q.Options.Kind() == leafBFIFO.String() && q.Handle != b.controlQueue
 		}
 	}
+	// Adopt the queues that are there: replacing them would lose what they hold. Those
+	// of EF, and of classes with a bound on delay, are FIFOs everywhere.
+	if fifo && !codel {
+		b.leaf = leafBFIFO
+	}
 	for _, c := range classes {
-		if c.Handle.Major() == Major || c.Handle.Major() == DirectMajor {
+		if c.Handle.Major() == classMajor || c.Handle.Major() == directMajor {
 			s.classes = append(s.classes, c)
 		}
 	}
@@ -186,7 +226,7 @@ func (b *Backend) observe() (state, error) {
 }
 
 // Owns says whether the root of a device's qdiscs is this scheduler's.
-func Owns(qdiscs []kernel.Qdisc) bool { return ownRoot(qdiscs) >= 0 }
+func (*Backend) Owns(qdiscs []kernel.Qdisc) bool { return ownRoot(qdiscs) >= 0 }
 
 // ownRoot is the index of the root qdisc if it is this scheduler's, or -1. The
 // link was the root once: a tree of that time is made anew.
@@ -196,41 +236,59 @@ func ownRoot(qdiscs []kernel.Qdisc) int {
 	})
 }
 
-// Stats implements sched.Backend.
-func (b *Backend) Stats(numbers []uint16, dst []sched.Stats) ([]sched.Stats, error) {
-	b.asked = b.asked[:0]
+// stats are the counters of one class since it was made.
+type stats struct {
+	number       uint16
+	sentBytes    uint64
+	backlogBytes uint64
+	sentPackets  uint32 // wraps
+	// traffic are those of the leaves of traffic classes.
+	traffic [sched.BE + 1]sched.TrafficCounters
+}
+
+// stats appends the counters of the classes with these numbers to dst, in any
+// order. Classes that are not there are left out.
+func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
+	b.handles = b.handles[:0]
 	for _, n := range numbers {
-		b.asked = append(b.asked, leafClass(n))
+		b.handles = b.counting(n, b.handles)
 	}
-	stats, err := b.tc.ClassStats(b.ifindex, b.asked, b.stats[:0])
-	b.stats = stats
+	read, err := b.tc.ClassStats(b.ifindex, b.handles, b.kernelStats[:0])
+	b.kernelStats = read
 	if err != nil {
 		return dst, err
 	}
-	for _, s := range stats {
-		dst = append(dst, sched.Stats{
-			Number:       s.Handle.Minor(),
-			SentBytes:    s.SentBytes,
-			BacklogBytes: uint64(s.BacklogBytes),
-			SentPackets:  s.SentPackets,
+	from := len(dst)
+	for _, s := range read {
+		number := numberOf(s.Handle.Minor())
+		if m := b.member(number); m != nil && m.divided {
+			dst = addCounted(dst, from, number, s)
+			continue
+		}
+		dst = append(dst, stats{
+			number:       number,
+			sentBytes:    s.SentBytes,
+			backlogBytes: uint64(s.BacklogBytes),
+			sentPackets:  s.SentPackets,
 		})
 	}
 	return dst, nil
 }
 
-// Drops implements sched.Backend. A queue has its class's number.
-func (b *Backend) Drops() (map[uint16]uint32, error) {
+// drops tells how many packets were dropped from each queue, by the minor of its
+// leaf; the counts wrap. It costs more than stats.
+func (b *Backend) drops() (map[uint16]uint32, error) {
 	drops, err := b.tc.Drops(b.ifindex)
 	if err != nil {
 		return nil, err
 	}
-	byNumber := make(map[uint16]uint32, len(drops))
+	byMinor := make(map[uint16]uint32, len(drops))
 	for handle, packets := range drops {
-		if number := handle.Major(); number < shareBit {
-			byNumber[number] = packets
+		if minor := handle.Major(); minor < shareBit {
+			byMinor[minor] = packets
 		}
 	}
-	return byNumber, nil
+	return byMinor, nil
 }
 
 // Remove implements sched.Backend.

@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // ops are all that were tried, refused ones included.
@@ -33,9 +32,9 @@ func (d *device) kinds() map[string]int {
 	return kinds
 }
 
-func apply(t *testing.T, b *Backend, tree sched.Tree) {
+func apply(t *testing.T, b *Backend, tree tree) {
 	t.Helper()
-	if err := b.Apply(tree); err != nil {
+	if err := b.program(tree); err != nil {
 		t.Fatalf("apply: %v", err)
 	}
 }
@@ -80,7 +79,7 @@ func TestApplyWithoutFqCodel(t *testing.T) {
 		t.Errorf("%s with queues %v", b.Name(), d.kinds())
 	}
 	// It is not asked for again.
-	tree.Classes = append(tree.Classes, container(17, 100, 10e6))
+	tree.classes = append(tree.classes, container(17, 100, 10e6))
 	tried := len(d.tried)
 	apply(t, b, tree)
 	if len(d.tried) != tried+1 {
@@ -92,7 +91,7 @@ func TestApplyWithoutFqCodel(t *testing.T) {
 func TestApplyWithoutSchedulers(t *testing.T) {
 	for _, lacks := range []string{"tbf", "htb"} {
 		b := New(&device{lacks: lacks}, testIfindex)
-		err := b.Apply(treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6)))
+		err := b.program(treeOf(100e6, container(16, 100, 50e6), container(17, 100, 40e6)))
 		if err == nil || !strings.Contains(err.Error(), "no "+lacks+" qdisc") || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("without %s: %v", lacks, err)
 		}
@@ -148,7 +147,7 @@ func TestApplyRefused(t *testing.T) {
 		refusing(d, leafClass(16), 1)
 		b := New(d, testIfindex)
 		apply(t, b, tree)
-		if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
+		if left := changes(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
 			t.Errorf("left undone:\n%s", lines(left))
 		}
 	})
@@ -156,7 +155,7 @@ func TestApplyRefused(t *testing.T) {
 		d := &device{}
 		refusing(d, leafClass(16), -1)
 		b := New(d, testIfindex)
-		err := b.Apply(tree)
+		err := b.program(tree)
 		if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "7e11:10") {
 			t.Errorf("error %v does not tell what was refused", err)
 		}
@@ -170,13 +169,13 @@ func TestApplyRefused(t *testing.T) {
 		// Nothing is taken for granted after that.
 		d.refuse = nil
 		apply(t, b, tree)
-		if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
+		if left := changes(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
 			t.Errorf("left undone:\n%s", lines(left))
 		}
 	})
 	t.Run("no such device", func(t *testing.T) {
 		b := New(&device{}, testIfindex+1)
-		if err := b.Apply(tree); !errors.Is(err, unix.ENODEV) {
+		if err := b.program(tree); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -195,13 +194,13 @@ func TestApplyReachesWhatIsWanted(t *testing.T) {
 			tree := trees().Draw(t, "tree")
 			// The first may trust what it remembers, the second looks.
 			for range 2 {
-				if err := b.Apply(tree); err != nil {
+				if err := b.program(tree); err != nil {
 					t.Fatalf("apply: %v", err)
 				}
 				b.Forget()
 			}
 			before := d.ops()
-			if err := b.Apply(tree); err != nil || d.ops() != before {
+			if err := b.program(tree); err != nil || d.ops() != before {
 				t.Fatalf("again: %v\n%s", err, lines(d.tried[len(d.tried)-1]))
 			}
 			if want := map[string]string{"": "htb+fq_codel", "fq_codel": "htb+bfifo"}[d.lacks]; b.Name() != want {
@@ -217,15 +216,15 @@ func TestStats(t *testing.T) {
 	b := New(d, testIfindex)
 	for range 2 {
 		// Only of those that are asked for, and are there.
-		got, err := b.Stats([]uint16{16, 1, 17}, []sched.Stats{{Number: 99}})
+		got, err := b.stats([]uint16{16, 1, 17}, []stats{{number: 99}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		slices.SortFunc(got, func(a, b sched.Stats) int { return int(a.Number) - int(b.Number) })
-		want := []sched.Stats{
-			{Number: 1, SentBytes: 1000, SentPackets: 1, BacklogBytes: 3},
-			{Number: 16, SentBytes: 16000, SentPackets: 16, BacklogBytes: 18},
-			{Number: 99},
+		slices.SortFunc(got, func(a, b stats) int { return int(a.number) - int(b.number) })
+		want := []stats{
+			{number: 1, sentBytes: 1000, sentPackets: 1, backlogBytes: 3},
+			{number: 16, sentBytes: 16000, sentPackets: 16, backlogBytes: 18},
+			{number: 99},
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -235,7 +234,7 @@ func TestStats(t *testing.T) {
 
 func TestDrops(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
-	got, err := New(d, testIfindex).Drops()
+	got, err := New(d, testIfindex).drops()
 	if want := map[uint16]uint32{1: 2, 2: 3, 16: 17}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
@@ -280,7 +279,7 @@ func TestOwns(t *testing.T) {
 		{[]kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot}, {Handle: linkHandle, Parent: kernel.NewHandle(1, 1)}}, false},
 		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress}, {Handle: directHandle, Parent: kernel.HandleRoot}}, true},
 	} {
-		if got := Owns(tc.qdiscs); got != tc.want {
+		if got := (*Backend)(nil).Owns(tc.qdiscs); got != tc.want {
 			t.Errorf("Owns(%v) = %t", tc.qdiscs, got)
 		}
 	}
@@ -321,49 +320,49 @@ func TestApplyRemembers(t *testing.T) {
 		for step := range rapid.IntRange(2, 5).Draw(t, "steps") {
 			tree := trees().Draw(t, "tree")
 			if rapid.Bool().Draw(t, "on the same terms") {
-				tree.RateBPS = 1e9
-				for i := range tree.Classes {
-					tree.Classes[i].Weight, tree.Classes[i].Priority = 100, 0
+				tree.rateBPS = 1e9
+				for i := range tree.classes {
+					tree.classes[i].Weight, tree.classes[i].Priority = 100, 0
 				}
 			}
 			looks := d.dumps
-			if err := b.Apply(tree); err != nil {
+			if err := b.program(tree); err != nil {
 				t.Fatalf("apply: %v", err)
 			}
 			if step > 0 && d.dumps > looks {
 				t.Fatal("looked at the kernel again")
 			}
-			if left := plan(desired(tree, b.leaf), d.have()); len(left) > 0 {
+			if left := changes(desired(tree, b.leaf), d.have()); len(left) > 0 {
 				t.Fatalf("left undone:\n%s", lines(left))
 			}
 			// The tree is the caller's.
-			clear(tree.Classes)
+			clear(tree.classes)
 		}
 	})
 }
 
 // With a thousand containers, a change of one is compared as one.
 func TestDifferencesAreWhatChanged(t *testing.T) {
-	many := func() sched.Tree {
+	many := func() tree {
 		tree := treeOf(1e9)
 		for n := range uint16(1000) {
-			tree.Classes = append(tree.Classes, container(16+n, 100, 900e3))
+			tree.classes = append(tree.classes, container(16+n, 100, 900e3))
 		}
 		return tree
 	}
 	for _, tc := range []struct {
 		name                 string
-		change               func(*sched.Tree)
+		change               func(*tree)
 		classes, wereClasses int // besides the trunk's
 	}{
-		{"nothing", func(*sched.Tree) {}, 0, 0},
-		{"one changes", func(tree *sched.Tree) { tree.Classes[500].AllocatedBPS *= 2 }, 1, 1},
-		{"one goes", func(tree *sched.Tree) { tree.Classes = slices.Delete(tree.Classes, 500, 501) }, 0, 1},
-		{"the last goes", func(tree *sched.Tree) { tree.Classes = tree.Classes[:1000] }, 0, 1},
-		{"one comes", func(tree *sched.Tree) { tree.Classes = append(tree.Classes, container(2000, 100, 900e3)) }, 1, 0},
-		{"another rate", func(tree *sched.Tree) { tree.RateBPS *= 2 }, 1001, 1001},
-		{"a smaller weight", func(tree *sched.Tree) { tree.Classes[500].Weight = 1 }, 1001, 1001},
-		{"another priority", func(tree *sched.Tree) { tree.Classes[500].Priority = 1 }, 1001, 1001},
+		{"nothing", func(*tree) {}, 0, 0},
+		{"one changes", func(tree *tree) { tree.classes[500].AllocatedBPS *= 2 }, 1, 1},
+		{"one goes", func(tree *tree) { tree.classes = slices.Delete(tree.classes, 500, 501) }, 0, 1},
+		{"the last goes", func(tree *tree) { tree.classes = tree.classes[:1000] }, 0, 1},
+		{"one comes", func(tree *tree) { tree.classes = append(tree.classes, container(2000, 100, 900e3)) }, 1, 0},
+		{"another rate", func(tree *tree) { tree.rateBPS *= 2 }, 1001, 1001},
+		{"a smaller weight", func(tree *tree) { tree.classes[500].Weight = 1 }, 1001, 1001},
+		{"another priority", func(tree *tree) { tree.classes[500].Priority = 1 }, 1001, 1001},
 	} {
 		tree := many()
 		tc.change(&tree)

@@ -4,7 +4,6 @@ import (
 	"math/bits"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // Lengths of the queues.
@@ -54,8 +53,12 @@ func (k leafKind) String() string {
 }
 
 // leafOf is the queue of a class.
-func (t terms) leafOf(c sched.Class) kernel.Qdisc {
-	rateBPS := max(c.AllocatedBPS, c.GuaranteedBPS)
+func (t terms) leafOf(c class) kernel.Qdisc {
+	return t.queue(classMinor(c.Number), c.shareBPS(), c)
+}
+
+// queue is that of a leaf of a class, which sends at rateBPS.
+func (t terms) queue(minor uint16, rateBPS uint64, c class) kernel.Qdisc {
 	packetBytes := t.packetBytes
 	if c.PacketBytes > 0 {
 		packetBytes = min(packetBytes, max(c.PacketBytes, t.frameBytes))
@@ -67,16 +70,16 @@ func (t terms) leafOf(c sched.Class) kernel.Qdisc {
 		// is one queue, also where the kernel has fq_codel: that would give turns
 		// to flows that are late already.
 		bytes := uint64(float64(rateBPS) / 8 * c.Latency.Seconds())
-		return fifoOf(c.Number, max(min(bytes, memory/memoryFactor), latencyQueueFrames*uint64(t.frameBytes)))
+		return fifoOf(minor, max(min(bytes, memory/memoryFactor), latencyQueueFrames*uint64(t.frameBytes)))
 	case t.leaf == leafBFIFO:
 		bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
-		return fifoOf(c.Number, min(bytes, memory/memoryFactor))
+		return fifoOf(minor, min(bytes, memory/memoryFactor))
 	}
 	options := t.fqCodel(rateBPS, packetBytes)
 	options.MemoryLimitBytes = quantize(memory)
 	// Not every kernel counts the memory: 7.2 does not.
 	options.LimitPackets = min(options.MemoryLimitBytes/(memoryFactor*t.frameBytes), defaultLimitPackets)
-	return kernel.Qdisc{Handle: leafQdisc(c.Number), Parent: leafClass(c.Number), Options: options}
+	return kernel.Qdisc{Handle: queueOf(minor), Parent: kernel.NewHandle(classMajor, minor), Options: options}
 }
 
 // memoryBytes is how much of the kernel's memory a class that sends at rateBPS may
@@ -100,9 +103,9 @@ func places(classes int) uint32 {
 	return 1 << bits.Len(uint(max(classes, fewest)-1))
 }
 
-// fifoOf is a queue of so many bytes.
-func fifoOf(number uint16, bytes uint64) kernel.Qdisc {
-	return kernel.Qdisc{Handle: leafQdisc(number), Parent: leafClass(number), Options: kernel.BFIFO{LimitBytes: quantize(bytes)}}
+// fifoOf is the queue of a leaf, of so many bytes.
+func fifoOf(minor uint16, bytes uint64) kernel.Qdisc {
+	return kernel.Qdisc{Handle: queueOf(minor), Parent: kernel.NewHandle(classMajor, minor), Options: kernel.BFIFO{LimitBytes: quantize(bytes)}}
 }
 
 // fqCodel is a queue for each flow, held to a target delay.

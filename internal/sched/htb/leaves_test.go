@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // A queue holds so many packets of the size that its container is limited to, and
@@ -17,7 +16,7 @@ func TestQueueOfSlowContainer(t *testing.T) {
 	for _, test := range []struct {
 		name               string
 		linkBPS            uint64
-		c                  sched.Class
+		c                  class
 		fifoBytes          uint64
 		targetMicroseconds uint32
 	}{
@@ -101,16 +100,16 @@ func TestQueuesAreBoundedTogether(t *testing.T) {
 		for _, containers := range []int{1, 100, 1000} {
 			// The host's network, where packets are as large as the link takes them, and
 			// bounds on delay that ask for more than there is.
-			for _, options := range [][]func(*sched.Class){nil, {latency(10 * time.Second)}} {
+			for _, options := range [][]func(*class){nil, {latency(10 * time.Second)}} {
 				tree := treeOf(link.rateBPS)
-				tree.MTUBytes = link.mtuBytes
+				tree.mtuBytes = link.mtuBytes
 				each := link.rateBPS * 98 / 100 / uint64(containers)
 				for i := range containers {
 					c := container(uint16(16+i), 100, each, options...)
 					if i == 0 {
 						c.AllocatedBPS = link.rateBPS // before the others woke up
 					}
-					tree.Classes = append(tree.Classes, c)
+					tree.classes = append(tree.classes, c)
 				}
 				for _, kind := range []leafKind{leafFqCodel, leafBFIFO} {
 					sum := uint64(0)
@@ -119,7 +118,7 @@ func TestQueuesAreBoundedTogether(t *testing.T) {
 						case kernel.FqCodel:
 							sum += uint64(o.MemoryLimitBytes)
 							// Some kernels hold on to the number of packets only.
-							frames := uint64(o.LimitPackets) * memoryFactor * uint64(tree.FrameBytes())
+							frames := uint64(o.LimitPackets) * memoryFactor * uint64(tree.frameBytes())
 							if frames > uint64(o.MemoryLimitBytes) || o.LimitPackets < leastFrames {
 								t.Errorf("%d containers at %s: %s", containers, link.name, o)
 							}

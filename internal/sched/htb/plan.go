@@ -6,9 +6,9 @@ import (
 	"github.com/weir-project/weir/internal/kernel"
 )
 
-// plan lists what turns have into want, parents before children, removals
+// changes lists what turns have into want, parents before children, removals
 // last and children first.
-func plan(want, have state) []kernel.Op {
+func changes(want, have state) []kernel.Op {
 	var ops []kernel.Op
 	if misplaced(want, have) {
 		ops = append(ops, kernel.Op{Verb: kernel.Delete, Qdisc: &have.qdiscs[have.root()]})
@@ -77,11 +77,10 @@ func plan(want, have state) []kernel.Op {
 		qdisc(q)
 	}
 
-	// A leaf takes its queue along; a share can go only after its leaf.
-	for _, shares := range []bool{false, true} {
+	// A leaf takes its queue along; what has others below it can go only after them.
+	for _, bits := range []uint16{0, shareBit | guaranteeBit, shareBit} {
 		for _, c := range have.classes {
-			isShare := c.Handle.Minor()&shareBit != 0
-			if !wanted[c.Handle] && isShare == shares {
+			if !wanted[c.Handle] && innerBits(c.Handle) == bits {
 				ops = append(ops, kernel.Op{Verb: kernel.Delete, Class: &c})
 			}
 		}
@@ -135,4 +134,13 @@ func sameOptions(have, want kernel.Options) bool {
 		}
 	}
 	return have == want
+}
+
+// innerBits are the bits that tell classes apart that have others below them; 0 for a
+// leaf.
+func innerBits(h kernel.Handle) uint16 {
+	if minor := h.Minor(); minor&shareBit != 0 {
+		return minor & (shareBit | guaranteeBit)
+	}
+	return 0
 }

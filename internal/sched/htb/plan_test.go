@@ -37,32 +37,32 @@ const (
 	controlNumber = 2
 )
 
-func treeOf(rateBPS uint64, classes ...sched.Class) sched.Tree {
-	host := sched.Class{Number: hostNumber, Weight: 100, GuaranteedBPS: rateBPS / 100,
-		AllocatedBPS: rateBPS / 100, CeilingBPS: alloc.Unlimited}
-	return sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, DefaultNumber: hostNumber,
-		Classes: append([]sched.Class{host}, classes...)}
+func treeOf(rateBPS uint64, classes ...class) tree {
+	host := class{Class: sched.Class{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
+		GuaranteedBPS: rateBPS / 100, AllocatedBPS: rateBPS / 100}
+	return tree{rateBPS: rateBPS, controlNumber: controlNumber, hostNumber: hostNumber,
+		classes: append([]class{host}, classes...)}
 }
 
 // container is a class whose allocation is its guarantee.
-func container(number uint16, weight uint32, bps uint64, options ...func(*sched.Class)) sched.Class {
-	c := sched.Class{Number: number, Weight: weight, GuaranteedBPS: bps, AllocatedBPS: bps, CeilingBPS: alloc.Unlimited}
+func container(number uint16, weight uint32, bps uint64, options ...func(*class)) class {
+	c := class{Class: sched.Class{Number: number, Weight: weight, CeilingBPS: alloc.Unlimited}, GuaranteedBPS: bps, AllocatedBPS: bps}
 	for _, option := range options {
 		option(&c)
 	}
 	return c
 }
 
-func allocated(bps uint64) func(*sched.Class)    { return func(c *sched.Class) { c.AllocatedBPS = bps } }
-func ceiling(bps uint64) func(*sched.Class)      { return func(c *sched.Class) { c.CeilingBPS = bps } }
-func packets(bytes uint32) func(*sched.Class)    { return func(c *sched.Class) { c.PacketBytes = bytes } }
-func latency(d time.Duration) func(*sched.Class) { return func(c *sched.Class) { c.Latency = d } }
+func allocated(bps uint64) func(*class)    { return func(c *class) { c.AllocatedBPS = bps } }
+func ceiling(bps uint64) func(*class)      { return func(c *class) { c.CeilingBPS = bps } }
+func packets(bytes uint32) func(*class)    { return func(c *class) { c.PacketBytes = bytes } }
+func latency(d time.Duration) func(*class) { return func(c *class) { c.Latency = d } }
 
-func priority(p uint32) func(*sched.Class) { return func(c *sched.Class) { c.Priority = p } }
-func built(t *testing.T, tree sched.Tree, leaf leafKind) *device {
+func priority(p uint32) func(*class) { return func(c *class) { c.Priority = p } }
+func built(t *testing.T, tree tree, leaf leafKind) *device {
 	t.Helper()
 	d := &device{}
-	if err := d.Apply(testIfindex, plan(desired(tree, leaf), state{})); err != nil {
+	if err := d.Apply(testIfindex, changes(desired(tree, leaf), state{})); err != nil {
 		t.Fatalf("build the tree: %v", err)
 	}
 	return d
@@ -85,7 +85,7 @@ func TestPlanFromNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		leaf leafKind
-		tree sched.Tree
+		tree tree
 	}{
 		{"one-container", leafFqCodel, treeOf(100e6, container(16, 100, 99e6))},
 		{"one-container-without-fq_codel", leafBFIFO, treeOf(100e6, container(16, 100, 99e6))},
@@ -106,7 +106,7 @@ func TestPlanFromNothing(t *testing.T) {
 			container(16, 100, 49e6), container(17, 100, 49e6, latency(20*time.Millisecond)), container(18, 1, 1e6, latency(time.Millisecond)))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ops := plan(desired(tc.tree, tc.leaf), state{})
+			ops := changes(desired(tc.tree, tc.leaf), state{})
 			compareGolden(t, tc.name, lines(ops))
 			if err := (&device{}).Apply(testIfindex, ops); err != nil {
 				t.Errorf("the kernel refuses it: %v", err)
@@ -125,7 +125,7 @@ func TestPlanOfChanges(t *testing.T) {
 		name string
 		// before is done to a device that holds two.
 		before func(d *device)
-		want   sched.Tree
+		want   tree
 		plan   string
 	}{
 		{"nothing changed", nil, two, ""},
@@ -166,8 +166,8 @@ class delete classid 7e11:4010
 		{
 			"leftovers of somebody else", func(d *device) {
 				d.classes = append(d.classes,
-					foreign(kernel.NewHandle(Major, 0x4444), rootClass),
-					foreign(kernel.NewHandle(Major, 0x444), kernel.NewHandle(Major, 0x4444)))
+					foreign(kernel.NewHandle(classMajor, 0x4444), rootClass),
+					foreign(kernel.NewHandle(classMajor, 0x444), kernel.NewHandle(classMajor, 0x4444)))
 			},
 			two,
 			`class delete classid 7e11:444
@@ -188,7 +188,7 @@ qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us qu
 			"our queue under another class", func(d *device) {
 				d.drop(leafQdisc(16))
 				d.drop(leafQdisc(17))
-				q := termsOf(two, leaf).leafOf(two.Classes[1])
+				q := termsOf(two, leaf).leafOf(two.classes[1])
 				q.Parent = leafClass(17)
 				d.qdiscs = append(d.qdiscs, q)
 			},
@@ -220,14 +220,14 @@ qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us qu
 			if tc.before != nil {
 				tc.before(d)
 			}
-			ops := plan(desired(tc.want, leaf), d.have())
+			ops := changes(desired(tc.want, leaf), d.have())
 			if got := lines(ops); got != tc.plan {
 				t.Errorf("planned:\n%swant:\n%s", got, tc.plan)
 			}
 			if err := d.Apply(testIfindex, ops); err != nil {
 				t.Errorf("the kernel refuses it: %v", err)
 			}
-			if left := plan(desired(tc.want, leaf), d.have()); len(left) > 0 {
+			if left := changes(desired(tc.want, leaf), d.have()); len(left) > 0 {
 				t.Errorf("still to do after that:\n%s", lines(left))
 			}
 		})
@@ -237,7 +237,7 @@ qdisc add parent 7e11:10 handle 10: fq_codel target 22400us interval 100000us qu
 // What cannot be moved or converted makes the whole tree anew, in one go.
 func TestPlanStartsAnew(t *testing.T) {
 	tree := treeOf(100e6, container(16, 100, 99e6))
-	fresh := lines(plan(desired(tree, leafFqCodel), state{}))
+	fresh := lines(changes(desired(tree, leafFqCodel), state{}))
 	for _, tc := range []struct {
 		name   string
 		before func(d *device)
@@ -259,7 +259,7 @@ func TestPlanStartsAnew(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := built(t, tree, leafFqCodel)
 			tc.before(d)
-			ops := plan(desired(tree, leafFqCodel), d.have())
+			ops := changes(desired(tree, leafFqCodel), d.have())
 			if want := "qdisc delete parent root handle 7e0f:\n" + fresh; lines(ops) != want {
 				t.Errorf("planned:\n%swant:\n%s", lines(ops), want)
 			}
@@ -273,7 +273,7 @@ func TestPlanStartsAnew(t *testing.T) {
 // A tree of the time when the link was the root is made anew, all of it.
 func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
 	tree := treeOf(100e6, container(16, 100, 99e6))
-	fresh := lines(plan(desired(tree, leafFqCodel), state{}))
+	fresh := lines(changes(desired(tree, leafFqCodel), state{}))
 	earlier := desired(tree, leafFqCodel)
 	earlier.qdiscs, earlier.classes = earlier.qdiscs[1:], earlier.classes[1:]
 	earlier.qdiscs[0].Parent = kernel.HandleRoot
@@ -282,7 +282,7 @@ func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
 	if got, want := lines(d.tried[0]), "qdisc delete parent root handle 7e10:\n"+fresh; got != want {
 		t.Errorf("done:\n%swant:\n%s", got, want)
 	}
-	if left := plan(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
+	if left := changes(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
 		t.Errorf("still to do after that:\n%s", lines(left))
 	}
 }
@@ -299,7 +299,7 @@ func TestHandlesAreApart(t *testing.T) {
 	if identity.NumberHost != hostNumber || identity.NumberControl != controlNumber || identity.NumberFirst <= controlNumber {
 		t.Errorf("numbers: host %d, control %d, containers from %d", identity.NumberHost, identity.NumberControl, identity.NumberFirst)
 	}
-	for _, major := range []uint16{DirectMajor, linkMajor, Major} {
+	for _, major := range []uint16{directMajor, linkMajor, classMajor} {
 		if major <= identity.NumberLast {
 			t.Errorf("the queue of container %#x has the handle of the trunk", major)
 		}
@@ -308,8 +308,8 @@ func TestHandlesAreApart(t *testing.T) {
 
 // trees draws trees as the agent makes them: guarantees and allocations of the
 // ideal allocation.
-func trees() *rapid.Generator[sched.Tree] {
-	return rapid.Custom(func(t *rapid.T) sched.Tree {
+func trees() *rapid.Generator[tree] {
+	return rapid.Custom(func(t *rapid.T) tree {
 		rate := uint64(math.Pow(10, rapid.Float64Range(6, 11).Draw(t, "log10 of the rate")))
 		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(16, 40), 0, 12, rapid.ID).Draw(t, "numbers")
 		slices.Sort(numbers)
@@ -333,12 +333,19 @@ func trees() *rapid.Generator[sched.Tree] {
 		guaranteed := alloc.Entitle(rate-2*(rate/100), competing)
 		given := alloc.Allocate(rate, competing, alloc.Entitle(rate, competing))
 		tree := treeOf(rate)
-		tree.MTUBytes = rapid.SampledFrom([]uint32{0, 1500, 1280, 9000, 65535}).Draw(t, "MTU")
+		tree.mtuBytes = rapid.SampledFrom([]uint32{0, 1500, 1280, 9000, 65535}).Draw(t, "MTU")
 		for i, c := range competing {
-			tree.Classes = append(tree.Classes, sched.Class{
-				Number: numbers[i], GuaranteedBPS: guaranteed[i], AllocatedBPS: given[i],
-				CeilingBPS: c.CeilingBPS, Weight: c.Weight, Priority: c.Priority,
-			})
+			one := class{
+				Class: sched.Class{
+					Number: numbers[i], FloorBPS: c.FloorBPS, CeilingBPS: c.CeilingBPS, Weight: c.Weight, Priority: c.Priority,
+				},
+				GuaranteedBPS: guaranteed[i], AllocatedBPS: given[i],
+			}
+			if rapid.IntRange(0, 3).Draw(t, "classes") == 0 {
+				withClasses(&one)
+				one.Leaves |= rapid.SampledFrom([]leaves{0, plainLeaf}).Draw(t, "leaves")
+			}
+			tree.classes = append(tree.classes, one)
 		}
 		return tree
 	})
@@ -367,14 +374,14 @@ func interfere(t *rapid.T, d *device) {
 			}
 		case 3:
 			minor := rapid.Uint16Range(3, 0x6000).Draw(t, "a class of theirs")
-			_ = d.doClass(kernel.Add, kernel.Class{Handle: kernel.NewHandle(Major, minor), Parent: rootClass, Options: stray})
+			_ = d.doClass(kernel.Add, kernel.Class{Handle: kernel.NewHandle(classMajor, minor), Parent: rootClass, Options: stray})
 		case 4:
 			if leaf != 0 {
 				_ = d.doClass(kernel.Change, kernel.Class{Handle: leaf, Options: stray})
 			}
 		case 5:
 			minor := rapid.Uint16Range(2, 0x6000).Draw(t, "a class of theirs beside the link")
-			_ = d.doClass(kernel.Add, kernel.Class{Handle: kernel.NewHandle(DirectMajor, minor), Parent: kernel.HandleRoot, Options: stray})
+			_ = d.doClass(kernel.Add, kernel.Class{Handle: kernel.NewHandle(directMajor, minor), Parent: kernel.HandleRoot, Options: stray})
 		}
 	}
 }
@@ -387,11 +394,11 @@ func TestPlanReachesWhatIsWanted(t *testing.T) {
 		steps := rapid.IntRange(1, 4).Draw(t, "steps")
 		for range steps {
 			want := desired(trees().Draw(t, "tree"), leafKinds.Draw(t, "leaf"))
-			ops := plan(want, d.have())
+			ops := changes(want, d.have())
 			if err := d.Apply(testIfindex, ops); err != nil {
 				t.Fatalf("the kernel refuses: %v\nof the plan\n%s", err, lines(ops))
 			}
-			if left := plan(want, d.have()); len(left) > 0 {
+			if left := changes(want, d.have()); len(left) > 0 {
 				t.Fatalf("still to do:\n%s", lines(left))
 			}
 			if len(d.classes) != len(want.classes) || len(d.qdiscs) != len(want.qdiscs) {
@@ -408,16 +415,16 @@ func TestPlanKeepsQueues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := trees().Draw(t, "before")
 		after := trees().Draw(t, "after")
-		after.Classes = slices.Clone(before.Classes)
+		after.classes = slices.Clone(before.classes)
 		leaf := leafKinds.Draw(t, "leaf")
-		for i := range after.Classes {
-			c := &after.Classes[i]
-			c.GuaranteedBPS = rapid.Uint64Range(0, after.RateBPS).Draw(t, "guaranteed")
-			c.AllocatedBPS = rapid.Uint64Range(0, after.RateBPS).Draw(t, "allocated")
+		for i := range after.classes {
+			c := &after.classes[i]
+			c.GuaranteedBPS = rapid.Uint64Range(0, after.rateBPS).Draw(t, "guaranteed")
+			c.AllocatedBPS = rapid.Uint64Range(0, after.rateBPS).Draw(t, "allocated")
 			c.Weight = rapid.Uint32Range(1, 10000).Draw(t, "weight")
 			c.Priority = rapid.Uint32Range(0, 1000).Draw(t, "priority")
 		}
-		for _, op := range plan(desired(after, leaf), desired(before, leaf)) {
+		for _, op := range changes(desired(after, leaf), desired(before, leaf)) {
 			if op.Verb != kernel.Change {
 				t.Fatalf("not a change: %s", op)
 			}
@@ -436,11 +443,11 @@ func TestRatesFit(t *testing.T) {
 		for _, c := range s.classes {
 			class[c.Handle] = c.Options.(kernel.HTBClass)
 		}
-		packet := tree.PacketBytes()
+		packet := tree.packetBytes()
 		outer := s.link()
 		link := outer.RateBytesPerSec
-		if link != tree.RateBPS/8 {
-			t.Fatalf("the outer bound is %d for a link of %d bit/s", link, tree.RateBPS)
+		if link != tree.rateBPS/8 {
+			t.Fatalf("the outer bound is %d for a link of %d bit/s", link, tree.rateBPS)
 		}
 		root := class[rootClass]
 		if root.RateBytesPerSec > link || root.RateBytesPerSec < link*998/1000 || root.CeilBytesPerSec != root.RateBytesPerSec {
@@ -455,7 +462,23 @@ func TestRatesFit(t *testing.T) {
 		if control.RateBytesPerSec == 0 || control.CeilBytesPerSec > link/10 || control.Prio != 0 {
 			t.Fatalf("control traffic: %s", control)
 		}
-		for _, c := range tree.Classes {
+		for _, c := range tree.classes {
+			if c.Leaves != 0 {
+				guarantee, leaves := class[guaranteeClass(c.Number)], uint64(0)
+				sum += guarantee.RateBytesPerSec
+				for _, kind := range trafficKinds {
+					leaf := class[trafficClass(c.Number, kind)]
+					leaves += leaf.RateBytesPerSec
+					if leaf.QuantumBytes < packet || leaf.Prio < 1 || leaf.Prio > 7 || (kind == sched.EF) != (leaf.Prio == latencyPrio) {
+						t.Fatalf("container %d, class %d: %s", c.Number, kind, leaf)
+					}
+				}
+				if leaves > guarantee.RateBytesPerSec+3*uint64(packet) || guarantee.CeilBytesPerSec > link ||
+					c.CeilingBPS != alloc.Unlimited && guarantee.CeilBytesPerSec > c.CeilingBPS/8 {
+					t.Fatalf("container %d: leaves %d, guarantee %s", c.Number, leaves, guarantee)
+				}
+				continue
+			}
 			leaf, share := class[leafClass(c.Number)], class[shareClass(c.Number)]
 			sum += leaf.RateBytesPerSec
 			if leaf.RateBytesPerSec > max(share.RateBytesPerSec, 1) || share.RateBytesPerSec > link {
@@ -470,15 +493,18 @@ func TestRatesFit(t *testing.T) {
 			// holds no more than a millisecond: what is saved up exceeds it.
 			if leaf.QuantumBytes < packet ||
 				leaf.Burst != math.MaxUint32 && leaf.Burst.Bytes(leaf.RateBytesPerSec)+1 < uint64(packet) ||
-				c.CeilingBPS >= tree.RateBPS && leaf.CeilBurst != math.MaxUint32 && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec)+1 < uint64(packet) ||
-				c.CeilingBPS < tree.RateBPS && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec) > leaf.CeilBytesPerSec/1000+64 {
+				c.CeilingBPS >= tree.rateBPS && leaf.CeilBurst != math.MaxUint32 && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec)+1 < uint64(packet) ||
+				c.CeilingBPS < tree.rateBPS && leaf.CeilBurst.Bytes(leaf.CeilBytesPerSec) > leaf.CeilBytesPerSec/1000+64 {
 				t.Fatalf("container %d cannot take a packet of %d bytes: %s", c.Number, packet, leaf)
 			}
 			if leaf.Prio < 1 || leaf.Prio > 7 {
 				t.Fatalf("container %d: prio %d", c.Number, leaf.Prio)
 			}
 			// Order of priorities and weights.
-			for _, o := range tree.Classes {
+			for _, o := range tree.classes {
+				if o.Leaves != 0 {
+					continue
+				}
 				other := class[leafClass(o.Number)]
 				same := c.Priority == o.Priority && (c.Weight == 0) == (o.Weight == 0)
 				if c.Priority > o.Priority && leaf.Prio > other.Prio || same && leaf.Prio != other.Prio ||
@@ -492,7 +518,7 @@ func TestRatesFit(t *testing.T) {
 			}
 		}
 		// Every rate of zero became one byte per second.
-		if slack := uint64(len(tree.Classes)); sum > link+slack {
+		if slack := uint64(len(tree.classes)); sum > link+slack {
 			t.Fatalf("guarantees of %d on a link of %d", sum, link)
 		}
 	})

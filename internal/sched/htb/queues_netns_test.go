@@ -92,9 +92,9 @@ func TestSparseFlows(t *testing.T) {
 	)
 	l := newLine(t)
 	tree := treeOf(linkBPS, container(16, 100, containerBPS, ceiling(containerBPS)))
-	tree.DefaultNumber = 16
+	tree.hostNumber = 16
 	backend := New(l.tc, l.ifindex)
-	if err := backend.Apply(tree); err != nil {
+	if err := backend.program(tree); err != nil {
 		t.Fatal(err)
 	}
 	if backend.leaf == leafBFIFO {
@@ -152,10 +152,10 @@ func TestQueueMemory(t *testing.T) {
 	l := newLine(t)
 	tree := treeOf(1_000_000)
 	for i := range containers {
-		tree.Classes = append(tree.Classes, container(uint16(16+i), 100, 9000))
+		tree.classes = append(tree.classes, container(uint16(16+i), 100, 9000))
 	}
 	backend := New(l.tc, l.ifindex)
-	if err := backend.Apply(tree); err != nil {
+	if err := backend.program(tree); err != nil {
 		t.Fatal(err)
 	}
 	for i := range containers {

@@ -57,33 +57,27 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 )
 
-// Handles. A class's minor is its container's number; its share's minor has
-// shareBit besides. Numbers stay below shareBit.
+// Handles.
 const (
-	// DirectMajor is that of the HTB whose direct queue leads past the classes.
-	DirectMajor  = 0x7e0f
+	// directMajor is that of the HTB whose direct queue leads past the classes.
+	directMajor  = 0x7e0f
 	othersMinor  = 1
-	directHandle = kernel.Handle(DirectMajor << 16)
+	directHandle = kernel.Handle(directMajor << 16)
 
 	linkMajor  = 0x7e10
 	linkHandle = kernel.Handle(linkMajor << 16)
 
-	// Major is that of all classes of containers.
-	Major     = 0x7e11
-	rootMinor = 0xffff
-	shareBit  = 0x4000
-	htbHandle = kernel.Handle(Major << 16)
-	htbParent = kernel.Handle(linkMajor<<16 | 1)
+	// classMajor is that of all classes of containers.
+	classMajor = 0x7e11
+	rootMinor  = 0xffff
+	htbHandle  = kernel.Handle(classMajor << 16)
+	htbParent  = kernel.Handle(linkMajor<<16 | 1)
 )
 
 var (
-	othersClass = kernel.NewHandle(DirectMajor, othersMinor)
-	rootClass   = kernel.NewHandle(Major, rootMinor)
+	othersClass = kernel.NewHandle(directMajor, othersMinor)
+	rootClass   = kernel.NewHandle(classMajor, rootMinor)
 )
-
-func leafClass(number uint16) kernel.Handle  { return kernel.NewHandle(Major, number) }
-func shareClass(number uint16) kernel.Handle { return kernel.NewHandle(Major, shareBit|number) }
-func leafQdisc(number uint16) kernel.Handle  { return kernel.NewHandle(number, 0) }
 
 const (
 	// controlCeilDivisor is the part of the link that control traffic is
@@ -95,6 +89,34 @@ const (
 	// class (bpf/uplink.bpf.c).
 	directPackets = 1000
 )
+
+// tree is a sched.Tree with what everybody has of it now.
+type tree struct {
+	rateBPS                   uint64
+	mtuBytes                  uint32
+	controlNumber, hostNumber uint16
+	// classes are in the order of their numbers.
+	classes []class
+}
+
+// class is a class as HTB is to hold it.
+type class struct {
+	sched.Class
+	// GuaranteedBPS is the rate it can always have, whatever others do and whether
+	// or not an agent runs.
+	GuaranteedBPS uint64
+	// AllocatedBPS is the rate it has at present, given who else is sending; at
+	// least GuaranteedBPS where it wants that much.
+	AllocatedBPS uint64
+	// Leaves are those that it has; 0 for one of its own.
+	Leaves leaves
+	// PacketBytes is the largest packet that it is handed, where it is limited to
+	// less than what sched.LinkPacketBytes says; 0 where it is not.
+	PacketBytes uint32
+}
+
+func (t *tree) frameBytes() uint32  { return sched.MTUFrameBytes(t.mtuBytes) }
+func (t *tree) packetBytes() uint32 { return sched.LargestPacketBytes(t.rateBPS, t.mtuBytes) }
 
 // state is the queueing of one device: what is wanted, or what is there.
 type state struct {
@@ -110,7 +132,7 @@ type terms struct {
 	// frame.
 	packetBytes, frameBytes uint32
 	controlNumber           uint16
-	defaultNumber           uint16
+	hostNumber              uint16
 	leaf                    leafKind
 	// places is how many classes the memory for queues is divided among.
 	places uint32
@@ -122,23 +144,23 @@ type terms struct {
 	rankCount int
 }
 
-func termsOf(tree sched.Tree, leaf leafKind) terms {
+func termsOf(tree tree, leaf leafKind) terms {
 	t := terms{
-		rateBPS: tree.RateBPS, packetBytes: tree.PacketBytes(), frameBytes: tree.FrameBytes(),
-		controlNumber: tree.ControlNumber, defaultNumber: tree.DefaultNumber, leaf: leaf,
+		rateBPS: tree.rateBPS, packetBytes: tree.packetBytes(), frameBytes: tree.frameBytes(),
+		controlNumber: tree.controlNumber, hostNumber: tree.hostNumber, leaf: leaf,
 	}
-	t.places = places(len(tree.Classes))
-	t.weightUnit = weightUnit(tree.Classes)
-	t.rankCount = copy(t.ranks[:], ranks(tree.Classes))
+	t.places = places(leafCount(tree.classes))
+	t.weightUnit = weightUnit(tree.classes)
+	t.rankCount = copy(t.ranks[:], ranks(tree.classes))
 	return t
 }
 
 // desired is the state that puts a tree into force. Parents come before their
 // children.
-func desired(tree sched.Tree, leaf leafKind) state {
+func desired(tree tree, leaf leafKind) state {
 	t := termsOf(tree, leaf)
 	s := t.trunk()
-	for _, c := range tree.Classes {
+	for _, c := range tree.classes {
 		t.add(&s, c)
 	}
 	return s
@@ -146,13 +168,13 @@ func desired(tree sched.Tree, leaf leafKind) state {
 
 // differences are the states that put two trees into force, without the
 // classes that are the same in both.
-func differences(want, have sched.Tree, leaf leafKind) (wanted, had state) {
+func differences(want, have tree, leaf leafKind) (wanted, had state) {
 	t := termsOf(want, leaf)
 	if t != termsOf(have, leaf) {
 		return desired(want, leaf), desired(have, leaf)
 	}
 	wanted, had = t.trunk(), t.trunk()
-	wants, has := want.Classes, have.Classes
+	wants, has := want.classes, have.classes
 	for len(wants) > 0 || len(has) > 0 {
 		switch {
 		case len(has) == 0 || len(wants) > 0 && wants[0].Number < has[0].Number:
@@ -172,8 +194,8 @@ func differences(want, have sched.Tree, leaf leafKind) (wanted, had state) {
 	return wanted, had
 }
 
-// class is a class as the kernel knows it.
-func class(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
+// kernelClass is a class as the kernel knows it.
+func kernelClass(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
 	rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
 	return kernel.Class{Handle: handle, Parent: parent, Options: kernel.HTBClass{
 		RateBytesPerSec: rate,
@@ -216,14 +238,14 @@ func (t terms) trunk() state {
 				DefaultMinor: othersMinor, DirectPackets: directPackets}},
 			{Handle: linkHandle, Parent: othersClass, Options: link},
 			{Handle: htbHandle, Parent: htbParent, Options: kernel.HTB{
-				DefaultMinor: t.defaultNumber, DirectPackets: directPackets}},
-			fifoOf(t.controlNumber, controlQueuePackets*uint64(packetBytes)),
+				DefaultMinor: classMinor(t.hostNumber), DirectPackets: directPackets}},
+			fifoOf(classMinor(t.controlNumber), controlQueuePackets*uint64(packetBytes)),
 		},
 		classes: []kernel.Class{
 			{Handle: othersClass, Parent: kernel.HandleRoot, Options: kernel.HTBClass{
 				RateBytesPerSec: noLimitBytesPerSec, CeilBytesPerSec: noLimitBytesPerSec, QuantumBytes: othersQuantum}},
-			class(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
-			class(leafClass(t.controlNumber), rootClass,
+			kernelClass(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
+			kernelClass(leafClass(t.controlNumber), rootClass,
 				control, burstBytes(control, burstMilliseconds, packetBytes),
 				controlCeil, burstBytes(controlCeil, burstMilliseconds, packetBytes), packetBytes, controlPrio),
 		},
@@ -231,7 +253,7 @@ func (t terms) trunk() state {
 }
 
 // add adds a class of the tree: its share, its leaf and its queue.
-func (t terms) add(s *state, c sched.Class) {
+func (t terms) add(s *state, c class) {
 	packetBytes := t.packetBytes
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
 	ceilBPS := c.CeilingOr(t.rateBPS)
@@ -245,7 +267,14 @@ func (t terms) add(s *state, c sched.Class) {
 	share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), t.rateBPS))
 	guaranteed := min(c.GuaranteedBPS, ceilBPS)
 	s.classes = append(s.classes,
-		class(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio),
-		class(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
+		kernelClass(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio))
+	if c.Leaves&orderedLeaves != 0 {
+		t.addOrdered(s, c, guaranteed, ceilBPS, ceilBurst)
+	}
+	if c.Leaves == orderedLeaves {
+		return
+	}
+	s.classes = append(s.classes,
+		kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
 	s.qdiscs = append(s.qdiscs, t.leafOf(c))
 }

@@ -3,8 +3,6 @@ package htb
 import (
 	"cmp"
 	"slices"
-
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // maxQuantumPackets bounds one container's turn when idle rate is lent.
@@ -13,7 +11,7 @@ const maxQuantumPackets = 64
 // weightUnit is the weight of which one gets one packet in a turn: a power of
 // two, at most the smallest weight, so that containers that come and go seldom
 // change the quanta of others. Classes without a weight have turns of their own.
-func weightUnit(classes []sched.Class) uint32 {
+func weightUnit(classes []class) uint32 {
 	smallest := uint32(1 << 30) // twice that is a uint32, too
 	for _, c := range classes {
 		if c.Weight > 0 {
@@ -29,7 +27,7 @@ func weightUnit(classes []sched.Class) uint32 {
 
 // quantum gives every class a turn in proportion to its weight, and one packet to
 // those that have none.
-func (t terms) quantum(c sched.Class) uint32 {
+func (t terms) quantum(c class) uint32 {
 	turn := uint64(t.packetBytes) * uint64(c.Weight) / uint64(t.weightUnit)
 	return uint32(min(max(turn, uint64(t.packetBytes)), maxQuantumPackets*uint64(t.packetBytes)))
 }
@@ -55,7 +53,7 @@ type rank struct {
 	weightless bool
 }
 
-func rankOf(c sched.Class) rank { return rank{priority: c.Priority, weightless: c.Weight == 0} }
+func rankOf(c class) rank { return rank{priority: c.Priority, weightless: c.Weight == 0} }
 
 func (r rank) compare(o rank) int {
 	switch {
@@ -70,7 +68,7 @@ func (r rank) compare(o rank) int {
 }
 
 // ranks are the first ranks in use, in their order.
-func ranks(classes []sched.Class) []rank {
+func ranks(classes []class) []rank {
 	used := make([]rank, 0, 8)
 	for _, c := range classes {
 		if r := rankOf(c); !slices.Contains(used, r) {
@@ -86,7 +84,7 @@ func ranks(classes []sched.Class) []rank {
 // its guarantee then waits for no other's. HTB's few priorities only decide on
 // what is idle between two turns of the control loop; the allocations know them
 // all.
-func (t terms) prio(c sched.Class) uint32 {
+func (t terms) prio(c class) uint32 {
 	if c.Latency > 0 {
 		return latencyPrio
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // Classes without a weight take equal turns, after those of their priority that
@@ -18,9 +17,9 @@ func TestNoWeight(t *testing.T) {
 		container(22, 0, 10e6, latency(time.Second)))
 	for _, order := range []struct {
 		name    string
-		classes []sched.Class
-	}{{"all", tree.Classes}, {"none has a weight", []sched.Class{tree.Classes[1], tree.Classes[4]}}} {
-		tree.Classes = order.classes
+		classes []class
+	}{{"all", tree.classes}, {"none has a weight", []class{tree.classes[1], tree.classes[4]}}} {
+		tree.classes = order.classes
 		got := map[uint16]kernel.HTBClass{}
 		for _, c := range desired(tree, leafFqCodel).classes {
 			got[c.Handle.Minor()] = c.Options.(kernel.HTBClass)
@@ -43,8 +42,8 @@ func TestNoWeight(t *testing.T) {
 
 // One without a weight does not change the turns of others.
 func TestNoWeightLeavesTurnsAlone(t *testing.T) {
-	classes := []sched.Class{container(16, 100, 1e6), container(17, 300, 1e6)}
-	with := slices.Concat(classes, []sched.Class{container(18, 0, 1e6)})
+	classes := []class{container(16, 100, 1e6), container(17, 300, 1e6)}
+	with := slices.Concat(classes, []class{container(18, 0, 1e6)})
 	if a, b := weightUnit(classes), weightUnit(with); a != b || a != 64 {
 		t.Errorf("the unit is %d, and %d with one that has no weight, want 64", a, b)
 	}

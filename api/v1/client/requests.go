@@ -1,0 +1,124 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// Snapshot is all that the agent knows, of one moment.
+func (c *Client) Snapshot(ctx context.Context) (v1.Snapshot, error) {
+	var seen v1.Snapshot
+	return seen, c.call(ctx, http.MethodGet, "/v1/snapshot", nil, &seen)
+}
+
+// Status describes the agent and its uplinks.
+func (c *Client) Status(ctx context.Context) (v1.Status, error) {
+	var status v1.Status
+	return status, c.call(ctx, http.MethodGet, "/v1/status", nil, &status)
+}
+
+// Node describes the host, what its containers use, and what its uplinks have to give.
+func (c *Client) Node(ctx context.Context) (v1.Node, error) {
+	var node v1.Node
+	return node, c.call(ctx, http.MethodGet, "/v1/node", nil, &node)
+}
+
+// Containers lists the containers, and the host class as the last one.
+func (c *Client) Containers(ctx context.Context) ([]v1.Container, error) {
+	var list []v1.Container
+	return list, c.call(ctx, http.MethodGet, "/v1/containers", nil, &list)
+}
+
+// Explain says why a container gets what it gets. Containers are named as for `weir
+// set`.
+func (c *Client) Explain(ctx context.Context, name string) (v1.Explanation, error) {
+	var explanation v1.Explanation
+	return explanation, c.call(ctx, http.MethodGet, containerPath(name, "explain"), nil, &explanation)
+}
+
+// Flows are the live flows of the containers whose class is auto, or of one of them
+// unless name is empty, those seen last first; at most so many of each, 0 for all.
+func (c *Client) Flows(ctx context.Context, name string, limit uint) ([]v1.Flow, error) {
+	query := url.Values{"limit": {strconv.FormatUint(uint64(limit), 10)}}
+	if name != "" {
+		query.Set("container", name)
+	}
+	var list []v1.Flow
+	return list, c.call(ctx, http.MethodGet, "/v1/flows?"+query.Encode(), nil, &list)
+}
+
+// History is what a container did in the last three minutes, second by second.
+func (c *Client) History(ctx context.Context, name string) (v1.History, error) {
+	var history v1.History
+	return history, c.call(ctx, http.MethodGet, containerPath(name, "history"), nil, &history)
+}
+
+// Policy is what a container asks for, and its ETag, for SetIf and ResetIf.
+func (c *Client) Policy(ctx context.Context, name string) (policy v1.ContainerPolicy, etag string, err error) {
+	response, err := c.send(ctx, http.MethodGet, containerPath(name, "policy"), nil, nil)
+	if err != nil {
+		return policy, "", err
+	}
+	defer response.Body.Close()
+	return policy, response.Header.Get("ETag"), decode(response, &policy)
+}
+
+// Preview says what Set would do, and changes nothing.
+func (c *Client) Preview(ctx context.Context, name string, change v1.PolicyChange) (v1.Preview, error) {
+	var preview v1.Preview
+	return preview, c.call(ctx, http.MethodPost, containerPath(name, "policy/preview"), change, &preview)
+}
+
+// Set changes a container's policy until it stops.
+func (c *Client) Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error) {
+	return c.SetIf(ctx, name, "", change)
+}
+
+// SetIf is Set if the policy has that ETag still. Errors: an *Error with status 412
+// where it has another one.
+func (c *Client) SetIf(ctx context.Context, name, etag string, change v1.PolicyChange) (v1.Container, error) {
+	return c.change(ctx, http.MethodPatch, name, etag, change)
+}
+
+// Reset goes back to the policy of a container's labels and the configuration.
+func (c *Client) Reset(ctx context.Context, name string) (v1.Container, error) {
+	return c.ResetIf(ctx, name, "")
+}
+
+// ResetIf is Reset if the policy has that ETag still. Errors: as those of SetIf.
+func (c *Client) ResetIf(ctx context.Context, name, etag string) (v1.Container, error) {
+	return c.change(ctx, http.MethodDelete, name, etag, nil)
+}
+
+func (c *Client) change(ctx context.Context, method, name, etag string, body any) (v1.Container, error) {
+	var container v1.Container
+	header := http.Header{}
+	if etag != "" {
+		header.Set("If-Match", etag)
+	}
+	response, err := c.send(ctx, method, containerPath(name, "policy"), body, header)
+	if err != nil {
+		return container, err
+	}
+	defer response.Body.Close()
+	return container, decode(response, &container)
+}
+
+// Reload makes the agent read its configuration again.
+func (c *Client) Reload(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/v1/reload", nil, nil)
+}
+
+// Down makes the agent take everything out of the kernel and stop. Only root may, on
+// the agent's host.
+func (c *Client) Down(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/v1/down", nil, nil)
+}
+
+func containerPath(name, what string) string {
+	return "/v1/containers/" + url.PathEscape(name) + "/" + what
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The flows of containers whose traffic class is "auto".
+ *
+ * 1. Problem. Each packet has to get the class of its flow, for less than what a
+ *    packet costs anyway, while a container may begin as many flows as it likes.
+ * 2. Place. Each container has a table of its own, so that none can push out the
+ *    flows of another. It is an array of buckets of WEIR_WAYS flows: a flow may be
+ *    in one bucket only, by hash, and what is new takes the place of what was
+ *    silent for longest there. The tags of a bucket and when each flow was last seen
+ *    are one cache line, so a known flow costs three of them. Against a hash map
+ *    (LRU): no allocation, no lock, and half the memory.
+ * 3. Both directions of a flow are one entry. Fragments after the first have no
+ *    ports: the first leaves an entry for them under its ID.
+ * 4. Races. A place is taken by compare and exchange of its tag; who loses goes
+ *    without a place, and the next packet finds one. A flow read while it is
+ *    replaced may give one packet the class of another. Counters of a flow are not
+ *    exact where several processors handle it at once. Nothing is worse than that.
+ */
+#ifndef WEIR_FLOW_H
+#define WEIR_FLOW_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "intf.h"
+#include "parse.h"
+#include "tree.h"
+
+#define WEIR_TAG_BUSY 1
+/* A packet after so long begins another flow (internal/appid/flow, tracker.go). */
+#define WEIR_IDLE_MS 300000
+
+struct weir_table {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_bucket);
+} weir_table_template SEC(".maps");
+
+/* The table of each container, by number; none for most. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__array(values, struct weir_table);
+} flow_tables SEC(".maps") = {};
+
+/* Written by the agent, before the table. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, struct weir_flow_config);
+} flow_configs SEC(".maps");
+
+/* Written here only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, struct weir_flow_counts);
+} flow_counts SEC(".maps");
+
+/* Makes the type known (BTF keeps what is used). */
+const struct weir_bucket *weir_bucket_btf __attribute__((unused));
+
+static __always_inline int weir_same(const struct weir_tuple *x, const struct weir_tuple *y)
+{
+	const __u64 *a = (const void *)x, *b = (const void *)y;
+
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+}
+
+/* Multiply and shift over words, with a seed that nobody outside knows. */
+static __always_inline __u64 weir_hash(const struct weir_tuple *tuple, __u64 seed)
+{
+	const __u64 *words = (const void *)tuple;
+	__u64 hash = seed;
+	int i;
+
+#pragma unroll
+	for (i = 0; i < 5; i++) {
+		hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+		hash ^= hash >> 32;
+	}
+	return hash;
+}
+
+/* Puts the lesser address first, for fragments. */
+static __always_inline void weir_order(struct weir_tuple *t)
+{
+	__u64 *a = (void *)t->a, *b = (void *)t->b, word;
+
+	if (a[0] < b[0] || (a[0] == b[0] && a[1] <= b[1]))
+		return;
+	word = a[0], a[0] = b[0], b[0] = word;
+	word = a[1], a[1] = b[1], b[1] = word;
+}
+
+/* Whether the source is b of the tuple; puts the lesser side into a. */
+static __always_inline int weir_normalise(struct weir_tuple *t)
+{
+	__u64 *a = (void *)t->a, *b = (void *)t->b;
+	__u64 word;
+	__be16 port;
+
+	if (a[0] < b[0] ||
+	    (a[0] == b[0] && (a[1] < b[1] || (a[1] == b[1] && t->port_a <= t->port_b))))
+		return 0;
+	word = a[0], a[0] = b[0], b[0] = word;
+	word = a[1], a[1] = b[1], b[1] = word;
+	port = t->port_a, t->port_a = t->port_b, t->port_b = port;
+	return 1;
+}
+
+/* The place of a flow in its bucket, WEIR_WAYS for none. */
+__noinline int weir_find(struct weir_bucket *bucket, __u32 tag, const struct weir_tuple *tuple)
+{
+	__u32 i;
+
+	if (!bucket || !tuple)
+		return WEIR_WAYS;
+#pragma unroll
+	for (i = 0; i < WEIR_WAYS; i++)
+		if (bucket->tags[i] == tag && weir_same(&bucket->flows[i].tuple, tuple))
+			return i;
+	return WEIR_WAYS;
+}
+
+/* Takes a place in a bucket: one that is free, or was silent for longest. */
+__noinline int weir_take(struct weir_bucket *bucket, __u32 now_ms,
+			 struct weir_flow_counts *counts)
+{
+	__u32 i, oldest = 0, longest_ms = 0, had = 0;
+
+	if (!bucket || !counts)
+		return WEIR_WAYS;
+#pragma unroll
+	for (i = 0; i < WEIR_WAYS; i++) {
+		__u32 tag = bucket->tags[i];
+		/* At least 1, so that one of the same moment is older than none. */
+		__u32 silent_ms = tag ? ((now_ms - bucket->seen_ms[i]) & 0x7fffffff) + 1 : ~0u;
+
+		if (tag != WEIR_TAG_BUSY && silent_ms > longest_ms) {
+			oldest = i;
+			longest_ms = silent_ms;
+			had = tag;
+		}
+	}
+	if (!longest_ms ||
+	    __sync_val_compare_and_swap(&bucket->tags[oldest & (WEIR_WAYS - 1)], had,
+					WEIR_TAG_BUSY) != had) {
+		counts->lost++;
+		return WEIR_WAYS;
+	}
+	if (had)
+		counts->evicted++;
+	return oldest;
+}
+
+/* What is added to a flow by a packet: its lengths come one for each segment. */
+__noinline int weir_add(struct weir_flow *flow, struct __sk_buff *skb,
+			const struct weir_headers *h, int from_b)
+{
+	__u32 segments = skb->gso_segs ?: 1, size = skb->gso_size, left, i;
+	int responder;
+
+	if (!flow || !h)
+		return 0;
+	left = h->payload_bytes;
+	responder = from_b != flow->initiator_is_b;
+	flow->bytes[responder & 1] += skb->len;
+	flow->packets[responder & 1] += segments;
+	flow->closing |= h->closing;
+	if (flow->payloads >= WEIR_PAYLOADS)
+		return 0;
+	if (!responder && h->syn && !h->ack && !flow->syn) {
+		flow->syn = 1;
+		flow->mss = h->mss;
+		flow->window = h->window;
+		flow->wscale = h->wscale;
+	}
+	for (i = 0; i < WEIR_PAYLOADS && left; i++) {
+		__u32 place = flow->payloads, bytes = left;
+
+		if (place >= WEIR_PAYLOADS)
+			return 0;
+		if (segments > 1 && size && bytes > size)
+			bytes = size;
+		/* The compiler knows that it is in range; the verifier has to see it. */
+		asm volatile("" : "+r"(place));
+		flow->lengths[place & 7] = bytes > 0xffff ? 0xffff : bytes;
+		flow->responders |= (responder & 1) << place;
+		flow->payloads = place + 1;
+		left -= bytes;
+	}
+	return 0;
+}
+
+/* A flow that begins with this packet, but for its verdict. */
+static __always_inline void weir_begin(struct weir_flow *flow, const struct weir_headers *h,
+				       int from_b, __u32 now_ms)
+{
+	/* Who answers a SYN did not begin. */
+	int answer = h->tuple.proto == IPPROTO_TCP && h->syn && h->ack;
+
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->tuple = h->tuple;
+	flow->initiator_is_b = from_b != answer;
+	flow->ttl = answer ? 0 : h->ttl;
+	if (h->syn && !answer) {
+		flow->syn = 1;
+		flow->mss = h->mss;
+		flow->window = h->window;
+		flow->wscale = h->wscale;
+	}
+	flow->began_ms = now_ms;
+}
+
+static __always_inline struct weir_bucket *weir_bucket_of(void *table, __u64 hash, __u32 mask)
+{
+	__u32 index = (__u32)hash & mask;
+
+	return bpf_map_lookup_elem(table, &index);
+}
+
+static __always_inline __u32 weir_tag_of_hash(__u64 hash)
+{
+	return (__u32)(hash >> 32) | 2; /* neither free nor busy */
+}
+
+/*
+ * The class of fragments: of a later one what the first left, which otherwise leaves
+ * its class. Those that come before their first one have none.
+ */
+__noinline int weir_fragment(const struct weir_headers *h, __u32 number, __u32 class,
+			     __u32 now_ms)
+{
+	struct weir_flow_config *config;
+	struct weir_flow_counts *counts;
+	struct weir_tuple tuple = {};
+	struct weir_bucket *bucket;
+	__u32 way, tag;
+	__u64 hash;
+	void *table;
+
+	if (!h)
+		return WEIR_CLASS_NONE;
+	config = bpf_map_lookup_elem(&flow_configs, &number);
+	counts = bpf_map_lookup_elem(&flow_counts, &number);
+	table = bpf_map_lookup_elem(&flow_tables, &number);
+	if (!config || !counts || !table)
+		return WEIR_CLASS_NONE;
+	tuple = h->tuple;
+	tuple.port_a = h->fragment_id >> 16;
+	tuple.port_b = h->fragment_id;
+	tuple.kind = WEIR_FLOW_FRAGMENTS;
+	/* IPv6 has one ID for all protocols. Which side sends does not matter. */
+	if (tuple.family == 6)
+		tuple.proto = 0;
+	weir_order(&tuple);
+	hash = weir_hash(&tuple, config->seed);
+	tag = weir_tag_of_hash(hash);
+	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	if (!bucket)
+		return WEIR_CLASS_NONE;
+	way = weir_find(bucket, tag, &tuple);
+	if (!class)
+		return way < WEIR_WAYS ? bucket->flows[way & (WEIR_WAYS - 1)].traffic_class :
+					 WEIR_CLASS_NONE;
+	if (way >= WEIR_WAYS)
+		way = weir_take(bucket, now_ms, counts);
+	if (way >= WEIR_WAYS)
+		return class;
+	way &= WEIR_WAYS - 1;
+	bucket->flows[way].tuple = tuple;
+	bucket->flows[way].traffic_class = class;
+	bucket->seen_ms[way] = now_ms;
+	__sync_lock_test_and_set(&bucket->tags[way], tag);
+	return class;
+}
+
+/*
+ * weir_flow_class returns the traffic class of a packet of a container, and counts
+ * it. It is a program of its own to the verifier: what calls it stays small.
+ */
+__noinline int weir_flow_class(struct __sk_buff *skb, __u32 number, __u32 link_bytes)
+{
+	struct weir_headers h = {};
+	struct weir_flow_config *config;
+	struct weir_flow_counts *counts;
+	struct weir_bucket *bucket;
+	struct weir_flow *flow;
+	__u32 now_ms, way, tag;
+	int parsed, from_b, class;
+	__u64 hash;
+	void *table;
+
+	config = bpf_map_lookup_elem(&flow_configs, &number);
+	counts = bpf_map_lookup_elem(&flow_counts, &number);
+	table = bpf_map_lookup_elem(&flow_tables, &number);
+	if (!config || !counts || !table)
+		return WEIR_CLASS_NONE;
+	parsed = weir_parse(skb, link_bytes, &h);
+	if (parsed == WEIR_PARSED_NO) {
+		counts->unknown++;
+		return WEIR_CLASS_NONE;
+	}
+	now_ms = bpf_ktime_get_coarse_ns() >> 20;
+	if (parsed == WEIR_PARSED_LATER_FRAGMENT)
+		return weir_fragment(&h, number, WEIR_CLASS_NONE, now_ms);
+	from_b = weir_normalise(&h.tuple);
+	hash = weir_hash(&h.tuple, config->seed);
+	tag = weir_tag_of_hash(hash);
+	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	if (!bucket)
+		return WEIR_CLASS_NONE;
+	way = weir_find(bucket, tag, &h.tuple);
+	if (way < WEIR_WAYS) {
+		way &= WEIR_WAYS - 1;
+		flow = &bucket->flows[way];
+		if (!(flow->closing && h.syn && !h.ack) &&
+		    now_ms - bucket->seen_ms[way] <= WEIR_IDLE_MS) {
+			if (bucket->seen_ms[way] != now_ms)
+				bucket->seen_ms[way] = now_ms;
+			weir_add(flow, skb, &h, from_b);
+			if (flow->payloads == WEIR_PAYLOADS && flow->stage == 1)
+				weir_second_stage(flow);
+			class = flow->traffic_class;
+			goto found;
+		}
+		/* Another flow of the same ports takes its place. */
+		if (__sync_val_compare_and_swap(&bucket->tags[way], tag, WEIR_TAG_BUSY) != tag)
+			return flow->traffic_class;
+	} else {
+		way = weir_take(bucket, now_ms, counts);
+	}
+	counts->created++;
+	if (way >= WEIR_WAYS)
+		return WEIR_CLASS_NONE;
+	way &= WEIR_WAYS - 1;
+	flow = &bucket->flows[way];
+	weir_begin(flow, &h, from_b, now_ms);
+	weir_add(flow, skb, &h, from_b);
+	class = weir_first_stage(flow);
+	if (flow->payloads == WEIR_PAYLOADS)
+		weir_second_stage(flow);
+	class = flow->traffic_class;
+	bucket->seen_ms[way] = now_ms;
+	__sync_lock_test_and_set(&bucket->tags[way], tag);
+found:
+	if (parsed == WEIR_PARSED_FIRST_FRAGMENT && class)
+		weir_fragment(&h, number, class, now_ms);
+	return class;
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* How a tap writes a container's number and a traffic class into a packet (tap.bpf.c). */
+#ifndef WEIR_TAG_H
+#define WEIR_TAG_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
+
+#include "intf.h"
+
+static __always_inline void weir_tag(struct __sk_buff *skb, __u32 number, __u32 class,
+				     int priority_too)
+{
+	__u32 tag = (number & WEIR_TAG_NUMBER_MASK) | (class & 3) << WEIR_TAG_CLASS_SHIFT;
+
+	skb->queue_mapping = WEIR_TAG_BASE | tag;
+	skb->tc_index = WEIR_TAG_BASE | tag;
+	if (priority_too || skb->protocol == bpf_htons(ETH_P_IPV6))
+		skb->priority = (__u32)WEIR_PRIORITY_MAGIC << WEIR_PRIORITY_MAGIC_SHIFT |
+				tag << WEIR_PRIORITY_TAG_SHIFT;
+}
+
+#endif

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/flows"
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// The flows of containers whose class is auto: each has a table in the kernel, and taps
+// that look at flows. internal/flows has the rest.
+
+// flowKeeper is what remembers flows; *flows.Manager is it.
+type flowKeeper interface {
+	Keep(numbers []uint16) error
+	Attach(tap identity.Tap, number uint16) error
+	Live(number uint16, most int, now time.Time) ([]v1.Flow, error)
+	Close() error
+}
+
+// openFlows opens the flows that an earlier agent left at its uplinks, or new ones, and
+// shares them with the classifiers.
+func openFlows(config Config, watcher *identity.Origins) (flowKeeper, error) {
+	var uplinks []int
+	for _, u := range config.Uplinks {
+		device, err := kernel.LinkByName(u.Name)
+		if errors.Is(err, kernel.ErrNoLink) {
+			continue // it may come
+		}
+		if err != nil {
+			return nil, err
+		}
+		uplinks = append(uplinks, device.Index)
+	}
+	opened, err := identity.OpenFlows(uplinks...)
+	if err != nil {
+		return nil, fmt.Errorf("this kernel cannot keep flows (weir doctor tells more): %w", err)
+	}
+	watcher.ShareFlows(opened)
+	return flows.New(opened), nil
+}
+
+// looksAtFlows says whether each flow of the container has a class of its own.
+func (c *container) looksAtFlows() bool {
+	return c.number >= identity.NumberFirst && c.policy().Class == v1.ClassAuto
+}
+
+// keepFlows gives tables to the containers whose flows are looked at, and lets go of
+// those of others. A failure is told in what they show (flowsRefused).
+func (a *Agent) keepFlows() {
+	if a.flows == nil {
+		return
+	}
+	var numbers []uint16
+	for number, c := range a.registry.byNumber {
+		if c.looksAtFlows() {
+			numbers = append(numbers, number)
+		}
+		if c.flowsSeen == c.looksAtFlows() {
+			continue
+		}
+		c.flowsSeen = c.looksAtFlows()
+		for i := range c.attachments { // for assignNumbers
+			c.attachments[i].assigned = false
+		}
+	}
+	slices.Sort(numbers)
+	refused := a.flows.Keep(numbers)
+	if refused != nil && a.flowsRefused == nil {
+		a.log.Error("classify flows", "error", refused)
+	}
+	a.flowsRefused = refused
+	for _, number := range numbers {
+		a.registry.byNumber[number].flowsRefused = refused
+	}
+}
+
+// attachTap makes what passes the tap of a container carry its number, and where its
+// flows are looked at their class.
+func (a *Agent) attachTap(c *container, tap identity.Tap) error {
+	if a.flows == nil || !c.looksAtFlows() || a.flowsRefused != nil {
+		return a.taps.Attach(tap, c.number)
+	}
+	err := a.flows.Attach(tap, c.number)
+	if err == nil {
+		return nil
+	}
+	c.flowsRefused = err
+	return a.taps.Attach(tap, c.number)
+}
+
+// flowsOf are the flows of one container.
+type flowsOf struct {
+	number   uint16
+	name, id string
+}
+
+// Flows are the live flows of the containers whose class is auto, or of one of them:
+// those seen last first, so many of each at most; 0 for all. Errors: ErrUnknown,
+// ErrAmbiguous, ErrRefused for one whose flows nobody looks at.
+func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, error) {
+	var (
+		wanted []flowsOf
+		err    error
+	)
+	doErr := a.do(ctx, func() { wanted, err = a.withFlows(name) })
+	if err := errors.Join(doErr, err); err != nil {
+		return nil, err
+	}
+	out := []v1.Flow{}
+	now := time.Now()
+	for _, w := range wanted {
+		live, err := a.flows.Live(w.number, most, now)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range live {
+			f.Container, f.ID = w.name, w.id
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// withFlows are the containers of that name whose flows are looked at, all for "".
+func (a *Agent) withFlows(name string) ([]flowsOf, error) {
+	var wanted []flowsOf
+	if name == "" {
+		for _, c := range a.registry.byNumber {
+			if c.looksAtFlows() {
+				wanted = append(wanted, flowsOf{c.number, c.Name, c.ID})
+			}
+		}
+		slices.SortFunc(wanted, func(x, y flowsOf) int { return int(x.number) - int(y.number) })
+		return wanted, nil
+	}
+	c, err := a.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if !c.looksAtFlows() {
+		return nil, fmt.Errorf("%w: nobody looks at the flows of %s: its class is not auto (weir set %s --class auto)", ErrRefused, c.Name, c.Name)
+	}
+	return []flowsOf{{c.number, c.Name, c.ID}}, nil
+}

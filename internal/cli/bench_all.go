@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// allFlags are the flags of `weir bench all` as written.
+type allFlags struct {
+	benchFlags
+	dir    string
+	short  bool
+	within time.Duration
+}
+
+// What --short sets unless it is written.
+const (
+	shortWithin   = 10 * time.Minute
+	shortDuration = 300 * time.Millisecond
+)
+
+func newBenchAllCommand() *cobra.Command {
+	var flags allFlags
+	var format *output
+	cmd := &cobra.Command{
+		Use:   "all",
+		Short: "Measure everything and write one report of it, with an index",
+		Long: `Run every suite, the network modes and the queueing model, and write an HTML page
+and a JSON file of each to one folder, with an index.html that has all targets that
+were missed and all claims of papers with what came of them.
+
+It takes at most --within. Each report has its part of that time; cases for which
+there was none are left out, and the report says how many. --short is for a first
+look: ten minutes, and 0.3 s a run.
+
+Needs root. Exits with 1 when a report is missing or a run failed; missed targets are
+only shown. docs/measurements.md says how to read the reports.`,
+		Example: `  weir bench all --dir report
+  weir bench all --short --no-docker --dir report`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
+	}
+	options, set := &flags.options, cmd.Flags()
+	set.StringVar(&flags.dir, "dir", "weir-report", "folder of the reports")
+	set.DurationVar(&flags.within, "within", 30*time.Minute, "how long everything may take")
+	set.BoolVar(&flags.short, "short", false, "ten minutes, 0.3 s a run")
+	set.DurationVar(&options.Duration, "duration", time.Second, "time counted in every run")
+	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted")
+	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
+	set.Uint64Var(&options.Seed, "seed", 1, "seed of what is random")
+	format = addOutputFlag(cmd)
+	return cmd
+}
+
+func (f *allFlags) run(cmd *cobra.Command, format output) error {
+	if f.short {
+		if !cmd.Flags().Changed("within") {
+			f.within = shortWithin
+		}
+		if !cmd.Flags().Changed("duration") {
+			f.options.Duration = shortDuration
+		}
+	}
+	// What suites have flags for of their own.
+	f.rate, f.options.Overload, f.options.Containers = "100mbit", 1.5, 50
+	f.options.Suite = bench.SuiteNames()[0]
+	all := bench.AllOptions{Dir: f.dir, Within: f.within, Options: f.options}
+	if err := all.CheckAll(); err != nil {
+		return &usageError{err}
+	}
+	if err := f.parse(); err != nil {
+		return err
+	}
+	all.Options = f.options
+	all.Progress = cmd.ErrOrStderr()
+	index, err := bench.RunAll(cmd.Context(), all)
+	if err != nil {
+		return err
+	}
+	if format == outputJSON {
+		err = printJSON(cmd.OutOrStdout(), index)
+	} else {
+		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, "index.html"))
+	}
+	if err != nil {
+		return fmt.Errorf("print the results: %w", err)
+	}
+	return failedSections(index)
+}
+
+// failedSections is an error if reports are missing or incomplete.
+func failedSections(index report.Index) error {
+	failed := 0
+	for _, section := range index.Sections {
+		if section.Failure != "" {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d reports are missing or have runs that failed", failed, len(index.Sections))
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/server"
+)
+
+// checkListen refuses to listen for other hosts without TLS.
+func checkListen(listen config.Listen, file string) error {
+	if listen.Address == "" || listen.CertificatePath != "" {
+		return nil
+	}
+	return usagef("--listen %s takes TLS: name a certificate and its key under listen in %s (docs/api.md says how to make them), or reach the socket from elsewhere with ssh",
+		listen.Address, file)
+}
+
+// openRemote lets other hosts ask. That nobody can is no reason for containers to be
+// without their guarantees.
+func openRemote(api *server.API, listen config.Listen, tokens *access.Tokens, log *slog.Logger) *http.Server {
+	certificates, err := access.NewCertificates(access.TLSFiles{
+		Certificate: listen.CertificatePath, Key: listen.KeyPath, ClientCA: listen.ClientCAPath,
+	}, listen.Admins, log)
+	if err != nil {
+		log.Error("go on without listening for other hosts", "error", err)
+		return nil
+	}
+	remote := api.Remote(tokens, certificates)
+	listener, err := server.ListenTLS(listen.Address, certificates)
+	if err != nil {
+		log.Error("go on without listening for other hosts", "error", fmt.Errorf("%w: give listen another address", err))
+		return nil
+	}
+	log.Info("listen for other hosts", "address", listener.Addr())
+	if listen.ClientCAPath == "" && !tokens.Any() {
+		log.Warn("nobody on other hosts can ask: make a token with `weir token NAME`, or give listen a client_ca")
+	}
+	go func() {
+		if err := remote.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serve other hosts", "error", err)
+		}
+	}()
+	return remote
+}

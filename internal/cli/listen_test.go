@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/test/pki"
+)
+
+// From another host: a token of `weir token` lets one look, one with the role admin
+// lets one change policies, and what is missing is said.
+func TestRemote(t *testing.T) {
+	dir := t.TempDir()
+	authority := pki.New(t)
+	pair := authority.Server(t, "node.example")
+	tokens := filepath.Join(dir, "tokens")
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	agent := busyHost()
+	remote := openRemote(server.New(agent, log), config.Listen{
+		Address: "127.0.0.1:0", CertificatePath: pair.Certificate, KeyPath: pair.Key,
+	}, access.NewTokens(tokens, log), log)
+	if remote == nil {
+		t.Fatal(said.String())
+	}
+	defer remote.Close()
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(said.String())
+	if !strings.Contains(said.String(), "nobody on other hosts can ask: make a token") {
+		t.Errorf("without tokens the log has %s", said.String())
+	}
+	files := map[string]string{}
+	for _, role := range []string{"read", "admin"} {
+		code, token, hint := run("token", role, "--role", role, "--file", tokens)
+		if code != 0 || !strings.HasPrefix(token, "weir_") || !strings.Contains(hint, role+" may look") {
+			t.Fatalf("%d %q %q", code, token, hint)
+		}
+		files[role] = filepath.Join(dir, role)
+		if err := os.WriteFile(files[role], []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := []string{"--remote", "https://" + address, "--ca", authority.Path}
+	for _, tc := range []struct {
+		args      []string
+		code      int
+		out, says string
+		called    string
+	}{
+		{append([]string{"ps", "--token-file", files["read"]}, there...), 0, "backup", "", "snapshot"},
+		{append([]string{"explain", "web", "--token-file", files["read"]}, there...), 0, "Asks for", "", "snapshot"},
+		{append([]string{"set", "web", "--weight", "3", "--token-file", files["admin"]}, there...), 0, "web", "", "set web"},
+		{append([]string{"set", "web", "--weight", "3", "--token-file", files["read"]}, there...), 1, "", "token read may look only; it takes the role admin", ""},
+		{append([]string{"reload", "--token-file", files["read"]}, there...), 1, "", "may look only", ""},
+		{append([]string{"ps"}, there...), 1, "", "who asks? Send a token", ""},
+		{append([]string{"ps", "--token-file", authority.Path}, there...), 2, "", "this is not a token", ""},
+		{append([]string{"ps", "--token-file", "/nowhere"}, there...), 1, "", "read the token: ", ""},
+		{[]string{"ps", "--remote", "https://" + address, "--token-file", files["read"]}, 1, "", "certificate", ""},
+		{[]string{"ps", "--remote", address}, 2, "", "write https://HOST:PORT", ""},
+		{[]string{"ps", "--token-file", files["read"]}, 2, "", "add --remote", ""},
+		{[]string{"token", "read", "--file", tokens}, 1, "", `there is another token "read"`, ""},
+		{[]string{"token", "x", "--file", tokens, "--role", "root"}, 2, "", `--role: "root" is not a role: write read or admin`, ""},
+		{[]string{"token"}, 2, "", "NAME is missing", ""},
+	} {
+		agent.called = nil
+		code, out, errors := run(tc.args...)
+		if code != tc.code || !strings.Contains(out, tc.out) || !strings.Contains(errors, tc.says) {
+			t.Errorf("%q: %d, %q, %q", tc.args, code, out, errors)
+		}
+		if got := strings.Join(agent.called, ","); got != tc.called {
+			t.Errorf("%q: the agent was asked for %q, want %q", tc.args, got, tc.called)
+		}
+	}
+	if !strings.Contains(said.String(), `by="token admin" method=PATCH`) {
+		t.Errorf("the log does not say who changed something: %s", said.String())
+	}
+}
+
+// What cannot listen says so, and containers keep their guarantees.
+func TestRemoteCannotListen(t *testing.T) {
+	pair := pki.New(t).Server(t, "node.example")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for says, listen := range map[string]config.Listen{
+		"give listen another address": {Address: taken.Addr().String(), CertificatePath: pair.Certificate, KeyPath: pair.Key},
+		"read the certificate":        {Address: "127.0.0.1:0", CertificatePath: "/nowhere", KeyPath: pair.Key},
+	} {
+		var said bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&said, nil))
+		if remote := openRemote(server.New(busyHost(), log), listen, access.NewTokens("/nowhere", log), log); remote != nil {
+			t.Errorf("%+v is served", listen)
+		}
+		if text := said.String(); !strings.Contains(text, says) || !strings.Contains(text, "go on without listening") {
+			t.Errorf("%+v: %s", listen, text)
+		}
+	}
+}

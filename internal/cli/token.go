@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/config"
+)
+
+func newTokenCommand() *cobra.Command {
+	var path, roleName string
+	cmd := &cobra.Command{
+		Use:   "token NAME",
+		Short: "Make a token for somebody who asks over the network or on the dashboard",
+		Long: `Make a token and print it: for a program that asks the agent from another host, or
+for changes on the dashboard. The file of tokens gets its name, its role and its hash;
+the token itself is nowhere else, so keep what is printed.
+
+The agent reads the file again when it changes. To take a token back, delete its line.`,
+		Example: `  weir token hub
+  weir token me --role admin`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			role, err := access.ParseRole(roleName)
+			if err != nil {
+				return usagef("--role: %q %w", roleName, err)
+			}
+			token, err := access.AddToken(path, args[0], role)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s may %s; delete its line in %s to take that back\n", args[0], roleWords[role], path)
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().StringVar(&path, "file", config.DefaultTokensPath, "file of tokens")
+	cmd.Flags().StringVar(&roleName, "role", access.Read.String(), "what it allows: read, or admin to change policies")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{access.Read.String(), access.Admin.String()}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+var roleWords = map[access.Role]string{access.Read: "look", access.Admin: "look, and change policies"}

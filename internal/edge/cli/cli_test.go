@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/test/golden"
+)
+
+// TestDocsCLI holds docs/edge-cli.md to what the commands say of themselves.
+// Renew it with: go test ./internal/edge/cli -run TestDocs -update
+func TestDocsCLI(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`# Commands of weir-edge
+
+<!-- Generated from the commands: go test ./internal/edge/cli -run TestDocs -update -->
+
+` + NewRoot().Long + `
+
+Data goes to standard output, everything else to standard error. Exit codes: 0 done,
+1 failed, 2 called wrongly.
+
+## Options of all commands
+
+`)
+	root := NewRoot()
+	writeFlags(&b, root.PersistentFlags())
+	for _, c := range root.Commands() {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		b.WriteString("\n## " + c.CommandPath() + "\n\n    " + c.UseLine() + "\n\n")
+		text := c.Long
+		if text == "" {
+			text = c.Short + "."
+		}
+		b.WriteString(text + "\n")
+		writeExamples(&b, c)
+		if c.LocalFlags().HasAvailableFlags() {
+			b.WriteString("\n")
+			writeFlags(&b, c.LocalFlags())
+		}
+	}
+	golden.Compare(t, filepath.Join("..", "..", "..", "docs", "edge-cli.md"), b.String())
+}
+
+func writeExamples(b *strings.Builder, c *cobra.Command) {
+	if c.Example == "" {
+		return
+	}
+	b.WriteString("\nExamples:\n\n")
+	for line := range strings.Lines(c.Example) {
+		b.WriteString("    " + strings.TrimSpace(line) + "\n")
+	}
+}
+
+func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
+	b.WriteString("| option | default | meaning |\n|---|---|---|\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		name, value := "`--"+f.Name+"`", ""
+		if f.Shorthand != "" {
+			name = "`-" + f.Shorthand + "`, " + name
+		}
+		if f.DefValue != "" && f.DefValue != "false" {
+			value = "`" + f.DefValue + "`"
+		}
+		b.WriteString("| " + name + " | " + value + " | " + f.Usage + " |\n")
+	})
+}
+
+func TestUsage(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"deploy", 2, "FILE is missing"},
+		{"rm a b", 2, "is too much"},
+		{"ps -o yaml", 2, `"yaml" is not table or json`},
+		{"fly", 2, "unknown command"},
+		{"ps --socket /nonexistent/edge.sock", 1, "weir-edge run"},
+		{"run --docker /nonexistent/docker.sock --state-dir DIR", 1, "--docker"},
+		{"deploy /nonexistent.json", 1, "nonexistent.json"},
+	} {
+		var out, err bytes.Buffer
+		args := strings.Fields(strings.ReplaceAll(test.args, "DIR", t.TempDir()))
+		if code := Run(args, &out, &err); code != test.code || !strings.Contains(err.String(), test.says) || out.Len() > 0 {
+			t.Errorf("%s: exit code %d, %q on stdout, %q on stderr", test.args, code, out.String(), err.String())
+		}
+	}
+}
+
+// TestPrintable: what others chose does not command a terminal.
+func TestPrintable(t *testing.T) {
+	var b bytes.Buffer
+	err := printInstances(&b, []edge.Instance{{Service: "a\x1b[2J", Node: "n", Instance: "a-1", State: "failed", Reason: "first\nsecond"}})
+	if err != nil || strings.Contains(b.String(), "\x1b") || strings.Count(b.String(), "\n") != 2 {
+		t.Errorf("it prints %q, %v", b.String(), err)
+	}
+	b.Reset()
+	if err := printEvent(&b, edge.Event{At: time.Unix(0, 0), Kind: edge.EventFailed, Service: "a", Message: "\x1b]0;x\x07"}); err != nil || strings.ContainsAny(b.String(), "\x1b\x07") {
+		t.Errorf("it prints %q, %v", b.String(), err)
+	}
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+func newPsCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the instances of services, their nodes and their users",
+		Args:  exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := server.NewClient(g.socket).Instances(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if format.json() {
+			return printJSON(cmd.OutOrStdout(), list)
+		}
+		return printInstances(cmd.OutOrStdout(), list)
+	}
+	return cmd
+}
+
+// table prints rows below a head, in columns.
+func table(w io.Writer, head string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(head, " ", "\t"))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = strings.ReplaceAll(printable(row[i]), "\n", " ")
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+func printInstances(w io.Writer, list []edge.Instance) error {
+	var rows [][]string
+	for _, i := range list {
+		rows = append(rows, []string{i.Service, i.Node, i.Instance, i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), rate(i.MinBPS), i.Reason})
+	}
+	return table(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
+}
+
+func milliseconds(ms float64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(ms, 'f', 0, 64) + "ms"
+}
+
+func rate(bps uint64) string {
+	if bps == 0 {
+		return "-"
+	}
+	return policy.FormatRateShort(bps)
+}
+
+func newNodesCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "List nodes and what they have left",
+		Args:  exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := server.NewClient(g.socket).Nodes(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if format.json() {
+			return printJSON(cmd.OutOrStdout(), list)
+		}
+		var rows [][]string
+		for _, n := range list {
+			memory := 0.0
+			if n.MemoryBytes > 0 {
+				memory = 100 * float64(n.MemoryUsedBytes) / float64(n.MemoryBytes)
+			}
+			reason := n.Reason
+			if !n.Weir && reason == "" {
+				reason = "no Weir agent: no minimum can be promised there"
+			}
+			rows = append(rows, []string{
+				n.Name, n.State, strconv.Itoa(n.Instances), fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", memory),
+				rate(n.UplinkBPS), rate(n.UplinkSentBPS), rate(n.FreeBPS), reason,
+			})
+		}
+		return table(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS FREE REASON", rows)
+	}
+	return cmd
+}
+
+func newEventsCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened lately and what happens",
+		Args:  exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what happens from now on")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out := cmd.OutOrStdout()
+		err := server.NewClient(g.socket).Events(cmd.Context(), *follow, func(e edge.Event) error {
+			if format.json() {
+				return printJSON(out, e)
+			}
+			return printEvent(out, e)
+		})
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return cmd
+}
+
+func printEvent(w io.Writer, e edge.Event) error {
+	kind := string(e.Kind)
+	if e.Decision != nil {
+		kind = e.Decision.Action
+	}
+	if e.DryRun {
+		kind += " (dry run)"
+	}
+	about := e.Instance
+	if about == "" {
+		about = e.Service + e.Node
+	}
+	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, printable(about), printable(e.Message)); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+func newExplainCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain SERVICE",
+		Short: "Say why a service has the instances that it has",
+		Long: `Say what was decided about a service in the last round and why, what that went by,
+what else could have been done, and what was decided and done before.`,
+		Args: exactArgs("SERVICE"),
+	}
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		e, err := server.NewClient(g.socket).Explain(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if format.json() {
+			return printJSON(cmd.OutOrStdout(), e)
+		}
+		return printExplanation(cmd.OutOrStdout(), e)
+	}
+	return cmd
+}
+
+func printExplanation(w io.Writer, e edge.Explanation) error {
+	var b strings.Builder
+	s := e.Service
+	fmt.Fprintf(&b, "%s (%s): %d users, %d of %d instances answer, response %s\n\n", s.Name, s.Image, s.Users, s.Running, s.Instances, milliseconds(s.ResponseMS))
+	if s.Reason != "" {
+		fmt.Fprintf(&b, "%s\n\n", s.Reason)
+	}
+	if err := printInstances(&b, e.Instances); err != nil {
+		return err
+	}
+	b.WriteString("\nNow\n")
+	for _, d := range e.Now {
+		fmt.Fprintf(&b, "  %s: %s\n", d.Action, d.Reason)
+		for _, part := range []struct{ name, text string }{
+			{"went by", string(d.Inputs)}, {"alternatives", string(d.Alternatives)}, {"excluded", string(d.Excluded)},
+		} {
+			if part.text != "" {
+				fmt.Fprintf(&b, "    %s: %s\n", part.name, part.text)
+			}
+		}
+	}
+	b.WriteString("\nEarlier\n")
+	for _, event := range e.Earlier {
+		b.WriteString("  ")
+		if err := printEvent(&b, event); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, printable(b.String()))
+	return err
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/run"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/runtime/docker"
+	"github.com/weir-project/weir/internal/edge/runtime/swarm"
+	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/edge/store"
+)
+
+// stateDir is where measurements and the proxies' files are.
+const stateDir = "/var/lib/weir/edge"
+
+// runOptions are the flags of run.
+type runOptions struct {
+	docker, network, agent, stateDir string
+	agents                           agentOptions
+	dryRun, verbose                  bool
+}
+
+func newRunCommand(g *global) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Manage the services of this host, or of a swarm",
+		Long: `Manage the services of this host's Docker engine or, if that manages a swarm, of the
+swarm's nodes, until told to stop. What runs then goes on, and the next weir-edge finds
+it: what should run lives in the engine.
+
+The Weir agent of this host, if there is one, tells what the host and its uplink have
+left; without one no minimum can be promised. HAProxy has to be installed
+(apt-get install haproxy); its own service is not needed.`,
+		Example: `  weir-edge run
+  weir-edge run --dry-run`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, g.socket) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.docker, "docker", "/var/run/docker.sock", "socket of the Docker engine")
+	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
+	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
+	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of a swarm's nodes, with {address} for the node's: https://{address}:7481")
+	flags.StringVar(&o.agents.ca, "agents-ca", "", "file with the authority that the agents' certificates are from")
+	flags.StringVar(&o.agents.cert, "agents-cert", "", "file with weir-edge's certificate for the agents")
+	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
+	flags.StringVar(&o.agents.tokenFile, "agents-token-file", "", "file with a token of the agents, instead of a certificate")
+	flags.StringVar(&o.stateDir, "state-dir", stateDir, "folder for measurements and the proxies' files")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "decide and say so, and change nothing")
+	flags.BoolVar(&o.verbose, "verbose", false, "log more")
+	return cmd
+}
+
+func (o *runOptions) run(cmd *cobra.Command, socket string) error {
+	ctx := cmd.Context()
+	level := slog.LevelInfo
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	measurements, err := store.Open(filepath.Join(o.stateDir, "edge.db"))
+	if err != nil {
+		return err
+	}
+	defer measurements.Close()
+	rt, nodes, err := o.runtime(ctx)
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	decider, err := engine.New(engine.DefaultPolicy())
+	if err != nil {
+		return err
+	}
+	manager, err := run.New(run.Options{
+		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := server.Listen(socket)
+	if err != nil {
+		return err
+	}
+	api := server.New(manager, log)
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(listener) }()
+	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	managed := make(chan error, 1)
+	go func() { managed <- manager.Run(ctx) }()
+	select {
+	case err = <-managed:
+	case err = <-served:
+		cancel()
+		err = errors.Join(err, <-managed)
+	}
+	end, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	if api.Shutdown(end) != nil {
+		_ = api.Close() // readers of events
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// runtime is the swarm that the engine manages or, if it manages none, the engine.
+func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, error) {
+	manages, err := swarm.IsManager(ctx, o.docker)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
+	}
+	if manages {
+		nodes, err := o.agents.nodes(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker})
+		return rt, nodes, err
+	}
+	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
+	return rt, run.NewLocal(o.agent), err
+}
+
+// agentOptions say how to reach the agents of a swarm's nodes.
+type agentOptions struct{ url, ca, cert, key, tokenFile string }
+
+// nodes are measured by their agents; without a URL nobody measures them.
+func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
+	if a.url == "" {
+		return run.Unmeasured{}, nil
+	}
+	if !strings.Contains(a.url, "{address}") {
+		return nil, usagef("--agents %s: write {address} where a node's address belongs", a.url)
+	}
+	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
+	if err != nil {
+		return nil, err
+	}
+	options := client.Options{TLS: trust}
+	if a.tokenFile != "" {
+		token, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the token of the agents: %w", err)
+		}
+		options.Token = strings.TrimSpace(string(token))
+	}
+	return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
+		host := address.String()
+		if address.Is6() {
+			host = "[" + host + "]"
+		}
+		return client.New(strings.ReplaceAll(a.url, "{address}", host), options)
+	})
+}

@@ -1,0 +1,328 @@
+package engine_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// crowd is a service with instances on nodes, and users that come to the first one.
+func crowd(s engine.Service, nodes []engine.Node, users, seconds float64, instances ...engine.Instance) engine.Input {
+	return engine.Input{
+		At: start, Nodes: nodes, Services: []engine.Service{s}, Instances: instances,
+		Demand: []engine.Demand{{Service: s.Spec.Name, Node: nodes[0].Name, Users: users, RequestsPerSecond: users, ResponseSeconds: seconds}},
+	}
+}
+
+// later is the input of another round.
+func later(in engine.Input, r engine.Result, d time.Duration) engine.Input {
+	in.Memory, in.At = r.Memory, in.At.Add(d)
+	return in
+}
+
+// TestReplication: the paper's rules on where another instance goes (section V).
+func TestReplication(t *testing.T) {
+	for _, algorithm := range []string{"local", "remote", "hybrid"} {
+		choose := func(s *spec.Spec) { s.Algorithm = algorithm }
+		for _, tc := range []struct {
+			name   string
+			change func(*engine.Input)
+			users  float64
+			// Where the second instance goes by each algorithm, and why nowhere.
+			local, remote, hybrid string
+		}{
+			{"the container's users are its limit", func(*engine.Input) {}, 45, "a", "b", "b"},
+			{"its node is exhausted", func(in *engine.Input) {
+				in.Nodes[0].CPUUsedPercent, in.Instances[0].CPUs = 100, 3.8
+			}, 45, "would share", "b", "b"},
+			{"the container is exhausted", func(in *engine.Input) {
+				in.Services[0].Spec.Limits.CPUs, in.Instances[0].CPUs = 0.5, 0.5
+			}, 45, "another one would share the node", "b", "b"},
+			{"the other node is exhausted", func(in *engine.Input) { in.Nodes[1].CPUUsedPercent, in.Instances[0].CPUs = 99, 1 }, 45, "a", "its processors are exhausted", "a"},
+			{"the image takes longer than the service can wait", func(in *engine.Input) {
+				in.Nodes[1].PullBPS = 20e6
+			}, 45, "a", "transfer (4 s) and start-up (1.5 s) are not below the 5 s", "a"},
+			{"the image is there", func(in *engine.Input) {
+				in.Nodes[1].PullBPS, in.Nodes[1].Images = 20e6, []string{"busybox"}
+			}, 45, "a", "b", "b"},
+			{"there is room", func(*engine.Input) {}, 40, "", "", ""},
+		} {
+			t.Run(algorithm+"/"+tc.name, func(t *testing.T) {
+				in := crowd(web(choose), []engine.Node{board("a"), board("b")}, tc.users, 0.4, running("web", "a", 1, tc.users, 0.5))
+				tc.change(&in)
+				e := newEngine(t)
+				first := only(t, e.Round(in))
+				d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+				want := map[string]string{"local": tc.local, "remote": tc.remote, "hybrid": tc.hybrid}[algorithm]
+				switch {
+				case want == "" && (d.Action != engine.Keep || d.Cause != engine.CauseNone):
+					t.Errorf("%s %s", d.Action, d.Reason)
+				case want == "" || len(want) == 1 && d.Action == engine.Start && d.Node == want && d.Cause == engine.CauseUsers:
+				case len(want) > 1 && d.Action == engine.Keep && (strings.Contains(d.Reason, want) || refused(d, want)):
+				default:
+					t.Errorf("%s on %q: %s; want %s; %+v", d.Action, d.Node, d.Reason, want, d.Alternatives)
+				}
+				if want != "" && (first.Action != engine.Keep || !strings.Contains(first.Reason, "it has to last for 1 s")) {
+					t.Errorf("at once: %s %s", first.Action, first.Reason)
+				}
+			})
+		}
+	}
+}
+
+func refused(d engine.Decision, why string) bool {
+	for _, a := range d.Alternatives {
+		if strings.Contains(a.Refused, why) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPaperFigures: what the model expects of other instances, against what PiCasso
+// measured of busybox under 100 users who exhaust the node (figure 7).
+func TestPaperFigures(t *testing.T) {
+	nodes := []engine.Node{board("a"), board("b"), board("c"), board("d")}
+	nodes[0].CPUUsedPercent = 100
+	s := web(func(s *spec.Spec) { s.MaxUsers, s.ResponseSeconds = 1000, 0.1 })
+	in := crowd(s, nodes, 100, 0.4, running("web", "a", 1, 100, 3.95))
+	e := newEngine(t, func(p *engine.Policy) { p.RoundTripSeconds = 0 })
+	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+	if d.Action != engine.Start || d.Node == "a" || d.Cause != engine.CauseResponse {
+		t.Fatalf("%+v", d)
+	}
+	// Two containers on two nodes: -55.01 %.
+	if fall := 100 * (1 - d.Alternatives[0].ResponseSeconds/0.4); math.Abs(fall-55.01) > 6 {
+		t.Errorf("another node is expected to shorten the response time by %.2f %%, and did by 55.01 %%", fall)
+	}
+	// Two on one node: no gain. It is the worst of four alternatives.
+	local := d.Alternatives[3]
+	if !local.Local || local.Refused != "users would not wait less" || math.Abs(local.ResponseSeconds-0.4) > 0.02 {
+		t.Errorf("the same node: %+v", local)
+	}
+	// Four on four: -77.25 %. Where users are too many for one, three are added at once.
+	in.Services[0].Spec.MaxUsers = 32
+	r := e.Round(in)
+	if len(r.Decisions) != 3 {
+		t.Fatalf("%d decisions", len(r.Decisions))
+	}
+	fourth := r.Decisions[2].Alternatives[0]
+	if fall := 100 * (1 - fourth.ResponseSeconds/0.4); math.Abs(fall-77.25) > 6 {
+		t.Errorf("three more nodes are expected to shorten the response time by %.2f %%, and did by 77.25 %%", fall)
+	}
+}
+
+// TestHowMany: as many as users need at once, at most what is allowed, and nothing is
+// started twice.
+func TestHowMany(t *testing.T) {
+	e := newEngine(t)
+	nodes := []engine.Node{board("a"), board("b"), board("c"), board("d"), board("e")}
+	in := crowd(web(), nodes, 170, 0.4, running("web", "a", 1, 50, 0.5))
+	r := e.Round(in) // more users than room: at once
+	if len(r.Decisions) != 4 {
+		t.Fatalf("%d decisions, want 4 for 170 users, 50 each and to 80 %%", len(r.Decisions))
+	}
+	on := map[string]bool{"a": true}
+	for i, d := range r.Decisions {
+		if d.Action != engine.Start || on[d.Node] {
+			t.Errorf("%d: %s on %s: %s", i, d.Action, d.Node, d.Reason)
+		}
+		on[d.Node] = true
+		in.Instances = append(in.Instances, engine.Instance{ID: d.Instance, Service: "web", Node: d.Node, State: engine.InstanceStarting, Since: start})
+	}
+	if d := only(t, e.Round(later(in, r, time.Second))); d.Action != engine.Keep {
+		t.Errorf("the same again: %+v", d)
+	}
+	in = crowd(web(func(s *spec.Spec) { s.Limits.Instances = 2 }), nodes, 170, 0.4, running("web", "a", 1, 50, 0.5))
+	r = e.Round(in)
+	if len(r.Decisions) != 2 || r.Decisions[0].Action != engine.Start || !strings.Contains(r.Decisions[1].Reason, "limits.instances allows no more than 2") {
+		t.Errorf("%+v", r.Decisions)
+	}
+}
+
+// TestShrink: fewer instances when users are few for long enough, one at a time, and
+// never fewer than must be.
+func TestShrink(t *testing.T) {
+	e := newEngine(t)
+	in := crowd(web(), []engine.Node{board("a"), board("b"), board("c")}, 20, 0.1,
+		running("web", "a", 1, 20, 0.1), running("web", "b", 2, 0, 0), running("web", "c", 3, 0, 0))
+	var r engine.Result
+	stopped := []string{}
+	for second := 0; second < 400; second++ {
+		r = e.Round(in)
+		for _, d := range r.Decisions {
+			if d.Action == engine.Stop {
+				stopped = append(stopped, d.Instance)
+				at := 0
+				for in.Instances[at].ID != d.Instance {
+					at++
+				}
+				in.Instances = append(in.Instances[:at:at], in.Instances[at+1:]...)
+				if d.Cause != engine.CauseIdle || second < 60*len(stopped) {
+					t.Errorf("after %d s: %+v", second, d)
+				}
+			}
+		}
+		in = later(in, r, time.Second)
+	}
+	if strings.Join(stopped, " ") != "web-3 web-2" {
+		t.Errorf("stopped: %v", stopped)
+	}
+	if d := only(t, r); d.Reason != "20 users, and 1 instance has room for 50" {
+		t.Error(d.Reason)
+	}
+}
+
+// TestShrinkNot: what is not known, must be, or was needed lately stays.
+func TestShrinkNot(t *testing.T) {
+	for name, change := range map[string]func(*engine.Input){
+		"nobody counts users": func(in *engine.Input) { in.Demand = nil },
+		"room for users that have to have it": func(in *engine.Input) {
+			in.Services[0].Spec.NumUsers = 51
+		},
+		"availability":        func(in *engine.Input) { in.Services[0].Spec.AvailabilityPercent = 99.5 },
+		"a node is stale":     func(in *engine.Input) { in.Nodes[2].State = engine.NodeStale; in.Instances[1].Node = "c" },
+		"one is starting":     func(in *engine.Input) { in.Instances[1].State = engine.InstanceStarting; in.Instances[1].Since = start },
+		"users need two":      func(in *engine.Input) { in.Demand[0].Users = 31 },
+		"processors need two": func(in *engine.Input) { in.Instances[0].CPUs, in.Nodes[0].CPUUsedPercent = 3, 80 },
+		"the uplink needs two": func(in *engine.Input) {
+			in.Instances[0].SentBPS, in.Nodes[0].UplinkSentBPS = 90e6, 95e6
+		},
+		"it was added for as many users": func(in *engine.Input) {
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {GrownUsers: 22, GrownAt: start.Add(-time.Hour)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			in := crowd(web(), []engine.Node{board("a"), board("b"), board("c")}, 20, 0.1, running("web", "a", 1, 20, 0.1), running("web", "b", 2, 0, 0))
+			change(&in)
+			for second := 0; second < 100; second++ {
+				r := e.Round(in)
+				for _, d := range r.Decisions {
+					if d.Action == engine.Stop {
+						t.Fatalf("after %d s: %s", second, d.Reason)
+					}
+				}
+				in = later(in, r, time.Second)
+				if in.Instances[1].State == engine.InstanceStarting {
+					in.Instances[1].Since = in.At
+				}
+			}
+		})
+	}
+}
+
+// TestInVain: what does not help is not done again and again.
+func TestInVain(t *testing.T) {
+	e := newEngine(t)
+	nodes := []engine.Node{}
+	for _, name := range strings.Split("abcdefghijklmnop", "") {
+		nodes = append(nodes, board(name))
+	}
+	// A database behind the service is slow: every instance spins, and users wait.
+	in := crowd(web(func(s *spec.Spec) { s.ResponseSeconds = 0.5 }), nodes, 10, 2, running("web", "a", 1, 10, 4))
+	in.Nodes[0].CPUUsedPercent = 100
+	starts := 0
+	for second := 0; second < 1200; second++ {
+		r := e.Round(in)
+		for _, d := range r.Decisions {
+			if d.Action != engine.Start {
+				continue
+			}
+			starts++
+			in.Instances = append(in.Instances, running("web", d.Node, len(in.Instances)+1, 10, 4))
+			for i := range in.Nodes {
+				if in.Nodes[i].Name == d.Node {
+					in.Nodes[i].CPUUsedPercent = 100
+				}
+			}
+		}
+		in = later(in, r, time.Second)
+	}
+	if starts < 2 || starts > 4 {
+		t.Errorf("%d instances were added in 20 minutes; want one, and tries after 5 and 10 minutes", starts)
+	}
+}
+
+// TestMoveFromBusy: a service that is a small part of what exhausts its node moves.
+func TestMoveFromBusy(t *testing.T) {
+	e := newEngine(t)
+	in := crowd(web(func(s *spec.Spec) { s.ResponseSeconds = 0.5 }), []engine.Node{board("a"), board("b")}, 10, 2, running("web", "a", 1, 10, 0.2))
+	in.Nodes[0].CPUUsedPercent = 100
+	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+	if d.Action != engine.Move || d.Node != "b" || d.Replaces != "web-1" || d.From != "a" {
+		t.Fatalf("%+v", d)
+	}
+	// Until the new one answers the old one stays; then it is stopped.
+	in.Instances = append(in.Instances, engine.Instance{ID: d.Instance, Service: "web", Node: "b", State: engine.InstanceStarting, Since: start, Replaces: "web-1"})
+	if d := only(t, e.Round(in)); d.Action != engine.Keep {
+		t.Fatalf("%+v", d)
+	}
+	in.Instances[1].State = engine.InstanceRunning
+	if d := e.Round(in).Decisions[0]; d.Action != engine.Stop || d.Instance != "web-1" || d.Cause != engine.CauseReplaced {
+		t.Fatalf("%+v", d)
+	}
+}
+
+// TestCloser: users who come to another node and wait for the network get an instance
+// there, after a while.
+func TestCloser(t *testing.T) {
+	e := newEngine(t)
+	in := crowd(web(), []engine.Node{board("b"), board("a")}, 10, 0.2, running("web", "a", 1, 10, 0.1))
+	in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.15}}
+	for second := 0; ; second++ {
+		r := e.Round(in)
+		if d := only(t, r); d.Action == engine.Move {
+			if d.Node != "b" || d.Cause != engine.CauseCloser || second < 30 || !strings.Contains(d.Reason, "150 ms for the network alone") {
+				t.Errorf("after %d s: %+v", second, d)
+			}
+			return
+		}
+		if second > 60 {
+			t.Fatalf("%+v", r.Decisions)
+		}
+		in = later(in, r, time.Second)
+	}
+}
+
+// TestExhausted: a container or its node that has nothing left is a reason, before users
+// notice too much; if they notice nothing it is none.
+func TestExhausted(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		cpus, used     float64
+		limit, seconds float64
+		required       float64
+		action         engine.Action
+		reason         string
+	}{
+		{"a container", 0.46, 20, 0.5, 3, 5, engine.Start, "a container uses 92 % of the processors that it may"},
+		{"a node", 2.5, 90, 0, 3, 5, engine.Start, "a node's processors are used to 90 %"},
+		{"nobody notices", 0.5, 90, 0.5, 1, 5, engine.Keep, "has room for 50"},
+		{"nobody says what may be", 0.5, 50, 0.5, 3, 0, engine.Start, "100 % of the processors"},
+		{"all is well", 0.1, 50, 0.5, 3, 5, engine.Keep, "has room for 50"},
+	} {
+		s := web(func(s *spec.Spec) { s.ResponseSeconds, s.Limits.CPUs = tc.required, tc.limit })
+		in := crowd(s, boards("ab"), 10, tc.seconds, running("web", "a", 1, 10, tc.cpus))
+		in.Nodes[0].CPUUsedPercent = tc.used
+		e := newEngine(t)
+		d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+		if d.Action != tc.action || !strings.Contains(d.Reason, tc.reason) {
+			t.Errorf("%s: %s %s", tc.name, d.Action, d.Reason)
+		}
+		if d.Action != engine.Start {
+			continue
+		}
+		// What starts is waited for.
+		r := e.Round(later(in, e.Round(in), 2*time.Second))
+		in.Instances = append(in.Instances, engine.Instance{ID: "web-2", Service: "web", Node: "b", State: engine.InstanceStarting, Since: in.At})
+		in = later(in, r, 3*time.Second)
+		if d := only(t, e.Round(later(in, e.Round(in), 2*time.Second))); !strings.Contains(d.Reason, "another instance is starting") {
+			t.Errorf("%s: %s %s", tc.name, d.Action, d.Reason)
+		}
+	}
+}

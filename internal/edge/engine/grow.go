@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+)
+
+// grow decides whether users are too many, or wait too long, and whether something
+// can be done about it that is worth it.
+func (w *world) grow(s *service) {
+	m, p := &s.memory, &w.e.policy
+	s.smooth(w)
+	s.seeWhetherItHelped(w)
+	f := s.facts(w)
+	cause, why := p.reasonForMore(s, &f)
+	held := w.holds(&m.HighSince, cause != CauseNone, p.UpHoldSeconds)
+	if cause == CauseNone {
+		return
+	}
+	m.LowSince = zeroTime
+	if overload := f.Capacity > 0 && f.Users > f.Capacity; !held && !overload {
+		s.keep(w, cause, fmt.Sprintf("%s, for %s; it has to last for %s", why, duration(w.since(m.HighSince)), duration(p.UpHoldSeconds)))
+		return
+	}
+	if waits := s.waits(w, cause); waits != "" {
+		s.keep(w, cause, why+", but "+waits)
+		return
+	}
+	number := 1
+	if cause == CauseUsers {
+		number = s.Spec.InstancesFor(math.Ceil(f.Users*100/p.UsersHighPercent)) - len(s.instances)
+	}
+	grown := 0
+	for range min(max(number, 1), p.MostStarts) {
+		if full := s.full(); full != "" {
+			s.keep(w, cause, why+", but "+full)
+			break
+		}
+		if !w.place(s, need{cause: cause, why: why, orMove: s.movable(w, cause)}) {
+			break
+		}
+		grown++
+	}
+	if grown == 0 {
+		return
+	}
+	if window := regretted * s.downHold(p); w.lately(m.ShrunkAt, window) || w.lately(m.CloserAt, window) {
+		m.Regrets = min(m.Regrets+1, mostRegrets)
+	}
+	m.GrownAt, m.GrownUsers, m.HighSince = w.at, s.users, zeroTime
+	if cause != CauseUsers {
+		m.Before = &Before{ResponseSeconds: m.SmoothSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
+	}
+}
+
+// reasonForMore says why there should be more than there is.
+func (p *Policy) reasonForMore(s *service, f *Facts) (Cause, string) {
+	switch {
+	case !s.measured || f.Instances == 0:
+		return CauseNone, ""
+	case f.Capacity > 0 && f.Users > f.Capacity*p.UsersHighPercent/100:
+		return CauseUsers, fmt.Sprintf("%s users, and %s for %s", number(f.Users), s.have(), number(f.Capacity))
+	case f.Users == 0:
+		return CauseNone, ""
+	case f.RequiredSeconds > 0 && f.ResponseSeconds > f.RequiredSeconds*p.ResponseHighPercent/100:
+		return CauseResponse, fmt.Sprintf("users wait %s of the %s that they may have to", duration(f.ResponseSeconds), duration(f.RequiredSeconds))
+	case f.RequiredSeconds > 0 && f.ResponseSeconds > 0 && f.ResponseSeconds < f.RequiredSeconds/2:
+		return CauseNone, "" // whatever is exhausted, they do not notice
+	case f.CPUPercent >= p.CPUHighPercent:
+		return CauseExhausted, fmt.Sprintf("a container uses %.0f %% of the processors that it may", f.CPUPercent)
+	case f.NodeCPUPercent >= p.NodeCPUHighPercent:
+		return CauseExhausted, fmt.Sprintf("a node's processors are used to %.0f %%", f.NodeCPUPercent)
+	}
+	return CauseNone, ""
+}
+
+// waits says why nothing more is done for the moment. Users who are too many are
+// counted with the room that is on its way; what they wait for shows only later.
+func (s *service) waits(w *world, cause Cause) string {
+	if cause == CauseUsers {
+		return ""
+	}
+	m, p := &s.memory, &w.e.policy
+	for _, i := range s.instances {
+		if i.State == InstanceStarting {
+			return "another instance is starting"
+		}
+	}
+	if len(s.arriving) > 0 {
+		return "an instance is being moved"
+	}
+	if m.InVain > 0 {
+		rest := p.InVainSeconds*math.Pow(2, float64(min(m.InVain, 10)-1)) - w.since(m.GrownAt)
+		if rest > 0 {
+			return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
+		}
+	}
+	if rest := p.UpHoldSeconds + s.settleSeconds(p) - w.since(m.GrownAt); m.Before != nil && rest > 0 {
+		return fmt.Sprintf("what the last instance changes is seen in %s", duration(rest))
+	}
+	return ""
+}
+
+// settleSeconds is how long after a new instance it shows what it changes: it has
+// started, and old answers are out of the mean.
+func (s *service) settleSeconds(p *Policy) float64 { return s.startUp(p) + 3*smoothing }
+
+// smoothing is the time constant, in seconds, of the response time that tells whether
+// an instance helped.
+const smoothing = 5
+
+// smooth takes the response time of now into the mean.
+func (s *service) smooth(w *world) {
+	m := &s.memory
+	if passed := w.since(m.SmoothAt); m.SmoothSeconds == 0 || passed > 10*smoothing {
+		m.SmoothSeconds = s.response
+	} else {
+		m.SmoothSeconds += (s.response - m.SmoothSeconds) * (1 - math.Exp(-passed/smoothing))
+	}
+	m.SmoothAt = w.at
+}
+
+// seeWhetherItHelped compares what users wait with what they did before the last
+// instance was added.
+func (s *service) seeWhetherItHelped(w *world) {
+	m, p := &s.memory, &w.e.policy
+	if m.Before == nil {
+		return
+	}
+	for _, i := range s.instances {
+		if i.State == InstanceStarting {
+			return
+		}
+	}
+	if len(s.arriving) > 0 || w.since(m.GrownAt) < s.settleSeconds(p) {
+		return
+	}
+	f := s.facts(w)
+	least := 1 - p.MinGainPercent/100
+	better := m.SmoothSeconds <= m.Before.ResponseSeconds*least
+	if m.Before.ResponseSeconds == 0 { // nobody measures it
+		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
+	}
+	f.ResponseSeconds = m.SmoothSeconds // one good second is no success
+	if cause, _ := p.reasonForMore(s, &f); better || cause == CauseNone {
+		m.InVain = max(m.InVain-1, 0) // noise may look like a success
+	} else {
+		m.InVain++
+	}
+	m.Before = nil
+}
+
+// movable is an instance that may go to another node instead of getting company:
+// its node is exhausted, and mostly by others.
+func (s *service) movable(w *world, cause Cause) *instance {
+	if cause == CauseUsers {
+		return nil
+	}
+	var worst *instance
+	for _, i := range s.instances {
+		if i.State != InstanceRunning || i.replacedBy != nil || i.node.exhausted == "" || s.host(i.node.index).cpus > i.node.busyCPUs/2 {
+			continue
+		}
+		if worst == nil || i.node.cpuPercent() > worst.node.cpuPercent() {
+			worst = i
+		}
+	}
+	return worst
+}

@@ -1,0 +1,157 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// ledger is one in memory. busy is how many swaps still fail; broken what does.
+type ledger struct {
+	mu         sync.Mutex
+	version    int
+	promises   engine.Promises
+	busy       int
+	broken     error
+	swapBroken error
+}
+
+func (l *ledger) Read(context.Context) (engine.Promises, engine.Token, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.promises), engine.Token(strconv.Itoa(l.version)), l.broken
+}
+
+func (l *ledger) Swap(_ context.Context, token engine.Token, p engine.Promises) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.swapBroken != nil:
+		return l.swapBroken
+	case l.busy > 0:
+		l.busy--
+		return fmt.Errorf("somebody else: %w", engine.ErrConflict)
+	case string(token) != strconv.Itoa(l.version):
+		return engine.ErrConflict
+	}
+	l.version++
+	l.promises = maps.Clone(p)
+	return nil
+}
+
+// TestTwoEngines: engines that decide at the same time, from the same picture, never
+// promise more than there is, and start nothing twice.
+func TestTwoEngines(t *testing.T) {
+	e := newEngine(t)
+	nodes := boards("ab")
+	l := &ledger{}
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	started := map[string]int{}
+	for number := range 8 {
+		wait.Go(func() {
+			// Half of them look after the same services, half after others.
+			var services []engine.Service
+			for k := range 10 {
+				name := fmt.Sprintf("s%d", k+number%2*10)
+				services = append(services, web(func(s *spec.Spec) {
+					s.Name, s.Labels = name, map[string]string{"weir.min": "11mbit"}
+					s.Limits.MemoryBytes = 100e6
+				}))
+			}
+			r := e.Round(engine.Input{At: start, Nodes: nodes, Services: services})
+			yes, no, err := e.Commit(t.Context(), l, nodes, nil, r.Decisions)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range yes {
+				started[d.Instance]++
+			}
+			for _, refusal := range no {
+				if !strings.Contains(refusal.Reason, "cannot promise") && !strings.Contains(refusal.Reason, "another engine has changed") {
+					t.Error(refusal.Reason)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	sums := map[string]uint64{}
+	for id, p := range l.promises {
+		sums[p.Node] += p.MinBPS
+		if started[id] != 1 {
+			t.Errorf("%s was started %d times", id, started[id])
+		}
+	}
+	if len(started) != len(l.promises) || len(started) != 16 || sums["a"] > 95e6 || sums["b"] > 95e6 {
+		t.Errorf("%d started of the 16 that fit, promised: %v", len(started), sums)
+	}
+}
+
+func TestCommit(t *testing.T) {
+	e := newEngine(t)
+	nodes := boards("ab")
+	there := engine.Promises{"web-1": {Service: "web", Node: "a", MinBPS: 90e6, LimitBytes: 850e6}}
+	decide := func(d engine.Decision) []engine.Decision { d.Service = "web"; return []engine.Decision{d} }
+	for _, tc := range []struct {
+		name     string
+		seen     engine.Promises
+		decision engine.Decision
+		refused  string
+		after    engine.Promises
+	}{
+		{"keep", there, engine.Decision{Action: engine.Keep}, "", there},
+		{"stop", there, engine.Decision{Action: engine.Stop, Instance: "web-1", Node: "a"}, "", engine.Promises{"web-1": {Service: "web", Node: "a", MinBPS: 90e6, LimitBytes: 850e6, Stopping: true}}},
+		{"stop what nobody promised", there, engine.Decision{Action: engine.Stop, Instance: "web-9", Node: "a"}, "", there},
+		{"too much", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 5e6 + 1}, "a has promised 90mbit of the 95mbit that it can, and cannot promise 5000001bit more", there},
+		{"just enough", there, engine.Decision{Action: engine.Move, Instance: "web-2", Node: "a", MinBPS: 5e6, LimitBytes: 50e6, Replaces: "web-1"}, "", engine.Promises{"web-1": there["web-1"], "web-2": {Service: "web", Node: "a", MinBPS: 5e6, LimitBytes: 50e6, Replaces: "web-1"}}},
+		{"too much memory", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", LimitBytes: 50e6 + 1}, "a has promised 850000000 of the 900000000 bytes of memory", there},
+		{"twice", there, engine.Decision{Action: engine.Start, Instance: "web-1", Node: "b"}, "there is an instance web-1 already, on a", there},
+		{"nowhere", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "x"}, "there is no node x any more", there},
+		{"overflow", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 1<<64 - 1}, "cannot promise", there},
+		{"another was faster", nil, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "b"}, "another engine has changed", there},
+		{"another has ended something", engine.Promises{"web-1": there["web-1"], "web-3": {Service: "web"}}, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "b"}, "another engine has changed", there},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := &ledger{promises: maps.Clone(there), busy: 3}
+			yes, no, err := e.Commit(t.Context(), l, nodes, tc.seen, decide(tc.decision))
+			if err != nil || !maps.Equal(l.promises, tc.after) {
+				t.Errorf("%+v, %v; want %+v", l.promises, err, tc.after)
+			}
+			switch {
+			case tc.refused == "" && len(no) == 0 && len(yes) == 1 == (tc.decision.Action != engine.Keep):
+			case tc.refused != "" && len(no) == 1 && strings.Contains(no[0].Reason, tc.refused):
+			default:
+				t.Errorf("%+v, %+v", yes, no)
+			}
+		})
+	}
+}
+
+func TestRelease(t *testing.T) {
+	l := &ledger{promises: engine.Promises{"a-1": {Node: "a"}, "b-1": {Node: "b"}}}
+	if err := engine.Release(t.Context(), l, "a-1", "x-1"); err != nil || len(l.promises) != 1 || l.promises["b-1"].Node != "b" {
+		t.Errorf("%v, %v", l.promises, err)
+	}
+	l.busy = 1000
+	if err := engine.Release(t.Context(), l, "b-1"); !errors.Is(err, engine.ErrConflict) || !strings.Contains(err.Error(), "others have changed it 20 times") {
+		t.Error(err)
+	}
+	l.swapBroken = errors.New("the disk is full")
+	if _, _, err := newEngine(t).Commit(t.Context(), l, boards("a"), l.promises, []engine.Decision{{Action: engine.Start, Instance: "c-1", Node: "a"}}); err == nil || !strings.Contains(err.Error(), "write what is promised: the disk is full") {
+		t.Error(err)
+	}
+	l.broken = errors.New("no manager")
+	if err := engine.Release(t.Context(), l, "b-1"); err == nil || !strings.Contains(err.Error(), "read what is promised: no manager") {
+		t.Error(err)
+	}
+}

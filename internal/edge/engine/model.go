@@ -1,0 +1,150 @@
+package engine
+
+import "math"
+
+// # What users wait
+//
+// How long users wait is estimated from how many of them the nodes of a service can
+// carry. A node n carries
+//
+//	K_n = min(count_n * maxUsers, F_n / k, B_n / b)
+//
+// at once: count_n instances of maxUsers each; F_n processors that others leave to
+// the service there (at most count_n * limits.cpus), of which one user keeps k busy;
+// and B_n bits per second of its uplink that others leave, of which one user takes b.
+// k and b are measured: what all instances use together, by all users. A limit that
+// is not known does not bind.
+//
+// Proxies balance, so all of a service's nodes are used to the same part
+// rho = users / sum K_n, and users wait
+//
+//	R = S * g(rho) + round trip,   g(rho) = 1 / (1 - rho)    for rho below 0.9
+//
+// as in a processor that is shared out (M/G/1-PS), where S follows from what users
+// wait now. From 0.9 on users wait for each other, and so R grows as rho: the
+// asymptote of a closed queueing network (Denning and Buzen, "The Operational Analysis
+// of Queueing Network Models", 1978). It is what PiCasso measured: another
+// container on the same node changes nothing when its processor is exhausted, as F_n
+// stays what it is, and two or four nodes divide the response time by that number
+// (figure 7: -55.01 % and -77.25 %; by this, -50 % and -75 %).
+
+// saturated is the use from which on users wait for each other.
+const saturated = 0.9
+
+// unlimited is how many users a node carries when nothing is known to limit them.
+const unlimited = 1e9
+
+// stretch is by how much the response time is longer than that of an idle node.
+func stretch(rho float64) float64 {
+	if rho < saturated {
+		return 1 / (1 - rho)
+	}
+	return rho / saturated / (1 - saturated)
+}
+
+// model estimates how long users of one service wait.
+type model struct {
+	cpusPerUser float64 // k; 0: not known
+	bpsPerUser  float64 // b; 0: not known
+	users       float64
+	// rho and seconds are the use of now and what users wait at it, without the
+	// round trip.
+	rho     float64
+	seconds float64
+}
+
+// newModel measures a service.
+func newModel(w *world, s *service) model {
+	m := model{users: s.users}
+	var cpus, bps, served float64
+	for _, i := range s.instances {
+		if i.State == InstanceRunning {
+			cpus += i.CPUs
+			bps += float64(i.SentBPS)
+			served += i.Users
+		}
+	}
+	if served = max(served, s.users); served >= 1 {
+		m.cpusPerUser, m.bpsPerUser = cpus/served, bps/served
+	}
+	m.rho = m.use(m.carried(w, s, true))
+	wait := s.response
+	if wait == 0 { // nobody has measured it: as much as may be
+		wait = s.Spec.ResponseSeconds
+	}
+	if wait == 0 {
+		wait = 1
+	}
+	m.seconds = max(wait-s.roundTrip(w, -1), wait/100)
+	return m
+}
+
+// use is to what part so much room is used.
+func (m *model) use(carried float64) float64 {
+	switch {
+	case m.users == 0:
+		return 0
+	case carried <= 0:
+		return 10 // of nothing; as bad as it gets
+	}
+	return min(m.users/carried, 10)
+}
+
+// after is what users wait at another use, without the round trip.
+func (m *model) after(rho float64) float64 {
+	if m.rho >= saturated && rho >= saturated/4 {
+		return m.seconds * rho / m.rho
+	}
+	return m.seconds / stretch(m.rho) * stretch(rho)
+}
+
+// carried is how many users the nodes of a service carry together: those with
+// instances that run, or also those where one starts.
+func (m *model) carried(w *world, s *service, running bool) float64 {
+	sum := 0.0
+	for i := range s.hosts {
+		h := &s.hosts[i]
+		count := h.count
+		if running {
+			count = h.running
+		}
+		sum += m.carries(w.nodes[h.node], s, h, count)
+	}
+	return sum
+}
+
+// carries is how many users a node carries with count instances, of which own are
+// there already: K_n.
+func (m *model) carries(n *node, s *service, own *host, count int) float64 {
+	if count == 0 {
+		return 0
+	}
+	users := unlimited
+	if s.Spec.MaxUsers > 0 {
+		users = float64(count * s.Spec.MaxUsers)
+	}
+	if m.cpusPerUser > 0 && n.CPUs > 0 {
+		left := max(n.CPUs-max(n.busyCPUs-own.cpus, 0), n.CPUs/100)
+		if limit := s.Spec.Limits.CPUs; limit > 0 {
+			left = min(left, limit*float64(count))
+		}
+		users = min(users, left/m.cpusPerUser)
+	}
+	if m.bpsPerUser > 0 && n.UplinkBPS > 0 {
+		left := max(float64(n.UplinkBPS)-max(n.sentBPS-own.bps, 0), float64(n.UplinkBPS)/100)
+		users = min(users, left/m.bpsPerUser)
+	}
+	return users
+}
+
+// mostMeasured is more than anything measured can be: users, seconds, processors. It
+// keeps products of such numbers finite.
+const mostMeasured = 1e12
+
+// finite is a number that something measured: what cannot be is nothing.
+func finite(x float64) float64 {
+	if math.IsNaN(x) || x < 1/mostMeasured || x > mostMeasured {
+		return 0
+	}
+	return x
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// How decisions are put into words, and what facts they carry.
+
+var zeroTime time.Time
+
+// decide adds a decision about a service.
+func (s *service) decide(w *world, d Decision) {
+	d.Service, d.Facts = s.Spec.Name, s.facts(w)
+	if d.Algorithm == "" {
+		d.Algorithm = s.algorithmName()
+	}
+	s.decisions = append(s.decisions, d)
+}
+
+// keep notes why something is not done.
+func (s *service) keep(w *world, cause Cause, reason string) {
+	s.decide(w, Decision{Action: Keep, Cause: cause, Reason: reason})
+}
+
+// facts are the state of a service.
+func (s *service) facts(w *world) Facts {
+	f := Facts{
+		Instances: len(s.instances), Wanted: max(s.wanted(), 1),
+		Users: s.users, Capacity: float64(len(s.instances) * s.Spec.MaxUsers),
+		ResponseSeconds: s.response, RequiredSeconds: s.Spec.ResponseSeconds,
+		Availability: s.availability(w, nil), RequiredAvailability: s.Spec.AvailabilityPercent / 100,
+	}
+	for _, i := range s.instances {
+		may := i.node.CPUs
+		if limit := s.Spec.Limits.CPUs; limit > 0 && (limit < may || may == 0) {
+			may = limit
+		}
+		if may > 0 && i.State == InstanceRunning {
+			f.CPUPercent = max(f.CPUPercent, 100*i.CPUs/may)
+		}
+		f.NodeCPUPercent = max(f.NodeCPUPercent, i.node.cpuPercent())
+	}
+	return f
+}
+
+// summary says how a service is that is well.
+func (s *service) summary() string {
+	switch {
+	case len(s.instances) == 0:
+		return "no instance runs"
+	case !s.measured:
+		return s.have() + "; nobody counts its users"
+	case s.Spec.MaxUsers == 0:
+		return fmt.Sprintf("%s users on %s", number(s.users), plural(len(s.instances), "instance"))
+	}
+	return fmt.Sprintf("%s users, and %s for %d", number(s.users), s.have(), len(s.instances)*s.Spec.MaxUsers)
+}
+
+// have is "2 instances have room".
+func (s *service) have() string {
+	if len(s.instances) == 1 {
+		return "1 instance has room"
+	}
+	return plural(len(s.instances), "instance") + " have room"
+}
+
+// said is what is expected of an option.
+func (o *option) said(before float64) string {
+	what := fmt.Sprintf("another instance on %s", o.Node)
+	if o.away != nil {
+		what = fmt.Sprintf("it goes to %s", o.Node)
+	}
+	ready := fmt.Sprintf("is ready in about %s", duration(o.cost()))
+	if o.TransferSeconds > 0 {
+		ready += fmt.Sprintf(", %s of it for the image", duration(o.TransferSeconds))
+	}
+	if before > 0 && o.ResponseSeconds < before*0.99 {
+		ready += fmt.Sprintf("; users are expected to wait %s instead of %s", duration(o.ResponseSeconds), duration(before))
+	}
+	return what + " " + ready
+}
+
+// nowhere says why an instance is placed on no node.
+func (pl *placement) nowhere() string {
+	if len(pl.options) > 0 {
+		return fmt.Sprintf("the algorithm %s takes no node; the best, %s: %s", pl.s.algorithmName(), pl.options[0].Node, pl.options[0].Refused)
+	}
+	if len(pl.excluded) == 0 {
+		return "there is no node"
+	}
+	text := "no node can have it: "
+	for i, e := range pl.excluded {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("%d %s (%s)", e.Nodes, e.Reason, e.Example)
+	}
+	return text
+}
+
+// duration is a time for people: "350 ms", "1.4 s", "5 min".
+func duration(seconds float64) string {
+	switch {
+	case seconds < 0.9995:
+		return fmt.Sprintf("%.3g ms", 1000*math.Max(seconds, 0))
+	case seconds < 120:
+		return fmt.Sprintf("%.3g s", seconds)
+	}
+	return fmt.Sprintf("%.0f min", seconds/60)
+}
+
+// number is a number of users for people.
+func number(x float64) string { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,135 @@
+package monitor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// The most that a node can have. More is a mistake, or a lie.
+const (
+	maxCPUs       = 8192
+	maxBytes      = 1 << 60
+	maxLoad       = 1e5
+	maxContainers = 10_000
+)
+
+// check leaves out of an answer what cannot be, and says so. A node that claims too
+// much would be given what it cannot carry, so what is left out is left out as not
+// there.
+func check(name string, node v1.Node, snapshot v1.Snapshot) (v1.Node, v1.Snapshot, []string) {
+	c := &checker{}
+	m := &node.Measured
+	c.old(&node)
+	m.CPUs = int(c.number("cpus", float64(m.CPUs), 0, maxCPUs))
+	m.CPUUsedPercent = c.within("cpu_used_percent", m.CPUUsedPercent, 100)
+	m.Load1 = c.number("load_1", m.Load1, 0, maxLoad)
+	m.MemoryBytes = uint64(c.number("memory_bytes", float64(m.MemoryBytes), 0, maxBytes))
+	m.MemoryUsedBytes = c.part("memory_used_bytes", m.MemoryUsedBytes, m.MemoryBytes)
+	m.DiskBytes = uint64(c.number("disk_bytes", float64(m.DiskBytes), 0, maxBytes))
+	m.DiskFreeBytes = c.part("disk_free_bytes", m.DiskFreeBytes, m.DiskBytes)
+	if len(m.Containers) > maxContainers {
+		c.say("it has %d containers; the first %d are looked at", len(m.Containers), maxContainers)
+		m.Containers = m.Containers[:maxContainers]
+	}
+	for i := range m.Containers {
+		if seconds := m.Containers[i].CPUSeconds; seconds != nil && !(*seconds >= 0 && *seconds < 1e12) {
+			c.say("a container has used %v s of processor time", *seconds)
+			m.Containers[i].CPUSeconds = nil
+		}
+	}
+	snapshot.Status.Uplinks = slices.DeleteFunc(snapshot.Status.Uplinks, func(u v1.Uplink) bool { return !c.uplink(&u) })
+	for i := range snapshot.Status.Uplinks {
+		u := &snapshot.Status.Uplinks[i]
+		// More than twice the rate nobody sends; a little more is how it is measured.
+		u.SentBPS = min(u.SentBPS, 2*u.RateBPS)
+	}
+	if node.PiID != "" && m.Hostname != "" && node.PiID != m.Hostname {
+		c.say("it calls itself %q and %q", node.PiID, m.Hostname)
+	}
+	return node, snapshot, c.problems
+}
+
+type checker struct{ problems []string }
+
+const maxProblems = 20
+
+func (c *checker) say(format string, args ...any) {
+	if len(c.problems) < maxProblems {
+		c.problems = append(c.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// number is a number in its range, or nothing.
+func (c *checker) number(what string, x, lowest, most float64) float64 {
+	if math.IsNaN(x) || x < lowest || x > most {
+		c.say("%s is %v, which cannot be", what, x)
+		return 0
+	}
+	return x
+}
+
+// within is a part of the most there can be. What is more counts as all of it: a node
+// that is too busy to be true gets nothing more to do.
+func (c *checker) within(what string, x, most float64) float64 {
+	if math.IsNaN(x) || x < 0 || x > most {
+		c.say("%s is %v, which cannot be", what, x)
+		return most
+	}
+	return x
+}
+
+func (c *checker) part(what string, part, whole uint64) uint64 {
+	if part > whole {
+		c.say("%s is %d of %d, which cannot be", what, part, whole)
+		return whole
+	}
+	return part
+}
+
+// uplink says whether an uplink can be, and so can promise anything.
+func (c *checker) uplink(u *v1.Uplink) bool {
+	switch {
+	case u.RateBPS == 0 || u.RateBPS > policy.MaxRateBPS:
+		c.say("the uplink %q has a rate of %d bit/s, which cannot be", u.Name, u.RateBPS)
+	case u.ReserveBPS > u.RateBPS:
+		c.say("the uplink %q has a reserve of %d bit/s of %d", u.Name, u.ReserveBPS, u.RateBPS)
+	default:
+		return true
+	}
+	return false
+}
+
+// old takes the numbers of an agent that has none from the paper's words. Of the
+// processors they only say how busy they are.
+func (c *checker) old(node *v1.Node) {
+	m := &node.Measured
+	if m.CPUs != 0 || m.MemoryBytes != 0 || node.ResourceUsage == (v1.ResourceUsage{}) {
+		return
+	}
+	c.say("its agent gives no numbers, only words: update Weir there")
+	m.Hostname, m.OS = node.PiID, node.SoftResources.OS
+	m.CPUUsedPercent, _ = strconv.ParseFloat(node.ResourceUsage.CPUUsage, 64)
+	m.Load1, _ = strconv.ParseFloat(node.ResourceUsage.CPULoad, 64)
+	m.MemoryBytes, m.DiskBytes = boxSize(node.HardResources.Mem), boxSize(node.HardResources.Disk)
+	used, _ := strconv.ParseFloat(node.ResourceUsage.MemUsage, 64)
+	if used >= 0 && used <= 100 {
+		m.MemoryUsedBytes = uint64(used / 100 * float64(m.MemoryBytes))
+	}
+}
+
+// boxSize is a size as on a box, "1 GB", in bytes; 0 if it is none.
+func boxSize(text string) uint64 {
+	digits, unit, _ := strings.Cut(text, " ")
+	power := slices.Index([]string{"B", "kB", "MB", "GB", "TB"}, unit)
+	size, err := strconv.ParseFloat(digits, 64)
+	if err != nil || power < 0 || !(size >= 0 && size < 1e6) {
+		return 0
+	}
+	return uint64(size * math.Pow(1000, float64(power)))
+}

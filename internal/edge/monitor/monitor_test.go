@@ -1,0 +1,380 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/engine"
+)
+
+var start = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+
+// agent answers what a test says.
+type agent struct {
+	mu       sync.Mutex
+	node     v1.Node
+	snapshot v1.Snapshot
+	err      error
+	asked    int
+	hang     bool
+}
+
+func (a *agent) Node(context.Context) (v1.Node, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node, a.err
+}
+
+func (a *agent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
+	a.mu.Lock()
+	hang := a.hang
+	a.asked++
+	a.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return v1.Snapshot{}, ctx.Err()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.snapshot, a.err
+}
+
+// board is an agent of a small node with a container "c1" that has a minimum of 5 Mbit/s.
+func board(name string) *agent {
+	cpu, bytes := 10.0, uint64(2e6)
+	return &agent{
+		node: v1.Node{
+			PiID: name,
+			Measured: v1.Measured{
+				At: start, Hostname: name, CPUs: 4, CPUUsedPercent: 25, Load1: 0.5, MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskBytes: 16e9, DiskFreeBytes: 9e9,
+				Containers: []v1.MeasuredContainer{{ID: "c1", CPUSeconds: &cpu, MemoryBytes: &bytes}},
+			},
+		},
+		snapshot: v1.Snapshot{
+			Status: v1.Status{Version: "v1", Uplinks: []v1.Uplink{
+				{Name: "wwan0", RateBPS: 10e6, Present: true},
+				{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 40e6, Present: true},
+				{Name: "eth1", RateBPS: 1e9},
+			}},
+			Containers: []v1.Container{
+				{ID: "c1", Name: "web-1", RateBPS: 3e6, Policy: v1.Policy{MinBPS: 5e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1}, {Uplink: "eth0", AdmittedBPS: 5e6}}},
+				{ID: "c2", Name: "other", Policy: v1.Policy{MinBPS: 20e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 20e6}}},
+				{ID: "host", Name: "host", Runtime: "host", Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 1e6}}},
+			},
+		},
+	}
+}
+
+// clock is a time that a test moves.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(seconds float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func newMonitor(t *testing.T, targets ...Target) (*Monitor, *clock) {
+	t.Helper()
+	c := &clock{at: start}
+	o := DefaultOptions()
+	o.TimeoutSeconds = 0.05
+	m, err := New(o, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.SetTargets(targets)
+	return m, c
+}
+
+func TestView(t *testing.T) {
+	a := board("a")
+	m, clock := newMonitor(t, Target{Name: "a", Address: "198.18.0.1", Agent: a}, Target{Name: "b"})
+	if n := m.View().Nodes; n[0].State != StateUnknown || n[1].State != StateNoWeir || n[0].AgeSeconds != nil {
+		t.Errorf("before anybody was asked: %+v", n)
+	}
+	m.Pull(t.Context())
+	clock.pass(2)
+	used := 12.0 // seconds, in two
+	a.node.Measured.At, a.node.Measured.Containers[0].CPUSeconds = start.Add(2*time.Second), &used
+	m.Pull(t.Context())
+	clock.pass(1)
+	n := m.View().Nodes[0]
+	if n.State != StateReady || n.Reason != "" || len(n.Problems) != 0 || *n.AgeSeconds != 1 || n.Version != "v1" || n.Address != "198.18.0.1" {
+		t.Errorf("%+v", n)
+	}
+	if *n.Uplink != (Uplink{Name: "eth0", RateBPS: 100e6, SentBPS: 40e6, BudgetBPS: 95e6, AdmittedBPS: 26e6}) {
+		t.Errorf("%+v", n.Uplink)
+	}
+	if c := n.Containers[0]; len(n.Containers) != 2 || *c.CPUs != 1 || *c.MemoryBytes != 2e6 || c.SentBPS != 3e6 || c.MinBPS != 5e6 || c.AdmittedBPS != 5e6 {
+		t.Errorf("%+v", n.Containers)
+	}
+	if n.WatchedSeconds != 2 || n.ThereSeconds != 2 {
+		t.Errorf("%+v", n.Watched)
+	}
+	got := n.Engine(func(c *Container) bool { return c.ID == "c1" }, 0.99)
+	want := engine.Node{
+		Name: "a", State: engine.NodeReady, CPUs: 4, CPUUsedPercent: 25, Load1: 0.5, MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
+		Weir: true, UplinkBPS: 100e6, UplinkSentBPS: 40e6, BudgetBPS: 95e6, OtherMinBPS: 21e6, Availability: got.Availability,
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || got.Availability < 0.99 || got.Availability > 0.9901 {
+		t.Errorf("%+v\n%+v", got, want)
+	}
+	if b := m.View().Nodes[1]; b.Engine(nil, 0.9).Weir || b.Engine(nil, 0.9).State != engine.NodeReady {
+		t.Errorf("a node without an agent: %+v", b.Engine(nil, 0.9))
+	}
+	// The paper's object is there as the paper has it.
+	data, err := json.Marshal(m.View())
+	if err != nil || !strings.Contains(string(data), `"PiID":"a"`) || !strings.Contains(string(data), `"age_seconds":1`) {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// TestAges: a node that does not answer is stale, then gone, and comes back.
+func TestAges(t *testing.T) {
+	a, b := board("a"), board("b")
+	m, clock := newMonitor(t, Target{Name: "a", Agent: a}, Target{Name: "b", Agent: b})
+	m.Pull(t.Context())
+	a.err = errors.New("no route to host")
+	states := ""
+	for range 6 {
+		clock.pass(1)
+		m.Pull(t.Context())
+		n := m.View().Nodes
+		if n[1].State != StateReady {
+			t.Errorf("the other node is %s", n[1].State)
+		}
+		states += " " + string(n[0].State)
+	}
+	if states != " ready ready stale stale gone gone" {
+		t.Error(states)
+	}
+	n := m.View().Nodes[0]
+	if n.Reason != "no route to host" || n.Engine(nil, 0.9).State != engine.NodeGone || *n.AgeSeconds != 6 || n.ThereSeconds != 0 || n.WatchedSeconds != 6 {
+		t.Errorf("%+v", n)
+	}
+	a.err = nil
+	m.Pull(t.Context())
+	if n := m.View().Nodes[0]; n.State != StateReady {
+		t.Errorf("back: %+v", n)
+	}
+	// If it is we who did not ask for an hour, nobody is gone.
+	clock.pass(3600)
+	a.err = errors.New("timeout")
+	m.Pull(t.Context())
+	if n := m.View().Nodes[0]; n.State != StateStale || n.WatchedSeconds > 7 {
+		t.Errorf("after an hour in which nobody asked: %+v", n)
+	}
+	// Forgotten, and new.
+	m.SetTargets([]Target{{Name: "b", Agent: b}, {Name: "c", Agent: board("c")}})
+	if n := m.View().Nodes; len(n) != 2 || n[0].State == StateUnknown || n[1].State != StateUnknown {
+		t.Errorf("%+v", n)
+	}
+	m.SetWatched(map[string]Watched{"b": {100, 50}, "c": {1, 2}, "d": {1, 1}})
+	if n := m.View().Nodes; n[0].ThereSeconds != 50 || n[1].ThereSeconds != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestHang: one that does not answer holds up nobody, and is not asked again meanwhile.
+func TestHang(t *testing.T) {
+	a, b := board("a"), board("b")
+	a.hang = true
+	m, _ := newMonitor(t, Target{Name: "a", Agent: a}, Target{Name: "b", Agent: b})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { m.Pull(ctx); close(done) }()
+	for m.View().Nodes[1].State != StateReady {
+		time.Sleep(time.Millisecond)
+	}
+	<-done
+	if n := m.View().Nodes[0]; n.State != StateStale || n.Reason != "no answer in time" {
+		t.Errorf("%+v", n)
+	}
+	asked := b.asked
+	finished := make(chan struct{})
+	m.options.PeriodSeconds = 0.05
+	go func() { m.Run(ctx); close(finished) }()
+	for {
+		b.mu.Lock()
+		more := b.asked > asked+2
+		b.mu.Unlock()
+		if more {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-finished
+}
+
+// TestNoAgent: a node whose agent is gone is there, but nothing is promised on it.
+func TestNoAgent(t *testing.T) {
+	a := board("a")
+	m, clock := newMonitor(t, Target{Name: "a", Agent: a})
+	m.Pull(t.Context())
+	a.err = fmt.Errorf("%w at a", client.ErrNoAgent)
+	for range 20 {
+		clock.pass(1)
+		m.Pull(t.Context())
+	}
+	n := m.View().Nodes[0]
+	if e := n.Engine(nil, 0.9); n.State != StateNoWeir || e.State != engine.NodeReady || e.Weir || e.CPUs != 0 || n.ThereSeconds != 20 {
+		t.Errorf("%+v", n)
+	}
+	// One that answers and makes no sense is not gone, and gets nothing.
+	a.err = &client.Error{Status: 404, Message: "no such page"}
+	for range 20 {
+		clock.pass(1)
+		m.Pull(t.Context())
+	}
+	if n := m.View().Nodes[0]; n.State != StateStale || !strings.Contains(n.Reason, "too old") {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestLies: what cannot be is left out and said, and never makes a node look better.
+func TestLies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*agent)
+		says   string
+		holds  func(engine.Node) bool
+	}{
+		"processors":      {func(a *agent) { a.node.Measured.CPUs = -4 }, "cpus is -4", func(n engine.Node) bool { return n.CPUs == 0 }},
+		"many processors": {func(a *agent) { a.node.Measured.CPUs = 1e6 }, "cpus is 1e+06", func(n engine.Node) bool { return n.CPUs == 0 }},
+		"idle":            {func(a *agent) { a.node.Measured.CPUUsedPercent = -50 }, "cpu_used_percent is -50", func(n engine.Node) bool { return n.CPUUsedPercent == 100 }},
+		"busy":            {func(a *agent) { a.node.Measured.CPUUsedPercent = 900 }, "cpu_used_percent is 900", func(n engine.Node) bool { return n.CPUUsedPercent == 100 }},
+		"load":            {func(a *agent) { a.node.Measured.Load1 = -1 }, "load_1 is -1", func(n engine.Node) bool { return n.Load1 == 0 }},
+		"memory":          {func(a *agent) { a.node.Measured.MemoryUsedBytes = 2e9 }, "memory_used_bytes is 2000000000 of 1000000000", func(n engine.Node) bool { return n.MemoryUsedBytes == 1e9 }},
+		"disk":            {func(a *agent) { a.node.Measured.DiskFreeBytes = 1e12 }, "disk_free_bytes", func(n engine.Node) bool { return n.DiskFreeBytes == 16e9 }},
+		"processor time":  {func(a *agent) { x := -1.0; a.node.Measured.Containers[0].CPUSeconds = &x }, "a container has used -1 s", func(engine.Node) bool { return true }},
+		"rate":            {func(a *agent) { a.snapshot.Status.Uplinks[1].RateBPS = 1 << 63 }, "has a rate of", func(n engine.Node) bool { return n.UplinkBPS == 10e6 }},
+		"no rate": {func(a *agent) {
+			a.snapshot.Status.Uplinks = a.snapshot.Status.Uplinks[1:2]
+			a.snapshot.Status.Uplinks[0].RateBPS = 0
+		}, "has a rate of 0", func(n engine.Node) bool { return !n.Weir && n.BudgetBPS == 0 }},
+		"reserve":      {func(a *agent) { a.snapshot.Status.Uplinks[1].ReserveBPS = 1e12 }, "has a reserve of", func(n engine.Node) bool { return n.BudgetBPS == 10e6 }},
+		"another name": {func(a *agent) { a.node.PiID = "x\x1b[2J" }, `it calls itself "x\x1b[2J"`, func(engine.Node) bool { return true }},
+		"its clock":    {func(a *agent) { a.node.Measured.At = start.Add(-time.Hour) }, "its clock is -3600 s off", func(n engine.Node) bool { return n.State == engine.NodeReady }},
+		"containers":   {func(a *agent) { a.node.Measured.Containers = make([]v1.MeasuredContainer, 20_000) }, "it has 20000 containers", func(engine.Node) bool { return true }},
+		"old, with words": {func(a *agent) {
+			a.node = v1.Node{
+				HardResources: v1.HardResources{Mem: "1 GB", Disk: "16 GB", CPU: "A 1.2GHz quad-core ARMv8 CPU"},
+				ResourceUsage: v1.ResourceUsage{CPULoad: "0.04", MemUsage: "14", CPUUsage: "24.31"}, PiID: "SEG_1",
+			}
+		}, "only words", func(n engine.Node) bool {
+			return n.Load1 == 0.04 && n.CPUUsedPercent == 24.31 && n.MemoryBytes == 1e9 && n.MemoryUsedBytes == 14e7
+		}},
+		"old, with odd words": {func(a *agent) {
+			a.node = v1.Node{HardResources: v1.HardResources{Mem: "much", Disk: "-1 GB"}, ResourceUsage: v1.ResourceUsage{CPULoad: "NaN", MemUsage: "1e9", CPUUsage: "-1"}}
+		}, "only words", func(n engine.Node) bool {
+			return n.Load1 == 0 && n.CPUUsedPercent == 100 && n.MemoryBytes == 0
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := board("a")
+			tc.change(a)
+			m, _ := newMonitor(t, Target{Name: "a", Agent: a})
+			m.Pull(t.Context())
+			n := m.View().Nodes[0]
+			if !strings.Contains(strings.Join(n.Problems, "; "), tc.says) {
+				t.Errorf("%q, want %q", n.Problems, tc.says)
+			}
+			if e := n.Engine(func(*Container) bool { return false }, 0.9); !tc.holds(e) {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+func TestSameMachine(t *testing.T) {
+	m, _ := newMonitor(t, Target{Name: "a", Agent: board("x")}, Target{Name: "b", Agent: board("x")})
+	m.Pull(t.Context())
+	if p := m.View().Nodes[1].Problems; len(p) != 1 || !strings.Contains(p[0], `a has the same host name, "x"`) {
+		t.Errorf("%q", p)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, change := range []func(*Options){
+		func(o *Options) { o.PeriodSeconds = 0 },
+		func(o *Options) { o.TimeoutSeconds = 1e9 },
+		func(o *Options) { o.StaleSeconds = 1 },
+		func(o *Options) { o.GoneSeconds = 2 },
+	} {
+		o := DefaultOptions()
+		change(&o)
+		if _, err := New(o, time.Now); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
+// TestRealClient: over a socket, with answers that are none.
+func TestRealClient(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body   string
+		status int
+		state  State
+		reason string
+	}{
+		"nonsense":         {"<html>", 200, StateStale, "read the agent's answer"},
+		"negative":         {`{"status": {"rate_bps": -5}}`, 200, StateStale, "cannot unmarshal"},
+		"not a number":     {`{"status": {"rate_bps": NaN}}`, 200, StateStale, "read the agent's answer"},
+		"an older version": {"404 page not found", 404, StateStale, "too old"},
+		"nothing":          {`{}`, 200, StateReady, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			listener, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tc.status)
+				fmt.Fprint(w, tc.body)
+			})}
+			go server.Serve(listener) //nolint:errcheck // ends with the test
+			t.Cleanup(func() { server.Close() })
+			m, clock := newMonitor(t, Target{Name: "a", Agent: client.Unix(socket)})
+			m.options.TimeoutSeconds = 10
+			for range 10 {
+				m.Pull(t.Context())
+				clock.pass(1)
+			}
+			if tc.state == StateReady {
+				m.Pull(t.Context())
+			}
+			if n := m.View().Nodes[0]; n.State != tc.state || !strings.Contains(n.Reason, tc.reason) {
+				t.Errorf("%+v", n)
+			}
+		})
+	}
+	m, clock := newMonitor(t, Target{Name: "a", Agent: client.Unix(filepath.Join(t.TempDir(), "nobody"))})
+	m.Pull(t.Context())
+	clock.pass(10)
+	m.Pull(t.Context())
+	if n := m.View().Nodes[0]; n.State != StateNoWeir || !strings.Contains(n.Reason, "no weir agent is running") {
+		t.Errorf("%+v", n)
+	}
+}

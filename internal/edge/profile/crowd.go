@@ -1,0 +1,136 @@
+// Package profile makes PiCasso's measurements of a service (section IV) automatic:
+// how many users one instance can serve, how long it takes to start, how large it is,
+// and so its specification.
+package profile
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Crowd is a number of users who each ask for a page again and again, one request
+// after the other (as ab, which the paper used, does).
+type Crowd struct {
+	URL   string
+	Users int
+	// Requests bounds how many all users make together; 0: as many as they can until
+	// the context ends.
+	Requests int
+	// Timeout is after how long a user gives up on an answer.
+	Timeout time.Duration
+	// Dial connects a user; nil: from this host.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Answers are what a crowd got.
+type Answers struct {
+	Requests int
+	// Failed are those that got no answer in time, or another than 2xx.
+	Failed int
+	// Mean, Median and P95 are of the good answers, from the request to its last byte.
+	Mean, Median, P95 time.Duration
+	Bytes             int64
+	Took              time.Duration
+	// LastError is why the last one failed that got no answer.
+	LastError error
+}
+
+// SuccessPercent is 0 if nobody asked.
+func (a Answers) SuccessPercent() float64 {
+	if a.Requests == 0 {
+		return 0
+	}
+	return 100 * float64(a.Requests-a.Failed) / float64(a.Requests)
+}
+
+// pause is how long a user waits who got no answer.
+const pause = 20 * time.Millisecond
+
+// Run lets the crowd ask until it has made its requests, or ctx ends. Requests that
+// the end of ctx breaks off do not count.
+func (c Crowd) Run(ctx context.Context) Answers {
+	var (
+		users sync.WaitGroup
+		mu    sync.Mutex
+		total Answers
+		times []time.Duration
+	)
+	tickets := make(chan struct{})
+	go func() {
+		defer close(tickets)
+		for i := 0; c.Requests == 0 || i < c.Requests; i++ {
+			select {
+			case tickets <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	began := time.Now()
+	for range c.Users {
+		users.Go(func() {
+			transport := &http.Transport{DialContext: c.Dial, MaxIdleConnsPerHost: 1}
+			defer transport.CloseIdleConnections()
+			user := &http.Client{Transport: transport, Timeout: c.Timeout}
+			for range tickets {
+				took, bytes, good, err := ask(ctx, user, c.URL)
+				if ctx.Err() != nil && !good {
+					return
+				}
+				mu.Lock()
+				total.Requests++
+				total.Bytes += bytes
+				if good {
+					times = append(times, took)
+				} else {
+					total.Failed++
+				}
+				if err != nil {
+					total.LastError = err
+				}
+				mu.Unlock()
+				if !good {
+					time.Sleep(pause)
+				}
+			}
+		})
+	}
+	users.Wait()
+	total.Took = time.Since(began)
+	total.summarize(times)
+	return total
+}
+
+func (a *Answers) summarize(times []time.Duration) {
+	if len(times) == 0 {
+		return
+	}
+	slices.Sort(times)
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	a.Mean = sum / time.Duration(len(times))
+	a.Median = times[len(times)/2]
+	a.P95 = times[len(times)*95/100]
+}
+
+func ask(ctx context.Context, user *http.Client, url string) (took time.Duration, bytes int64, good bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	began := time.Now()
+	response, err := user.Do(request)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	defer response.Body.Close()
+	bytes, err = io.Copy(io.Discard, response.Body)
+	return time.Since(began), bytes, err == nil && response.StatusCode/100 == 2, err
+}

@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// Control speaks to one HAProxy's runtime socket.
+type Control struct {
+	// Dial connects to it.
+	Dial func(context.Context) (net.Conn, error)
+}
+
+// UnixControl is that of a proxy on this machine.
+func UnixControl(path string) Control {
+	var dialer net.Dialer
+	return Control{Dial: func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }}
+}
+
+const (
+	askTimeout = 2 * time.Second
+	// maxAnswerBytes bounds an answer; a server's row has some 500 bytes.
+	maxAnswerBytes = 8 << 20
+)
+
+// See asks for the statistics.
+func (c Control) See(ctx context.Context) (Seen, error) {
+	text, err := c.ask(ctx, "show stat")
+	if err != nil {
+		return Seen{}, err
+	}
+	return parseStat(text)
+}
+
+// Apply makes the proxy's instances those of ports, and says how many users are
+// still with instances that are not in there. Calling it again changes nothing.
+func (c Control) Apply(ctx context.Context, ports []Port) (leaving int, err error) {
+	seen, err := c.See(ctx)
+	if err != nil {
+		return 0, err
+	}
+	commands, leaving := plan(ports, seen.Servers)
+	for _, command := range commands {
+		if err := c.do(ctx, command); err != nil {
+			// A server is not deleted while a connection is idle in a pool; the next
+			// call finds it in maintenance.
+			if strings.HasPrefix(command, "del server ") {
+				continue
+			}
+			return leaving, err
+		}
+	}
+	return leaving, nil
+}
+
+// do is a command that changes something. HAProxy says nothing, or that it did it;
+// everything else is an error.
+func (c Control) do(ctx context.Context, command string) error {
+	answer, err := c.ask(ctx, command)
+	if err != nil {
+		return err
+	}
+	switch answer = strings.TrimSpace(answer); answer {
+	case "", "New server registered.", "Server deleted.":
+		return nil
+	default:
+		return fmt.Errorf("tell the proxy %q: it answers %q", command, answer)
+	}
+}
+
+func (c Control) ask(ctx context.Context, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	conn, err := c.Dial(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reach the proxy: %w", err)
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", fmt.Errorf("reach the proxy: %w", err)
+	}
+	if _, err := io.WriteString(conn, command+"\n"); err != nil {
+		return "", fmt.Errorf("tell the proxy %q: %w", command, err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, maxAnswerBytes))
+	if err != nil {
+		return "", fmt.Errorf("read the proxy's answer to %q: %w", command, err)
+	}
+	if len(answer) == maxAnswerBytes {
+		return "", errors.New("the proxy's answer is too long")
+	}
+	return string(answer), nil
+}

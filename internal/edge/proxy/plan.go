@@ -1,0 +1,64 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// plan is the commands that make a proxy as wanted, from what it says it has. Who is
+// leaving is left alone as long as it has users, who are the second result.
+func plan(wanted []Port, seen []SeenServer) (commands []string, leaving int) {
+	for _, port := range wanted {
+		commands = append(commands, join(port, seen)...)
+	}
+	for _, s := range seen {
+		if isWanted(wanted, s) {
+			continue
+		}
+		gone, stays := leave(s)
+		commands = append(commands, gone...)
+		leaving += stays
+	}
+	return commands, leaving
+}
+
+func join(port Port, seen []SeenServer) (commands []string) {
+	for _, s := range port.Servers {
+		path := port.backend() + "/" + s.Name
+		i := slices.IndexFunc(seen, func(t SeenServer) bool { return t.Backend == port.backend() && t.Name == s.Name })
+		if i < 0 {
+			commands = append(commands, "add server "+path+" "+s.arguments(), "enable health "+path, "enable server "+path)
+			continue
+		}
+		there := seen[i]
+		if there.Leaving {
+			commands = append(commands, "set server "+path+" state ready")
+		}
+		if there.Weight != s.Weight {
+			commands = append(commands, fmt.Sprintf("set server %s weight %d", path, s.Weight))
+		}
+		if there.MaxUsers != s.MaxUsers {
+			commands = append(commands, fmt.Sprintf("set maxconn server %s %d", path, s.MaxUsers))
+		}
+	}
+	return commands
+}
+
+func leave(s SeenServer) (commands []string, users int) {
+	path := s.Backend + "/" + s.Name
+	switch {
+	case s.Maintenance && s.Users == 0:
+		return []string{"del server " + path}, 0
+	case s.Users == 0 && s.Waiting == 0:
+		return []string{"set server " + path + " state maint", "del server " + path}, 0
+	case !s.Leaving:
+		return []string{"set server " + path + " state drain"}, s.Users + s.Waiting
+	}
+	return nil, s.Users + s.Waiting
+}
+
+func isWanted(wanted []Port, s SeenServer) bool {
+	return slices.ContainsFunc(wanted, func(p Port) bool {
+		return p.backend() == s.Backend && slices.ContainsFunc(p.Servers, func(t Server) bool { return t.Name == s.Name })
+	})
+}

@@ -1,0 +1,135 @@
+package proxy
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func server(name string, weight, maxUsers int) Server {
+	return Server{Name: name, Address: netip.MustParseAddrPort("198.18.0.9:80"), Weight: weight, MaxUsers: maxUsers}
+}
+
+func TestPlan(t *testing.T) {
+	const backend = "instances-80"
+	wanted := []Port{{Host: 80, Servers: []Server{server("a", 256, 10)}}}
+	for name, test := range map[string]struct {
+		seen    []SeenServer
+		want    []string
+		leaving int
+	}{
+		"as it should be": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Up: true}}, nil, 0},
+		"new": {nil, []string{
+			"add server instances-80/a 198.18.0.9:80 check inter 500ms fastinter 200ms downinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions weight 256 maxconn 10",
+			"enable health instances-80/a", "enable server instances-80/a",
+		}, 0},
+		"other values": {[]SeenServer{{Backend: backend, Name: "a", Weight: 1, MaxUsers: 9}}, []string{
+			"set server instances-80/a weight 256", "set maxconn server instances-80/a 10",
+		}, 0},
+		"comes back": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Leaving: true}}, []string{
+			"set server instances-80/a state ready",
+		}, 0},
+		"goes, with users": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Waiting: 1}}, []string{
+			"set server instances-80/b state drain",
+		}, 3},
+		"is going": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Leaving: true}}, nil, 2},
+		"has gone": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true}}, []string{
+			"set server instances-80/b state maint", "del server instances-80/b",
+		}, 0},
+		"still in maintenance": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true, Maintenance: true}}, []string{
+			"del server instances-80/b",
+		}, 0},
+	} {
+		got, leaving := plan(wanted, test.seen)
+		if !reflect.DeepEqual(got, test.want) || leaving != test.leaving {
+			t.Errorf("%s: got %q and %d leaving, want %q and %d", name, got, leaving, test.want, test.leaving)
+		}
+	}
+}
+
+const statHead = "# pxname,svname,qcur,scur,slim,stot,bout,econ,eresp,status,weight,req_tot,hrsp_5xx,qtime,ctime,rtime,check_desc,uweight,\n"
+
+func TestStat(t *testing.T) {
+	seen, err := parseStat(statHead +
+		"users-80,FRONTEND,,7,,50,9000,,,OPEN,,60,3,,,,,,\n" +
+		"control,FRONTEND,,1,,5,100,,,OPEN,,,,,,,,,\n" +
+		"instances-80,a,2,5,10,30,,,,UP,256,,,1,2,10,\"Layer4 check, passed\",256,\n" +
+		"instances-80,b,0,0,0,10,,,,DOWN 1/2,1,,,0,0,53,Connection refused,1,\n" +
+		"instances-80,c,0,1,0,0,,,,DRAIN,0,,,,,,,256,\n" +
+		"instances-80,BACKEND,2,6,200,40,,1,2,UP,,,3,,,,,,\n" +
+		"control,BACKEND,0,1,200,40,,9,9,UP,,,9,,,,,,\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 30 answers after 13 ms and 10 after 53 ms.
+	want := Seen{
+		Users: 7, Waiting: 2, Requests: 60, Failed: 6, SentBytes: 9000, Response: 23 * time.Millisecond,
+		Servers: []SeenServer{
+			{Backend: "instances-80", Name: "a", Users: 5, Waiting: 2, Weight: 256, MaxUsers: 10, Up: true, Requests: 30, Response: 13 * time.Millisecond, Check: "Layer4 check, passed"},
+			{Backend: "instances-80", Name: "b", Weight: 1, Requests: 10, Response: 53 * time.Millisecond, Check: "Connection refused"},
+			{Backend: "instances-80", Name: "c", Users: 1, Weight: 256, Leaving: true},
+		},
+	}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("got\n%+v, want\n%+v", seen, want)
+	}
+	for _, bad := range []string{"", "# pxname,svname\n", "Unknown command"} {
+		if _, err := parseStat(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func TestWeights(t *testing.T) {
+	const ms = time.Millisecond
+	local, near, far := Place{Local: true, Answers: true}, Place{Answers: true, RoundTrip: ms}, Place{Answers: true, RoundTrip: 7 * ms}
+	for name, test := range map[string]struct {
+		places          []Place
+		users, maxUsers int
+		want            []int
+	}{
+		"one":                           {[]Place{local}, 99, 10, []int{256}},
+		"local first":                   {[]Place{local, near}, 7, 10, []int{256, 1}},
+		"crowded":                       {[]Place{local, near, far}, 8, 10, []int{256, 256, 64}},
+		"no local one":                  {[]Place{near, far}, 0, 10, []int{256, 64}},
+		"the local one does not answer": {[]Place{{Local: true}, near}, 1, 10, []int{256, 256}},
+		"nobody knows how many":         {[]Place{local, near}, 1, 0, []int{256, 256}},
+	} {
+		if got := Weights(test.places, test.users, test.maxUsers); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+func TestHealthPath(t *testing.T) {
+	for path, good := range map[string]bool{
+		"": true, "/": true, "/healthy?deep=1": true,
+		"healthy": false, "/a b": false, "/a\n  server x": false, "/$HOME": false, "/a#b": false, "/'": false,
+	} {
+		if err := CheckHealthPath(path); (err == nil) != good {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	c := Config{
+		Service: "shop", Mode: ModeHTTP, Health: "/healthy", Control: "/proxy/haproxy.sock mode 600 level admin", QueueTimeout: time.Second,
+		Ports: []Port{{Host: 80, Servers: []Server{server("a", 256, 0)}}},
+	}
+	file := c.File()
+	for _, line := range []string{"  bind :80\n", "  option httpchk GET /healthy\n", "  server a 198.18.0.9:80 check ", "  stats socket /proxy/haproxy.sock mode 600 level admin\n"} {
+		if !strings.Contains(file, line) {
+			t.Errorf("%q is not in\n%s", line, file)
+		}
+	}
+	if strings.Contains(file, "ssl") {
+		t.Errorf("there is a way in from other hosts:\n%s", file)
+	}
+	c.Remote = &Remote{Port: 7490, Socket: "/run/haproxy.sock", Certificate: "/proxy/control.pem"}
+	if file = c.File(); !strings.Contains(file, "bind :7490 ssl crt /proxy/control.pem ca-file /proxy/control.pem verify required\n") {
+		t.Errorf("no way in with a certificate:\n%s", file)
+	}
+}

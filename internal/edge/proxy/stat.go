@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Seen is what HAProxy says of itself at one moment ("show stat").
+type Seen struct {
+	// Users are the connections of users, those that wait for an instance included.
+	Users int
+	// Waiting are the requests in the queues.
+	Waiting int
+	// Requests and Failed count since the proxy has started: what users asked for (of
+	// TCP, connections), and what no instance answered (refused, broken off or
+	// answered with 5xx).
+	Requests, Failed uint64
+	SentBytes        uint64
+	// Response is the mean of the last 1024 answers, from the request to the
+	// instance's first byte, the wait in the queue included; 0 as long as there was none.
+	Response time.Duration
+	Servers  []SeenServer
+}
+
+// SeenServer is an instance behind one port.
+type SeenServer struct {
+	Backend, Name string
+	Users         int
+	Waiting       int
+	Weight        int
+	MaxUsers      int
+	Up            bool
+	// Leaving is one that gets no new users: drained, or in maintenance.
+	Leaving, Maintenance bool
+	Requests             uint64
+	Response             time.Duration
+	// Check is what the last health check found, in words.
+	Check string
+}
+
+// parseStat reads what "show stat" prints: a table with a head, comma separated.
+func parseStat(text string) (Seen, error) {
+	reader := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# ")))
+	reader.FieldsPerRecord = -1
+	head, err := reader.Read()
+	if err != nil {
+		return Seen{}, fmt.Errorf("read the proxy's statistics: %w", err)
+	}
+	columns := map[string]int{}
+	for i, name := range head {
+		columns[name] = i
+	}
+	for _, name := range []string{"pxname", "svname", "scur", "qcur", "status", "weight"} {
+		if _, ok := columns[name]; !ok {
+			return Seen{}, fmt.Errorf("read the proxy's statistics: no column %s: is it HAProxy 2.4 or newer?", name)
+		}
+	}
+	var seen Seen
+	var answers weighted
+	for {
+		fields, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			seen.Response = answers.mean()
+			return seen, nil
+		} else if err != nil {
+			return Seen{}, fmt.Errorf("read the proxy's statistics: %w", err)
+		}
+		seen.add(statRow{columns, fields}, &answers)
+	}
+}
+
+func (s *Seen) add(row statRow, answers *weighted) {
+	proxy, server := row.text("pxname"), row.text("svname")
+	switch {
+	case server == "FRONTEND":
+		if !strings.HasPrefix(proxy, "users-") {
+			return
+		}
+		s.Users += row.number("scur")
+		s.Requests += max(row.count("req_tot"), row.count("stot"))
+		s.SentBytes += row.count("bout")
+		return
+	case !strings.HasPrefix(proxy, "instances-"):
+		return
+	case server == "BACKEND":
+		s.Waiting += row.number("qcur")
+		s.Failed += row.count("econ") + row.count("eresp") + row.count("hrsp_5xx")
+		return
+	}
+	status := row.text("status")
+	found := SeenServer{
+		Backend: proxy, Name: server,
+		Users: row.number("scur"), Waiting: row.number("qcur"),
+		Weight: row.number("uweight"), MaxUsers: row.number("slim"),
+		Up:          strings.HasPrefix(status, "UP") || strings.HasPrefix(status, "no check"),
+		Leaving:     strings.HasPrefix(status, "DRAIN") || strings.HasPrefix(status, "MAINT"),
+		Maintenance: strings.HasPrefix(status, "MAINT"),
+		Requests:    row.count("stot"),
+		Check:       row.text("check_desc"),
+	}
+	for _, part := range []string{"qtime", "ctime", "rtime"} {
+		found.Response += time.Duration(row.number(part)) * time.Millisecond
+	}
+	answers.add(found.Response, min(found.Requests, 1024))
+	s.Servers = append(s.Servers, found)
+}
+
+// weighted is a mean over servers by their answers.
+type weighted struct {
+	sum   time.Duration
+	count uint64
+}
+
+func (w *weighted) add(d time.Duration, count uint64) {
+	w.sum += d * time.Duration(count)
+	w.count += count
+}
+
+func (w *weighted) mean() time.Duration {
+	if w.count == 0 {
+		return 0
+	}
+	return w.sum / time.Duration(w.count)
+}
+
+type statRow struct {
+	columns map[string]int
+	fields  []string
+}
+
+func (r statRow) text(name string) string {
+	if i, ok := r.columns[name]; ok && i < len(r.fields) {
+		return r.fields[i]
+	}
+	return ""
+}
+
+// count is 0 where HAProxy prints nothing.
+func (r statRow) count(name string) uint64 {
+	n, err := strconv.ParseUint(r.text(name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (r statRow) number(name string) int { return int(min(r.count(name), 1<<30)) }

@@ -1,0 +1,282 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// carryOut does what was decided and can still be promised. Starts and stops go on
+// beside the rounds.
+func (m *Manager) carryOut(ctx context.Context, s *seen, decisions []engine.Decision) {
+	if m.opts.DryRun {
+		for _, d := range decisions {
+			if d.Action != engine.Keep {
+				m.sayDecided(d)
+			}
+		}
+		return
+	}
+	admitted, refused, err := m.opts.Engine.Commit(ctx, m.rt.Ledger(), s.input.Nodes, s.promises, decisions)
+	if err != nil {
+		m.failed("", "", "", err)
+		return
+	}
+	for _, r := range refused {
+		d := r.Decision
+		m.failed(d.Service, d.Instance, d.Node, fmt.Errorf("%s %s on %s: %s", d.Action, d.Instance, d.Node, r.Reason))
+	}
+	for _, d := range admitted {
+		if d.Action == engine.Stop {
+			m.drain(d)
+		} else {
+			m.begin(s, d)
+		}
+	}
+}
+
+// sayDecided says once what would be done.
+func (m *Manager) sayDecided(d engine.Decision) {
+	key := "dry-run " + string(d.Action) + d.Service + d.Instance + d.Node
+	m.mu.Lock()
+	again := !m.said[key].IsZero() && time.Since(m.said[key]) < sayAgain
+	if !again {
+		m.said[key] = time.Now()
+	}
+	m.mu.Unlock()
+	if !again {
+		m.recordDecision(d)
+	}
+}
+
+func (m *Manager) recordDecision(d engine.Decision) {
+	w := wireDecision(d)
+	m.record(edge.Event{
+		Kind: edge.EventDecision, Service: d.Service, Instance: d.Instance, Node: d.Node,
+		Message: d.Reason, Decision: &w, DryRun: m.opts.DryRun,
+	})
+}
+
+// begin lets an instance start to which everything is promised.
+func (m *Manager) begin(s *seen, d engine.Decision) {
+	i := slices.IndexFunc(s.services, func(t runtime.Service) bool { return t.Name == d.Service })
+	if i < 0 {
+		return
+	}
+	service := s.services[i]
+	m.recordDecision(d)
+	started := &start{decision: d, image: service.Image, at: time.Now()}
+	m.mu.Lock()
+	m.starting[d.Instance] = started
+	m.mu.Unlock()
+	m.work.Go(func() { m.start(m.ctx, service, started) })
+}
+
+// start gets the image and makes the instance. That it answers, a later round sees.
+func (m *Manager) start(ctx context.Context, service runtime.Service, s *start) {
+	defer m.again()
+	d := s.decision
+	image, err := m.rt.Fetch(ctx, service.Image)
+	if err == nil {
+		s.transfer = image.Took
+		m.learnImage(d.Node, service.Image, image)
+		err = m.stillPromised(ctx, d)
+	}
+	if err == nil {
+		err = m.rt.Start(ctx, service, d.Instance, d.Node)
+	}
+	if err == nil || errors.Is(err, runtime.ErrExists) {
+		return
+	}
+	if ctx.Err() == nil {
+		m.failed(d.Service, d.Instance, d.Node, err)
+	}
+	m.mu.Lock()
+	delete(m.starting, d.Instance)
+	m.cannotStart[d.Instance] = err.Error()
+	m.mu.Unlock()
+}
+
+// stillPromised: the image may have taken long, and the promise may have been taken
+// back meanwhile.
+func (m *Manager) stillPromised(ctx context.Context, d engine.Decision) error {
+	promises, _, err := m.rt.Ledger().Read(ctx)
+	if err != nil {
+		return err
+	}
+	if _, there := promises[d.Instance]; !there {
+		return fmt.Errorf("start %s on %s: what it needs is not promised any more", d.Instance, d.Node)
+	}
+	return nil
+}
+
+// learnImage keeps what a transfer was measured to take.
+func (m *Manager) learnImage(node, name string, image runtime.Image) {
+	m.mu.Lock()
+	m.images[node+" "+name] = image
+	m.mu.Unlock()
+	if image.Took == 0 {
+		return
+	}
+	known := m.store.StartUp(name)
+	known.TransferSeconds, known.ImageBytes = image.Took.Seconds(), image.SizeBytes
+	m.kept(m.store.SetStartUp(name, known))
+}
+
+// arrived takes note of instances that have begun to answer.
+func (m *Manager) arrived(s *seen) {
+	for _, i := range s.input.Instances {
+		if i.State != engine.InstanceRunning {
+			continue
+		}
+		m.mu.Lock()
+		started := m.starting[i.ID]
+		delete(m.starting, i.ID)
+		m.mu.Unlock()
+		if started == nil {
+			continue
+		}
+		took := time.Since(started.at)
+		known := m.store.StartUp(started.image)
+		known.Seconds = (took - started.transfer).Seconds()
+		m.kept(m.store.SetStartUp(started.image, known))
+		m.record(edge.Event{
+			Kind: edge.EventStarted, Service: i.Service, Instance: i.ID, Node: i.Node, TookSeconds: took.Seconds(),
+			Message: fmt.Sprintf("%s answers on %s, %.2f s after that was decided", i.ID, i.Node, took.Seconds()),
+		})
+	}
+}
+
+// drain lets an instance have no new users; endDrained ends it.
+func (m *Manager) drain(d engine.Decision) {
+	m.mu.Lock()
+	if m.stopping[d.Instance] != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.stopping[d.Instance] = &stop{decision: d, at: time.Now()}
+	delete(m.starting, d.Instance)
+	m.mu.Unlock()
+	m.recordDecision(d)
+}
+
+// endDrained ends those that have no users any more, or have had time enough; also
+// those that a weir-edge before this one was about to end.
+func (m *Manager) endDrained(s *seen) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, p := range s.promises {
+		if p.Stopping && m.stopping[id] == nil && !m.opts.DryRun {
+			m.stopping[id] = &stop{decision: engine.Decision{Action: engine.Stop, Service: p.Service, Instance: id, Node: p.Node}, at: time.Now()}
+		}
+	}
+	for id, ending := range m.stopping {
+		users := 0
+		for _, t := range serversOf(s, id) {
+			users += t.Users + t.Waiting
+		}
+		// Its proxies have been told in this round; what they said is from before.
+		waited := time.Since(ending.at)
+		if ending.ending || waited < period || users > 0 && waited < drainTimeout {
+			continue
+		}
+		ending.ending = true
+		m.work.Go(func() { m.end(m.ctx, id, ending.decision) })
+	}
+}
+
+func (m *Manager) end(ctx context.Context, id string, d engine.Decision) {
+	defer m.again()
+	err := m.rt.Stop(ctx, id)
+	if err == nil {
+		err = engine.Release(ctx, m.rt.Ledger(), id)
+	}
+	m.mu.Lock()
+	delete(m.stopping, id)
+	if err == nil {
+		delete(m.cannotStart, id)
+	}
+	m.mu.Unlock()
+	if err != nil {
+		m.failed(d.Service, id, d.Node, err) // the next round decides again
+		return
+	}
+	m.record(edge.Event{Kind: edge.EventStopped, Service: d.Service, Instance: id, Node: d.Node, Message: fmt.Sprintf("%s on %s has ended", id, d.Node)})
+}
+
+// mendPromises takes back what is promised to instances that nobody starts, and
+// promises what instances have that nobody promised anything.
+func (m *Manager) mendPromises(ctx context.Context, s *seen) {
+	if m.opts.DryRun {
+		return
+	}
+	gone := m.orphaned(s)
+	adopted := engine.Promises{}
+	m.mu.Lock()
+	for _, c := range s.state.Instances {
+		if _, promised := s.promises[c.ID]; !promised && m.stopping[c.ID] == nil {
+			parsed := s.specs[c.Service]
+			adopted[c.ID] = engine.Promise{Service: c.Service, Node: c.Node, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
+		}
+	}
+	m.mu.Unlock()
+	if len(gone) == 0 && len(adopted) == 0 {
+		return
+	}
+	err := engine.Release(ctx, m.rt.Ledger(), gone...)
+	if err == nil {
+		err = m.adopt(ctx, adopted)
+	}
+	if err != nil && !errors.Is(err, engine.ErrConflict) { // the next round tries again
+		m.failed("", "", "", err)
+		return
+	}
+	for _, id := range gone {
+		delete(m.orphans, id)
+	}
+}
+
+// adopt promises instances what they have.
+func (m *Manager) adopt(ctx context.Context, adopted engine.Promises) error {
+	if len(adopted) == 0 {
+		return nil
+	}
+	promises, token, err := m.rt.Ledger().Read(ctx)
+	if err != nil {
+		return err
+	}
+	maps.Copy(promises, adopted)
+	return m.rt.Ledger().Swap(ctx, token, promises)
+}
+
+// orphaned are promises that have had no instance for too long.
+func (m *Manager) orphaned(s *seen) (gone []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, p := range s.promises {
+		_, deployed := s.specs[p.Service]
+		_, broken := s.broken[p.Service]
+		removed := !deployed && !broken
+		here := slices.ContainsFunc(s.state.Instances, func(c runtime.Instance) bool { return c.ID == id })
+		switch since := m.orphans[id]; {
+		case here || m.starting[id] != nil && !removed || m.stopping[id] != nil:
+			delete(m.orphans, id)
+		case since.IsZero():
+			m.orphans[id] = time.Now()
+		case time.Since(since) > orphanTimeout, removed && time.Since(since) > lateStart:
+			gone = append(gone, id)
+		}
+	}
+	return gone
+}
+
+// lateStart is how long the start of an instance may be on its way whose service has
+// been removed meanwhile.
+const lateStart = 5 * time.Second

@@ -1,0 +1,118 @@
+package run
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-project/weir/api/v1/edge"
+)
+
+// keptEvents is how many events are at hand; the file keeps as many.
+const keptEvents = 1000
+
+// Events are what happened lately, for any number of readers.
+type Events struct {
+	mu   sync.Mutex
+	list []edge.Event
+	next uint64
+	more chan struct{} // closed when there is one more
+}
+
+// newEvents goes on after the events that were kept.
+func newEvents(kept []edge.Event, now time.Time) *Events {
+	e := &Events{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{})}
+	if len(kept) > 0 {
+		e.next = max(e.next, kept[len(kept)-1].Seq+1)
+	}
+	return e
+}
+
+// add numbers an event and keeps it.
+func (e *Events) add(event edge.Event) edge.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	event.Seq = e.next
+	e.next++
+	e.list = append(e.list, event)
+	if len(e.list) > keptEvents {
+		e.list = append([]edge.Event(nil), e.list[len(e.list)-keptEvents:]...)
+	}
+	close(e.more)
+	e.more = make(chan struct{})
+	return event
+}
+
+// Since are the events after the one with number seq, and a channel that is closed
+// when there is another one.
+func (e *Events) Since(seq uint64) ([]edge.Event, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, event := range e.list {
+		if event.Seq > seq {
+			return append([]edge.Event(nil), e.list[i:]...), e.more
+		}
+	}
+	return nil, e.more
+}
+
+// of are the events of a service that match, the newest first.
+func (e *Events) of(service string, limit int, match func(edge.Event) bool) []edge.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found := []edge.Event{}
+	for i := len(e.list) - 1; i >= 0 && len(found) < limit; i-- {
+		if e.list[i].Service == service && match(e.list[i]) {
+			found = append(found, e.list[i])
+		}
+	}
+	return found
+}
+
+// record is an event for readers, for the log and for the file. What the file does
+// not take is said once, until it takes something again.
+func (m *Manager) record(event edge.Event) {
+	event.At = time.Now()
+	event = m.events.add(event)
+	level := slog.LevelInfo
+	if event.Kind == edge.EventFailed {
+		level = slog.LevelWarn
+	}
+	m.log.Log(m.ctx, level, event.Message, "kind", event.Kind, "service", event.Service, "instance", event.Instance, "node", event.Node)
+	m.kept(m.store.AddEvents([]edge.Event{event}))
+}
+
+// kept takes note of whether the file took something.
+func (m *Manager) kept(err error) {
+	broken := err != nil
+	if m.storeBroken.Swap(broken) == broken {
+		return
+	}
+	if broken {
+		m.log.Warn("measurements and events are not kept: is the disk full? Services are not affected", "error", err)
+	} else {
+		m.log.Info("measurements and events are kept again")
+	}
+}
+
+// failed says what did not work; the same of the same service again only after a while.
+func (m *Manager) failed(service, instance, node string, err error) {
+	key := service + "\x00" + instance + "\x00" + err.Error()
+	m.mu.Lock()
+	again := time.Since(m.said[key]) < sayAgain
+	if !again {
+		m.said[key] = time.Now()
+	}
+	for k, at := range m.said {
+		if time.Since(at) > sayAgain {
+			delete(m.said, k)
+		}
+	}
+	m.mu.Unlock()
+	if !again {
+		m.record(edge.Event{Kind: edge.EventFailed, Service: service, Instance: instance, Node: node, Message: err.Error()})
+	}
+}
+
+// sayAgain is after how long an error that lasts is said again.
+const sayAgain = time.Minute

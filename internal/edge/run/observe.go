@@ -1,0 +1,345 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// Measured is what is known of a node, and since when.
+type Measured struct {
+	Node runtime.Node
+	// State is how it is, if whoever measures it has an opinion.
+	State engine.NodeState
+	// At is when it answered last; zero: never.
+	At time.Time
+	// Error is why it does not answer now.
+	Error error
+	// Weir: an agent told this, its uplinks and its containers.
+	Weir       bool
+	Values     v1.Measured
+	Containers []v1.Container
+	// CPUs are the processors that containers keep busy, by ID.
+	CPUs map[string]float64
+	// RoundTrip is how long it takes to the node, 0 if that is not known.
+	RoundTrip time.Duration
+}
+
+// seen is everything that one round goes by.
+type seen struct {
+	input    engine.Input
+	services []runtime.Service // parsed
+	specs    map[string]spec.Spec
+	broken   map[string]string // services whose document cannot be read: why
+	state    runtime.State
+	promises engine.Promises
+	nodes    []Measured
+	proxies  map[string][]seenProxy // by service
+}
+
+// seenProxy is a service's proxy on a node.
+type seenProxy struct {
+	runtime.Proxy
+	seen proxy.Seen
+	err  error
+}
+
+// look asks the engine, the nodes and the proxies.
+func (m *Manager) look(ctx context.Context) (*seen, error) {
+	s := &seen{specs: map[string]spec.Spec{}, broken: map[string]string{}, proxies: map[string][]seenProxy{}}
+	nodes, err := m.rt.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.state, err = m.rt.Look(ctx); err != nil {
+		return nil, err
+	}
+	if s.promises, _, err = m.rt.Ledger().Read(ctx); err != nil {
+		return nil, err
+	}
+	s.nodes = m.opts.Nodes.Measure(ctx, nodes)
+	for _, listed := range s.state.Services {
+		parsed, err := spec.Parse([]byte(listed.Document))
+		if err != nil {
+			s.broken[listed.Name] = err.Error()
+			continue
+		}
+		service, err := m.service(parsed)
+		if err != nil {
+			s.broken[listed.Name] = err.Error()
+			continue
+		}
+		s.specs[listed.Name] = parsed
+		s.services = append(s.services, service)
+	}
+	m.seeProxies(ctx, s)
+	m.presence.note(m, s.nodes)
+	if m.opts.DryRun { // what mendPromises would do
+		for _, id := range m.orphaned(s) {
+			delete(s.promises, id)
+		}
+	}
+	s.input = m.input(s)
+	return s, nil
+}
+
+// seeProxies asks all proxies at once.
+func (m *Manager) seeProxies(ctx context.Context, s *seen) {
+	var asking sync.WaitGroup
+	for _, service := range s.services {
+		proxies, err := m.rt.Proxies(ctx, service.Name)
+		if err != nil {
+			m.failed(service.Name, "", "", err)
+			continue
+		}
+		list := make([]seenProxy, len(proxies))
+		s.proxies[service.Name] = list
+		for i, p := range proxies {
+			list[i].Proxy = p
+			asking.Go(func() { list[i].seen, list[i].err = p.Control.See(ctx) })
+		}
+	}
+	asking.Wait()
+}
+
+// input is what the engine is asked.
+func (m *Manager) input(s *seen) engine.Input {
+	in := engine.Input{At: time.Now(), Memory: m.memory}
+	for _, n := range s.nodes {
+		in.Nodes = append(in.Nodes, m.node(s, n))
+	}
+	for _, service := range s.services {
+		known := engine.Service{Spec: s.specs[service.Name]}
+		known.MeasuredStartUpSeconds = m.store.StartUp(service.Image).Seconds
+		in.Services = append(in.Services, known)
+		for _, p := range s.proxies[service.Name] {
+			if p.err == nil {
+				in.Demand = append(in.Demand, engine.Demand{
+					Service: service.Name, Node: p.Node, Users: float64(p.seen.Users), ResponseSeconds: p.seen.Response.Seconds(),
+				})
+			}
+		}
+	}
+	in.Instances = m.instances(s)
+	for i, a := range s.nodes {
+		for _, b := range s.nodes[i+1:] {
+			if a.RoundTrip > 0 && b.RoundTrip > 0 {
+				// Both are measured from here, on one network: the farther one counts.
+				in.Links = append(in.Links, engine.Link{From: a.Node.Name, To: b.Node.Name, RoundTripSeconds: max(a.RoundTrip, b.RoundTrip).Seconds()})
+			}
+		}
+	}
+	return in
+}
+
+// How old what a node last said may be.
+const (
+	staleAfter = 2 * time.Second
+	goneAfter  = 4 * time.Second
+)
+
+func (m *Manager) node(s *seen, n Measured) engine.Node {
+	node := engine.Node{
+		Name: n.Node.Name, State: engine.NodeReady, CPUs: float64(n.Node.CPUs), MemoryBytes: n.Node.MemoryBytes,
+		Availability: m.presence.availability(n.Node.Name, engine.DefaultPolicy().NodeAvailability), Weir: n.Weir,
+	}
+	if n.Node.Architecture != "" {
+		node.Platform = "linux/" + n.Node.Architecture
+	}
+	age := time.Since(n.At)
+	switch {
+	case !n.Node.Ready:
+		node.State, node.Reason = engine.NodeGone, n.Node.Reason
+	case n.Node.Draining:
+		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
+	case n.State != "":
+		node.State = n.State
+		if n.Error != nil {
+			node.Reason = n.Error.Error()
+		}
+	case n.At.IsZero() || n.Error != nil && age > goneAfter:
+		node.State, node.Reason = engine.NodeGone, fmt.Sprintf("it does not answer: %v", n.Error)
+	case n.Error != nil && age > staleAfter:
+		node.State, node.Reason = engine.NodeStale, fmt.Sprintf("it has not answered for %v: %v", age.Round(time.Second), n.Error)
+	}
+	if v := n.Values; v.CPUs > 0 {
+		node.CPUs, node.CPUUsedPercent, node.Load1 = float64(v.CPUs), v.CPUUsedPercent, v.Load1
+		node.MemoryBytes, node.MemoryUsedBytes, node.DiskFreeBytes = v.MemoryBytes, v.MemoryUsedBytes, v.DiskFreeBytes
+	}
+	if u, ok := uplink(n.Values); ok && n.Weir {
+		node.UplinkBPS, node.UplinkSentBPS = u.RateBPS, u.SentBPS
+		node.BudgetBPS = u.AdmittedBPS + u.FreeBPS
+		node.OtherMinBPS = u.AdmittedBPS - min(u.AdmittedBPS, m.ownMinBPS(s, n))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, service := range s.services {
+		_, there := m.images[n.Node.Name+" "+service.Image]
+		if there || slices.ContainsFunc(s.state.Instances, func(c runtime.Instance) bool { return c.Node == n.Node.Name && c.Image == service.Image }) {
+			node.Images = append(node.Images, service.Image)
+		}
+	}
+	return node
+}
+
+// uplink is where services are served: the one with the highest rate.
+func uplink(v v1.Measured) (best v1.MeasuredUplink, ok bool) {
+	for _, u := range v.Uplinks {
+		if !ok || u.RateBPS > best.RateBPS {
+			best, ok = u, true
+		}
+	}
+	return best, ok
+}
+
+// ownMinBPS are the minimums in force on a node that stand for what the ledger
+// promises: those of instances, and those of proxies of services with an instance
+// there.
+func (m *Manager) ownMinBPS(s *seen, n Measured) (sum uint64) {
+	for _, c := range n.Containers {
+		if c.State == v1.StateRejected {
+			continue
+		}
+		name := strings.TrimPrefix(c.Name, "/")
+		for id, p := range s.promises {
+			if p.Node == n.Node.Name && (name == runtime.InstanceName(id) || name == runtime.ProxyName(p.Service)) {
+				sum += c.Policy.MinBPS
+				break
+			}
+		}
+	}
+	return sum
+}
+
+// instances are those that run, start, end or are promised.
+func (m *Manager) instances(s *seen) (list []engine.Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := map[string]bool{}
+	for _, c := range s.state.Instances {
+		there[c.ID] = true
+		p := s.promises[c.ID]
+		i := engine.Instance{
+			ID: c.ID, Service: c.Service, Node: c.Node, MinBPS: p.MinBPS, LimitBytes: p.LimitBytes, Replaces: p.Replaces,
+		}
+		i.State, i.Reason = m.stateOf(s, c)
+		m.measureInstance(s, c, &i)
+		list = append(list, i)
+	}
+	for id, p := range s.promises {
+		if there[id] {
+			continue
+		}
+		i := engine.Instance{ID: id, Service: p.Service, Node: p.Node, State: engine.InstanceStarting, MinBPS: p.MinBPS, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
+		switch {
+		case m.stopping[id] != nil || p.Stopping:
+			i.State = engine.InstanceStopping
+		case m.cannotStart[id] != "":
+			i.State, i.Reason = engine.InstanceFailed, m.cannotStart[id]
+		}
+		list = append(list, i)
+	}
+	ids := map[string]bool{}
+	for i := range list {
+		ids[list[i].ID] = true
+		old, known := m.since[list[i].ID]
+		if !known || old.state != list[i].State {
+			old = stateSince{list[i].State, time.Now()}
+			m.since[list[i].ID] = old
+		}
+		list[i].Since = old.at
+	}
+	for id := range m.since {
+		if !ids[id] {
+			delete(m.since, id)
+		}
+	}
+	return list
+}
+
+// stateOf is where an instance is in its life; its proxies say whether it answers.
+// m.mu is held.
+func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, string) {
+	switch {
+	case m.stopping[c.ID] != nil || s.promises[c.ID].Stopping:
+		return engine.InstanceStopping, ""
+	case c.Phase == runtime.Failing:
+		return engine.InstanceFailed, c.Reason
+	case c.Phase == runtime.Starting:
+		return engine.InstanceStarting, ""
+	}
+	servers := serversOf(s, c.ID)
+	if slices.ContainsFunc(servers, func(t proxy.SeenServer) bool { return t.Up && t.Check != "" }) {
+		return engine.InstanceRunning, ""
+	}
+	was := m.since[c.ID].state
+	if was == engine.InstanceRunning || was == engine.InstanceUnhealthy {
+		for _, t := range servers {
+			if !t.Up && t.Check != "" {
+				return engine.InstanceUnhealthy, "it does not answer its proxy: " + t.Check
+			}
+		}
+		return was, "" // the proxy has just been told of it
+	}
+	if time.Since(c.StartedAt) > notAnswering {
+		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v: does it listen at the port of its specification?", notAnswering)
+	}
+	return engine.InstanceStarting, ""
+}
+
+// notAnswering is after how long an instance that has never answered has failed.
+const notAnswering = 30 * time.Second
+
+// serverName is what proxies call an instance.
+func serverName(instance string) string { return runtime.InstanceName(instance) }
+
+// serversOf are an instance as the service's proxies see it.
+func serversOf(s *seen, id string) (servers []proxy.SeenServer) {
+	name := serverName(id)
+	for _, proxies := range s.proxies {
+		for _, p := range proxies {
+			for _, t := range p.seen.Servers {
+				if t.Name == name {
+					servers = append(servers, t)
+				}
+			}
+		}
+	}
+	return servers
+}
+
+func (m *Manager) measureInstance(s *seen, c runtime.Instance, i *engine.Instance) {
+	for _, t := range serversOf(s, c.ID) {
+		i.Users += float64(t.Users + t.Waiting)
+		i.ResponseSeconds = max(i.ResponseSeconds, t.Response.Seconds())
+	}
+	for _, n := range s.nodes {
+		if n.Node.Name != c.Node {
+			continue
+		}
+		for _, used := range n.Values.Containers {
+			if used.ID == c.ContainerID && used.MemoryBytes != nil {
+				i.MemoryBytes = *used.MemoryBytes
+			}
+		}
+		i.CPUs = n.CPUs[c.ContainerID]
+		for _, policed := range n.Containers {
+			own := policed.ID == c.ContainerID
+			if own {
+				i.SentBPS = policed.RateBPS
+			}
+			if (own || policed.Name == runtime.ProxyName(c.Service)) && policed.State == v1.StateRejected {
+				i.MinRefused, i.Reason = true, policed.Reason
+			}
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package run
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// syncProxies makes all proxies send users to the instances that there are.
+func (m *Manager) syncProxies(ctx context.Context, s *seen) {
+	if m.opts.DryRun {
+		return
+	}
+	for _, service := range s.services {
+		for _, p := range s.proxies[service.Name] {
+			ports := m.ports(s, service, p)
+			if p.Save != nil {
+				config := service.Proxy
+				config.Ports = ports
+				if err := p.Save(config.File()); err != nil {
+					m.failed(service.Name, "", p.Node, err)
+				}
+			}
+			if p.err != nil {
+				m.proxyFailed(service.Name, p)
+				continue
+			}
+			if _, err := p.Control.Apply(ctx, ports); err != nil {
+				m.failed(service.Name, "", p.Node, err)
+			}
+		}
+	}
+}
+
+// proxyFailed: a proxy that has just been made needs a moment.
+func (m *Manager) proxyFailed(service string, p seenProxy) {
+	key := "proxy " + service + " " + p.Node
+	m.mu.Lock()
+	first := m.said[key]
+	if first.IsZero() {
+		m.said[key] = time.Now()
+	}
+	m.mu.Unlock()
+	if !first.IsZero() && time.Since(first) > 5*time.Second {
+		m.failed(service, "", p.Node, p.err)
+	}
+}
+
+// ports are a service's instances as one proxy should know them.
+func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.Port {
+	var ready []runtime.Instance
+	m.mu.Lock()
+	for _, c := range s.state.Instances {
+		if c.Service == service.Name && c.Phase == runtime.Running && m.stopping[c.ID] == nil {
+			ready = append(ready, c)
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(ready, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
+	var places []proxy.Place
+	for _, c := range ready {
+		places = append(places, proxy.Place{Local: c.Node == p.Node, Answers: answers(p, c.ID), RoundTrip: roundTrip(s, p.Node, c.Node)})
+	}
+	maxUsers := s.specs[service.Name].MaxUsers
+	weights := proxy.Weights(places, p.seen.Users, maxUsers)
+	ports := make([]proxy.Port, len(service.Ports))
+	for i, published := range service.Ports {
+		ports[i].Host = published.Host
+		for j, c := range ready {
+			if address, ok := c.Addresses[published.Container]; ok {
+				ports[i].Servers = append(ports[i].Servers, proxy.Server{Name: serverName(c.ID), Address: address, Weight: weights[j], MaxUsers: maxUsers})
+			}
+		}
+	}
+	return ports
+}
+
+// answers says whether a proxy finds an instance well.
+func answers(p seenProxy, id string) bool {
+	return slices.ContainsFunc(p.seen.Servers, func(t proxy.SeenServer) bool { return t.Name == serverName(id) && t.Up })
+}
+
+// roundTrip between two nodes; 0 where it is not known, and on one.
+func roundTrip(s *seen, a, b string) time.Duration {
+	if a == b {
+		return 0
+	}
+	for _, l := range s.input.Links {
+		if l.From == a && l.To == b || l.From == b && l.To == a {
+			return time.Duration(l.RoundTripSeconds * float64(time.Second))
+		}
+	}
+	return 0
+}

@@ -1,0 +1,348 @@
+// Package docker runs services on one plain Docker engine.
+//
+// A service is its proxy's container, whose name only one can have; it carries the
+// specification as a label. An instance is a container on a bridge network, and its
+// proxy reaches it there, so that no port of the host is used but the service's own.
+//
+// What users get is sent by the proxy, in the host's network and in a cgroup of its
+// own. So it is the proxy that has the service's minimum and bound on delay, and the
+// Weir agent counts at the uplink what it sends. Instances have all other labels.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// Options say which engine, and where its proxies' files are.
+type Options struct {
+	// Socket is the engine's.
+	Socket string
+	// Dir is where the proxies' configurations and sockets are.
+	Dir string
+	// Network is the one of instances; empty means the engine's default bridge.
+	Network string
+}
+
+// Runtime is one engine. It implements runtime.Runtime.
+type Runtime struct {
+	opts Options
+	api  *client.Client
+}
+
+// New makes a client of an engine and does not touch it.
+func New(opts Options) (*Runtime, error) {
+	if opts.Network == "" {
+		opts.Network = "bridge"
+	}
+	api, err := client.New(client.WithHost("unix://" + opts.Socket))
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
+	}
+	return &Runtime{opts: opts, api: api}, nil
+}
+
+// Kind implements runtime.Runtime.
+func (r *Runtime) Kind() string { return "docker" }
+
+// Close implements runtime.Runtime.
+func (r *Runtime) Close() error { return r.api.Close() }
+
+// Nodes implements runtime.Runtime: the one that the engine is on.
+func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
+	info, err := r.api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, r.unreachable(err)
+	}
+	return []runtime.Node{{
+		ID: info.Info.ID, Name: info.Info.Name, Ready: true,
+		CPUs: info.Info.NCPU, MemoryBytes: uint64(max(info.Info.MemTotal, 0)),
+		Architecture: runtime.Architecture(info.Info.Architecture),
+	}}, nil
+}
+
+func (r *Runtime) unreachable(err error) error {
+	return fmt.Errorf("ask the Docker engine at %s: %w", r.opts.Socket, err)
+}
+
+// Look implements runtime.Runtime.
+func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
+	node, err := r.node(ctx)
+	if err != nil {
+		return runtime.State{}, err
+	}
+	listed, err := r.list(ctx, runtime.LabelService)
+	if err != nil {
+		return runtime.State{}, err
+	}
+	var state runtime.State
+	for _, c := range listed {
+		switch c.Labels[runtime.LabelRole] {
+		case runtime.RoleProxy:
+			state.Services = append(state.Services, runtime.Service{
+				Name: c.Labels[runtime.LabelService], Document: c.Labels[runtime.LabelDocument],
+			})
+		case runtime.RoleInstance:
+			instance, err := r.instance(ctx, c.ID, node)
+			if cerrdefs.IsNotFound(err) {
+				continue // between the two questions
+			} else if err != nil {
+				return runtime.State{}, err
+			}
+			state.Instances = append(state.Instances, instance)
+		}
+	}
+	slices.SortFunc(state.Services, func(a, b runtime.Service) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(state.Instances, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
+	return state, nil
+}
+
+func (r *Runtime) node(ctx context.Context) (string, error) {
+	nodes, err := r.Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	return nodes[0].Name, nil
+}
+
+// list are the containers with a label ("name" or "name=value"), of all states.
+func (r *Runtime) list(ctx context.Context, labels ...string) ([]container.Summary, error) {
+	found, err := r.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
+	if err != nil {
+		return nil, r.unreachable(err)
+	}
+	return found.Items, nil
+}
+
+func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instance, error) {
+	found, err := r.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if err != nil {
+		return runtime.Instance{}, err
+	}
+	c := found.Container
+	i := runtime.Instance{
+		ContainerID: c.ID, Node: node, Restarts: c.RestartCount,
+		Addresses: map[uint16]netip.AddrPort{},
+	}
+	if c.Config != nil {
+		i.Labels, i.Image = c.Config.Labels, c.Config.Image
+		i.Service, i.ID = i.Labels[runtime.LabelService], i.Labels[runtime.LabelInstance]
+	}
+	if c.HostConfig != nil {
+		i.MemoryBytes = uint64(max(c.HostConfig.Memory, 0))
+	}
+	i.CreatedAt, _ = time.Parse(time.RFC3339Nano, c.Created) // zero if the engine says nonsense
+	i.Phase, i.Reason, i.StartedAt = phase(c.State, c.RestartCount)
+	if c.NetworkSettings == nil || c.Config == nil {
+		return i, nil
+	}
+	for _, endpoint := range c.NetworkSettings.Networks {
+		if !endpoint.IPAddress.IsValid() {
+			continue
+		}
+		for port := range strings.FieldsSeq(c.Config.Labels[labelPorts]) {
+			if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+				i.Addresses[uint16(n)] = netip.AddrPortFrom(endpoint.IPAddress, uint16(n))
+			}
+		}
+	}
+	return i, nil
+}
+
+// labelPorts are the container's ports, with spaces between them.
+const labelPorts = "weir-edge.ports"
+
+// steady is how long one must have run after it was started again to count as well.
+const steady = 10 * time.Second
+
+func phase(s *container.State, restarts int) (p runtime.Phase, reason string, startedAt time.Time) {
+	if s == nil {
+		return runtime.Starting, "", time.Time{}
+	}
+	startedAt, _ = time.Parse(time.RFC3339Nano, s.StartedAt)
+	ended := fmt.Sprintf("it ended with exit status %d", s.ExitCode)
+	switch {
+	case s.OOMKilled:
+		ended = "it ran out of its memory"
+	case s.Error != "":
+		ended = s.Error
+	}
+	if restarts > 0 {
+		ended += fmt.Sprintf(", and was started again %d times", restarts)
+	}
+	switch {
+	case s.Status == container.StateCreated && s.Error == "":
+		return runtime.Starting, "", startedAt
+	case s.Running && !s.Restarting && restarts == 0:
+		return runtime.Running, "", startedAt
+	case s.Running && !s.Restarting && time.Since(startedAt) > steady:
+		return runtime.Running, "", startedAt
+	default:
+		return runtime.Failing, ended, startedAt
+	}
+}
+
+// Fetch implements runtime.Runtime.
+func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
+	began := time.Now()
+	found, err := r.api.ImageInspect(ctx, image)
+	var took time.Duration
+	if cerrdefs.IsNotFound(err) {
+		if err := runtime.Pull(ctx, r.api, image); err != nil {
+			return runtime.Image{}, err
+		}
+		took = time.Since(began)
+		found, err = r.api.ImageInspect(ctx, image)
+	}
+	if err != nil {
+		return runtime.Image{}, r.unreachable(err)
+	}
+	nodes, err := r.Nodes(ctx)
+	if err != nil {
+		return runtime.Image{}, err
+	}
+	if ours := nodes[0].Architecture; found.Architecture != "" && found.Architecture != ours {
+		return runtime.Image{}, fmt.Errorf("run %s: %w: it is for %s and the node %s is %s: build or push the image for %s",
+			image, runtime.ErrArchitecture, found.Architecture, nodes[0].Name, ours, ours)
+	}
+	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
+}
+
+// Start implements runtime.Runtime.
+func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ string) error {
+	labels := instanceLabels(s.Labels)
+	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
+	for _, port := range s.Ports {
+		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
+	}
+	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:   runtime.InstanceName(instance),
+		Config: &container.Config{Image: s.Image, Labels: labels},
+		HostConfig: &container.HostConfig{
+			NetworkMode:   container.NetworkMode(r.opts.Network),
+			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
+			Resources:     container.Resources{Memory: int64(s.MemoryBytes), NanoCPUs: int64(s.CPUs * 1e9)},
+		},
+	})
+	if cerrdefs.IsConflict(err) {
+		return fmt.Errorf("instance %s %w", instance, runtime.ErrExists)
+	} else if err != nil {
+		return fmt.Errorf("create instance %s: %w", instance, err)
+	}
+	if _, err := r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
+		return errors.Join(fmt.Errorf("start instance %s: %w", instance, err), r.remove(context.WithoutCancel(ctx), created.ID))
+	}
+	return nil
+}
+
+// instanceLabels are a service's labels without those that are its proxy's.
+func instanceLabels(labels map[string]string) map[string]string {
+	kept := maps.Clone(labels)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	for _, name := range []string{"min", "latency"} {
+		delete(kept, policy.Prefix+name)
+	}
+	return kept
+}
+
+// Stop implements runtime.Runtime.
+func (r *Runtime) Stop(ctx context.Context, instance string) error {
+	name := runtime.InstanceName(instance)
+	patience := 5 // seconds
+	_, err := r.api.ContainerStop(ctx, name, client.ContainerStopOptions{Timeout: &patience})
+	if err == nil || cerrdefs.IsNotFound(err) {
+		err = r.remove(ctx, name)
+	}
+	if err != nil {
+		return fmt.Errorf("stop instance %s: %w", instance, err)
+	}
+	return nil
+}
+
+func (r *Runtime) remove(ctx context.Context, id string) error {
+	_, err := r.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or going
+		return nil
+	}
+	return err
+}
+
+// Remove implements runtime.Runtime. The service is there until its last instance has
+// gone, so that what was interrupted can be done again.
+func (r *Runtime) Remove(ctx context.Context, service string) error {
+	listed, err := r.list(ctx, runtime.LabelService+"="+service)
+	if err != nil {
+		return err
+	}
+	if len(listed) == 0 {
+		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
+	}
+	slices.SortFunc(listed, func(a, b container.Summary) int {
+		return strings.Compare(a.Labels[runtime.LabelRole], b.Labels[runtime.LabelRole]) // instances first
+	})
+	var errs []error
+	for _, c := range listed {
+		if err := r.remove(ctx, c.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove %s: %w", service, err))
+		}
+	}
+	return errors.Join(append(errs, r.removeFiles(service))...)
+}
+
+// Changes implements runtime.Runtime.
+func (r *Runtime) Changes(ctx context.Context) <-chan struct{} {
+	changes := make(chan struct{}, 1)
+	go func() {
+		for ctx.Err() == nil {
+			r.follow(ctx, changes)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}()
+	return changes
+}
+
+// follow reads the engine's events until they break off.
+func (r *Runtime) follow(ctx context.Context, changes chan<- struct{}) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	filters := make(client.Filters).Add("type", "container").Add("label", runtime.LabelService).Add("event", "start", "die", "destroy")
+	events := r.api.Events(ctx, client.EventsListOptions{Filters: filters})
+	for {
+		select {
+		case <-events.Messages:
+			notify(changes)
+		case err := <-events.Err:
+			if err != nil && ctx.Err() == nil {
+				notify(changes) // something may have been missed
+			}
+			return
+		}
+	}
+}
+
+// notify does not wait: somebody will look anyway.
+func notify(changes chan<- struct{}) {
+	select {
+	case changes <- struct{}{}:
+	default:
+	}
+}

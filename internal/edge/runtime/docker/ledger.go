@@ -1,0 +1,117 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// A plain engine has no store whose entries have versions. It has containers, whose
+// names only one can have at a time. So the ledger is a container that was never
+// started, with the promises as a label and its version in its name, and the one with
+// the highest version is in force.
+//
+// Who changes it makes the next version. If that name is taken, somebody was faster.
+// If versions above it are there afterwards, somebody was faster by more than one and
+// has removed what was in between; then the new one is removed again. A version is
+// only ever removed when a higher one is there, so that is always seen.
+
+const (
+	labelVersion  = "weir-edge.version"
+	labelPromises = "weir-edge.promises"
+)
+
+// ledger implements engine.Ledger.
+type ledger struct{ r *Runtime }
+
+// Ledger implements runtime.Runtime.
+func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
+
+func ledgerName(version uint64) string { return fmt.Sprintf("edge-ledger-%d", version) }
+
+// versions are the containers that are or were the ledger, by version.
+func (l ledger) versions(ctx context.Context) (byVersion map[uint64]container.Summary, latest uint64, err error) {
+	listed, err := l.r.list(ctx, runtime.LabelRole+"="+runtime.RoleLedger)
+	if err != nil {
+		return nil, 0, err
+	}
+	byVersion = map[uint64]container.Summary{}
+	for _, c := range listed {
+		version, err := strconv.ParseUint(c.Labels[labelVersion], 10, 64)
+		if err != nil {
+			continue // not ours
+		}
+		byVersion[version] = c
+		latest = max(latest, version)
+	}
+	return byVersion, latest, nil
+}
+
+// Read implements engine.Ledger.
+func (l ledger) Read(ctx context.Context) (engine.Promises, engine.Token, error) {
+	byVersion, latest, err := l.versions(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	promises := engine.Promises{}
+	if latest > 0 {
+		if err := json.Unmarshal([]byte(byVersion[latest].Labels[labelPromises]), &promises); err != nil {
+			return nil, "", fmt.Errorf("read what is promised from the container %s: %w: remove that container to have it written anew", ledgerName(latest), err)
+		}
+	}
+	return promises, engine.Token(strconv.FormatUint(latest, 10)), nil
+}
+
+// Swap implements engine.Ledger.
+func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Promises) error {
+	version, err := strconv.ParseUint(string(token), 10, 64)
+	if err != nil {
+		return fmt.Errorf("change what is promised: %q is not a version", token)
+	}
+	text, err := json.Marshal(promises)
+	if err != nil {
+		return fmt.Errorf("write what is promised: %w", err)
+	}
+	if err := l.r.loadProxyImage(ctx); err != nil { // it needs one, and that is there anyway
+		return err
+	}
+	created, err := l.r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: ledgerName(version + 1),
+		Config: &container.Config{Image: runtime.ProxyImage, Cmd: []string{"-"}, Labels: map[string]string{
+			runtime.LabelRole: runtime.RoleLedger,
+			labelVersion:      strconv.FormatUint(version+1, 10),
+			labelPromises:     string(text),
+		}},
+		HostConfig: &container.HostConfig{NetworkMode: "none"},
+	})
+	if cerrdefs.IsConflict(err) {
+		return engine.ErrConflict
+	} else if err != nil {
+		return fmt.Errorf("write what is promised: %w", err)
+	}
+	byVersion, latest, err := l.versions(ctx)
+	if err != nil {
+		return errors.Join(err, l.r.remove(context.WithoutCancel(ctx), created.ID))
+	}
+	if latest > version+1 {
+		return errors.Join(engine.ErrConflict, l.r.remove(ctx, created.ID))
+	}
+	for v, c := range byVersion {
+		if v <= version {
+			err = errors.Join(err, l.r.remove(ctx, c.ID))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove an old version of what is promised: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// socketName is HAProxy's, in its folder.
+const socketName = "haproxy.sock"
+
+func (r *Runtime) folder(service string) string { return filepath.Join(r.opts.Dir, service) }
+
+// Deploy implements runtime.Runtime.
+func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
+	if _, err := os.Stat(runtime.HAProxyPath); err != nil {
+		return fmt.Errorf("start the proxy of %s: HAProxy is not installed: apt-get install haproxy", s.Name)
+	}
+	if err := r.loadProxyImage(ctx); err != nil {
+		return err
+	}
+	folder, err := filepath.Abs(r.folder(s.Name))
+	if err != nil {
+		return fmt.Errorf("find the folder of the proxy of %s: %w", s.Name, err)
+	}
+	labels := maps.Clone(s.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelDocument] = s.Name, runtime.RoleProxy, s.Document
+	patience := 30 // seconds: longer than its users are let stay
+	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: runtime.ProxyName(s.Name),
+		Config: &container.Config{
+			Image: runtime.ProxyImage, Labels: labels, StopSignal: "SIGUSR1", StopTimeout: &patience,
+			Cmd: []string{runtime.HAProxyPath, "-db", "-f", runtime.ProxyFolder + "/" + runtime.ProxyFile},
+		},
+		HostConfig: &container.HostConfig{
+			NetworkMode:    "host",
+			Binds:          []string{"/usr:/usr:ro", folder + ":" + runtime.ProxyFolder},
+			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
+			CapDrop:        []string{"ALL"},
+			CapAdd:         []string{"NET_BIND_SERVICE"},
+			SecurityOpt:    []string{"no-new-privileges"},
+			ReadonlyRootfs: true,
+		},
+	})
+	if cerrdefs.IsConflict(err) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
+	} else if err != nil {
+		return fmt.Errorf("create the proxy of %s: %w", s.Name, err)
+	}
+	// The name is ours: so is the folder.
+	err = r.save(s.Name, s.Proxy.File())
+	if err == nil {
+		_, err = r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{})
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("start the proxy of %s: %w", s.Name, err),
+			r.remove(context.WithoutCancel(ctx), created.ID), r.removeFiles(s.Name))
+	}
+	return nil
+}
+
+// save writes the file whole or not at all.
+func (r *Runtime) save(service, file string) error {
+	folder := r.folder(service)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
+	}
+	path := filepath.Join(folder, runtime.ProxyFile)
+	if there, err := os.ReadFile(path); err == nil && string(there) == file {
+		return nil
+	}
+	err := os.WriteFile(path+".new", []byte(file), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
+	}
+	return nil
+}
+
+func (r *Runtime) removeFiles(service string) error {
+	err := os.RemoveAll(r.folder(service))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the files of the proxy of %s: %w", service, err)
+	}
+	return nil
+}
+
+// Control is HAProxy's option for the socket that Proxies speak to.
+func (r *Runtime) Control() string {
+	return runtime.ProxyFolder + "/" + socketName + " mode 600 level admin"
+}
+
+// Proxies implements runtime.Runtime.
+func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy, error) {
+	node, err := r.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []runtime.Proxy{{
+		Node:    node,
+		Control: proxy.UnixControl(filepath.Join(r.folder(service), socketName)),
+		Save:    func(file string) error { return r.save(service, file) },
+	}}, nil
+}
+
+func (r *Runtime) loadProxyImage(ctx context.Context) error {
+	_, err := r.api.ImageInspect(ctx, runtime.ProxyImage)
+	if !cerrdefs.IsNotFound(err) {
+		if err != nil {
+			return r.unreachable(err)
+		}
+		return nil
+	}
+	archive, _, err := runtime.ProxyImageArchive()
+	if err != nil {
+		return err
+	}
+	progress, err := r.api.ImageLoad(ctx, bytes.NewReader(archive))
+	if err != nil {
+		return fmt.Errorf("load the proxy's image: %w", err)
+	}
+	defer progress.Close()
+	return runtime.ReadProgress(progress)
+}

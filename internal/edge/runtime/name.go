@@ -1,0 +1,65 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/moby/moby/client"
+)
+
+// ProxyName is the name of a service's proxy: only one can have it.
+func ProxyName(service string) string { return "edge-" + service }
+
+// InstanceName is the name of what an instance is in an engine: only one can have it.
+func InstanceName(id string) string { return "edge-" + strings.ReplaceAll(id, ".", "-") }
+
+// ReadProgress reads what an engine says while it takes an image: it answers before
+// that is done, and says at the end whether it was.
+func ReadProgress(r io.Reader) error {
+	for decoder := json.NewDecoder(r); ; {
+		var line struct {
+			Error string `json:"error"`
+		}
+		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("take an image: %w", err)
+		}
+		if line.Error != "" {
+			return fmt.Errorf("take an image: %s", line.Error)
+		}
+	}
+}
+
+// Architecture is Go's and the images' word for the kernel's.
+func Architecture(machine string) string {
+	switch {
+	case machine == "x86_64":
+		return "amd64"
+	case machine == "aarch64":
+		return "arm64"
+	case strings.HasPrefix(machine, "armv"):
+		return "arm"
+	}
+	return machine
+}
+
+// Pull gets an image from its registry. Errors: ErrNoImage.
+func Pull(ctx context.Context, api *client.Client, image string) error {
+	missing := func(err error) error {
+		return fmt.Errorf("run %s: %w, and fetching it failed: %w: check the name, or import or push the image first", image, ErrNoImage, err)
+	}
+	progress, err := api.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return missing(err)
+	}
+	defer progress.Close()
+	if err := progress.Wait(ctx); err != nil {
+		return missing(err)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+// Package runtime is PiCasso's Service Execution (section III.A) as weir-edge sees
+// it: where containers run, behind an interface that is small enough for one engine
+// (docker) and for many (swarm).
+//
+// What should run lives in the engine, as labels, and nowhere else: whoever is asked
+// later, also another weir-edge, finds the same. So a service is there from Deploy
+// to Remove, and an instance from Start to Stop.
+//
+// Two weir-edge may act at once. What they promise to instances is in a ledger that
+// lives there as well and changes only if nobody else has changed it since it was read.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
+)
+
+// Labels of containers that weir-edge has made, and of nothing else.
+const (
+	LabelService  = "weir-edge.service"
+	LabelRole     = "weir-edge.role"
+	LabelDocument = "weir-edge.specification" // of the proxy
+	LabelInstance = "weir-edge.instance"      // the ID of an instance
+	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
+
+	RoleInstance = "instance"
+	RoleProxy    = "proxy"
+	RoleLedger   = "ledger"
+)
+
+// Errors of a runtime, wrapped with what they are about.
+var (
+	ErrExists       = errors.New("is there already")
+	ErrNoImage      = errors.New("the image is not there")
+	ErrArchitecture = errors.New("the image is for another architecture")
+	ErrUnknown      = errors.New("is not there")
+)
+
+// Runtime runs containers on one node or on many.
+type Runtime interface {
+	// Kind is "docker" or "swarm".
+	Kind() string
+	Nodes(context.Context) ([]Node, error)
+	// Look is all that weir-edge has there: one consistent listing.
+	Look(context.Context) (State, error)
+	// Fetch gets an image unless it is there. Errors: ErrNoImage, ErrArchitecture.
+	Fetch(ctx context.Context, image string) (Image, error)
+	// Deploy makes a service, with its proxy and without instances. Errors: ErrExists.
+	Deploy(context.Context, Service) error
+	// Remove ends a service, its instances included.
+	Remove(ctx context.Context, service string) error
+	// Start makes an instance with that ID run on a node. Errors: ErrExists.
+	Start(ctx context.Context, service Service, instance, node string) error
+	// Stop ends an instance. One that is not there is no error.
+	Stop(ctx context.Context, instance string) error
+	// Ledger is where all who manage these nodes keep what they promise.
+	Ledger() engine.Ledger
+	// Proxies are a service's proxies, one on each node that answers.
+	Proxies(ctx context.Context, service string) ([]Proxy, error)
+	// Control is where HAProxy takes commands, as its option "stats socket" says it.
+	Control() string
+	// Changes sends something whenever a container of weir-edge starts or ends, until
+	// ctx ends.
+	Changes(context.Context) <-chan struct{}
+	Close() error
+}
+
+// Node is a machine that runs containers.
+type Node struct {
+	ID, Name string
+	// Address is where other nodes reach it; invalid on a single one.
+	Address netip.Addr
+	// Ready is what the engine thinks of it.
+	Ready bool
+	// Reason is why it is not.
+	Reason string
+	// Draining: its operator wants no instances there.
+	Draining     bool
+	CPUs         int
+	MemoryBytes  uint64
+	Architecture string
+}
+
+// Image is one that is there.
+type Image struct {
+	SizeBytes uint64
+	// Took is how long it was fetched; 0 if it was there.
+	Took time.Duration
+}
+
+// Service is what is to run.
+type Service struct {
+	Name string
+	// Document is what the user wrote, from which all else is.
+	Document string
+	Image    string
+	Ports    []Port
+	Labels   map[string]string
+	// Limits of each instance; 0: none.
+	MemoryBytes uint64
+	CPUs        float64
+	Proxy       proxy.Config
+}
+
+// Port is a published port: of the host, and of the container behind it.
+type Port struct{ Host, Container uint16 }
+
+// State is all services and instances.
+type State struct {
+	// Services have the name and the document only.
+	Services  []Service
+	Instances []Instance
+}
+
+// Phase is how far an instance is.
+type Phase string
+
+// The phases. Whether one that runs also answers, its proxy knows.
+const (
+	Starting Phase = "starting"
+	Running  Phase = "running"
+	// Failing is one that ended and is started again and again, or cannot be started.
+	Failing Phase = "failing"
+)
+
+// Instance is a running copy of a service.
+type Instance struct {
+	// ID is what weir-edge calls it, ContainerID what the node's engine does, if it
+	// is known.
+	ID, ContainerID, Service, Node, Image string
+	Labels                                map[string]string
+	Phase                                 Phase
+	// Reason is why it fails.
+	Reason string
+	// Addresses are where it answers, by the container's port.
+	Addresses            map[uint16]netip.AddrPort
+	Restarts             int
+	CreatedAt, StartedAt time.Time
+	MemoryBytes          uint64
+}
+
+// Proxy is a service's proxy on one node.
+type Proxy struct {
+	Node    string
+	Control proxy.Control
+	// Save keeps a configuration to start from; nil where that is the engine's.
+	Save func(file string) error
+}

@@ -1,0 +1,191 @@
+package swarm
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/swarm"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// Names of Swarm configs.
+const (
+	keyName    = "edge-control"
+	ledgerName = "edge-ledger"
+	// labelPromises is the ledger's content: the data of a config never change, its
+	// labels do, and only together with the version that somebody has read.
+	labelPromises = "weir-edge.promises"
+)
+
+func fileName(service string) string { return "edge-proxy-" + service }
+
+// makeConfig makes a config, or finds the one that is there.
+func (r *Runtime) makeConfig(ctx context.Context, name string, data []byte, labels map[string]string) (swarm.Config, error) {
+	_, err := r.api.ConfigCreate(ctx, client.ConfigCreateOptions{Spec: swarm.ConfigSpec{
+		Annotations: swarm.Annotations{Name: name, Labels: labels}, Data: data,
+	}})
+	if err != nil && !cerrdefs.IsConflict(err) && !cerrdefs.IsAlreadyExists(err) {
+		return swarm.Config{}, fmt.Errorf("make the swarm's config %s: %w", name, err)
+	}
+	return r.config(ctx, name)
+}
+
+func (r *Runtime) config(ctx context.Context, name string) (swarm.Config, error) {
+	found, err := r.api.ConfigInspect(ctx, name, client.ConfigInspectOptions{})
+	if err != nil {
+		return swarm.Config{}, fmt.Errorf("read the swarm's config %s: %w", name, err)
+	}
+	return found.Config, nil
+}
+
+// saveFile keeps the file that proxies start from. It has no instances: those it is
+// told when it runs.
+func (r *Runtime) saveFile(ctx context.Context, service, file string) (id string, err error) {
+	config, err := r.makeConfig(ctx, fileName(service), []byte(file), nil)
+	if err == nil && string(config.Spec.Data) != file { // of a service that is no more
+		if err = r.removeFile(ctx, service); err == nil {
+			config, err = r.makeConfig(ctx, fileName(service), []byte(file), nil)
+		}
+	}
+	return config.ID, err
+}
+
+func (r *Runtime) removeFile(ctx context.Context, service string) error {
+	_, err := r.api.ConfigRemove(ctx, fileName(service), client.ConfigRemoveOptions{})
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("remove the swarm's config %s: %w", fileName(service), err)
+	}
+	return nil
+}
+
+// key is what weir-edge and proxies know each other by.
+type key struct {
+	id     string // of the config
+	config *tls.Config
+}
+
+// keyHost is the name in the certificate; proxies are reached by address.
+const keyHost = "weir-edge"
+
+func (r *Runtime) findKey(ctx context.Context) (key, error) {
+	fresh, err := makeKey()
+	if err != nil {
+		return key{}, fmt.Errorf("make a key: %w", err)
+	}
+	config, err := r.makeConfig(ctx, keyName, fresh, nil)
+	if err != nil {
+		return key{}, err
+	}
+	pair, err := tls.X509KeyPair(config.Spec.Data, config.Spec.Data)
+	if err != nil {
+		return key{}, fmt.Errorf("read the swarm's config %s: %w: remove it, to have another one made, when no service is deployed", keyName, err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(config.Spec.Data)
+	return key{id: config.ID, config: &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: trusted, ServerName: keyHost, MinVersion: tls.VersionTLS12,
+	}}, nil
+}
+
+// makeKey is a certificate that signs itself, and its key. It does not expire: whoever
+// can read it manages the swarm, and can make another.
+func makeKey() ([]byte, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: keyHost}, DNSNames: []string{keyHost},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), // clocks may be apart
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	for _, block := range []*pem.Block{{Type: "CERTIFICATE", Bytes: certificate}, {Type: "EC PRIVATE KEY", Bytes: encoded}} {
+		if err := pem.Encode(&text, block); err != nil {
+			return nil, err
+		}
+	}
+	return text.Bytes(), nil
+}
+
+// ledger is a config whose labels are what is promised. It implements engine.Ledger.
+type ledger struct{ r *Runtime }
+
+// Ledger implements runtime.Runtime.
+func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
+
+func (r *Runtime) findLedger(ctx context.Context) error {
+	_, err := r.makeConfig(ctx, ledgerName, []byte("The labels of this config are what weir-edge promises to instances.\n"), map[string]string{
+		runtime.LabelRole: runtime.RoleLedger, labelPromises: "{}",
+	})
+	return err
+}
+
+// Read implements engine.Ledger.
+func (l ledger) Read(ctx context.Context) (engine.Promises, engine.Token, error) {
+	config, err := l.r.config(ctx, ledgerName)
+	if err != nil {
+		return nil, "", err
+	}
+	promises := engine.Promises{}
+	if err := json.Unmarshal([]byte(config.Spec.Labels[labelPromises]), &promises); err != nil {
+		return nil, "", fmt.Errorf("read what is promised from the swarm's config %s: %w: remove it and start weir-edge again to have it written anew", ledgerName, err)
+	}
+	return promises, engine.Token(strconv.FormatUint(config.Version.Index, 10)), nil
+}
+
+// Swap implements engine.Ledger.
+func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Promises) error {
+	version, err := strconv.ParseUint(string(token), 10, 64)
+	if err != nil {
+		return fmt.Errorf("change what is promised: %q is not a version", token)
+	}
+	text, err := json.Marshal(promises)
+	if err != nil {
+		return fmt.Errorf("write what is promised: %w", err)
+	}
+	config, err := l.r.config(ctx, ledgerName)
+	if err != nil {
+		return err
+	}
+	if config.Version.Index != version {
+		return engine.ErrConflict
+	}
+	spec := config.Spec
+	spec.Labels = map[string]string{runtime.LabelRole: runtime.RoleLedger, labelPromises: string(text)}
+	_, err = l.r.api.ConfigUpdate(ctx, config.ID, client.ConfigUpdateOptions{Version: swarm.Version{Index: version}, Spec: spec})
+	if err == nil {
+		return nil
+	}
+	// The manager says "update out of sequence", as an unknown error.
+	if now, again := l.r.config(ctx, ledgerName); again == nil && now.Version.Index != version {
+		return engine.ErrConflict
+	}
+	return errors.Join(errors.New("write what is promised"), err)
+}

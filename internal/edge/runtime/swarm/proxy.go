@@ -1,0 +1,133 @@
+package swarm
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/swarm"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+const (
+	// controlSocket is HAProxy's, in its container.
+	controlSocket = "/run/haproxy.sock"
+	// keyFile is the certificate and the key that weir-edge and proxies share.
+	keyFile = runtime.ProxyFolder + "/control.pem"
+	// The ports at which proxies are commanded are from this range.
+	firstControlPort, controlPorts = 7490, 500
+)
+
+// Control is HAProxy's option for its socket.
+func (r *Runtime) Control() string { return controlSocket + " mode 600 level admin" }
+
+// Deploy implements runtime.Runtime.
+func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
+	services, err := r.services(ctx)
+	if err != nil {
+		return err
+	}
+	port, err := freePort(services)
+	if err != nil {
+		return err
+	}
+	image, err := r.resolve(ctx, runtime.ProxyImage)
+	if cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, runtime.ProxyImage)
+	} else if err != nil {
+		return r.unreachable(err)
+	}
+	config := s.Proxy
+	config.Remote = &proxy.Remote{Port: port, Socket: controlSocket, Certificate: keyFile}
+	file, err := r.saveFile(ctx, s.Name, config.File())
+	if err != nil {
+		return err
+	}
+	labels := maps.Clone(s.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
+	labels[labelPort] = portText(port)
+	containerLabels := maps.Clone(labels)
+	labels[runtime.LabelDocument] = s.Document
+	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
+		Annotations: swarm.Annotations{Name: runtime.ProxyName(s.Name), Labels: labels},
+		Mode:        swarm.ServiceMode{Global: &swarm.GlobalService{}},
+		TaskTemplate: swarm.TaskSpec{
+			ContainerSpec: &swarm.ContainerSpec{
+				Image: image, Labels: containerLabels, StopSignal: "SIGUSR1", ReadOnly: true, Mounts: proxyMounts(),
+				Command:        []string{runtime.HAProxyPath, "-db", "-f", runtime.ProxyFolder + "/" + runtime.ProxyFile},
+				CapabilityDrop: []string{"ALL"}, CapabilityAdd: []string{"CAP_NET_BIND_SERVICE"},
+				Configs: []*swarm.ConfigReference{
+					reference(file, fileName(s.Name), runtime.ProxyFolder+"/"+runtime.ProxyFile),
+					reference(r.key.id, keyName, keyFile),
+				},
+			},
+			Networks: []swarm.NetworkAttachmentConfig{{Target: "host"}},
+		},
+	}})
+	if cerrdefs.IsConflict(err) || cerrdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
+	} else if err != nil {
+		return errors.Join(fmt.Errorf("start the proxies of %s: %w", s.Name, err), r.removeFile(ctx, s.Name))
+	}
+	return nil
+}
+
+func reference(id, name, path string) *swarm.ConfigReference {
+	return &swarm.ConfigReference{ConfigID: id, ConfigName: name, File: &swarm.ConfigReferenceFileTarget{Name: path, UID: "0", GID: "0", Mode: 0o400}}
+}
+
+// freePort is one at which no other service's proxies are commanded.
+func freePort(services []swarm.Service) (uint16, error) {
+	taken := map[string]bool{}
+	for _, s := range services {
+		taken[s.Spec.Labels[labelPort]] = true
+	}
+	for port := firstControlPort; port < firstControlPort+controlPorts; port++ {
+		if !taken[strconv.Itoa(port)] {
+			return uint16(port), nil
+		}
+	}
+	return 0, fmt.Errorf("%d services are there, and no more can be commanded", controlPorts)
+}
+
+// Proxies implements runtime.Runtime: those of nodes that are there.
+func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy, error) {
+	found, err := r.api.ServiceInspect(ctx, runtime.ProxyName(service), client.ServiceInspectOptions{})
+	if err != nil {
+		return nil, r.unreachable(err)
+	}
+	port, err := strconv.ParseUint(found.Service.Spec.Labels[labelPort], 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("find the proxies of %s: its label %s is %q", service, labelPort, found.Service.Spec.Labels[labelPort])
+	}
+	nodes, err := r.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var proxies []runtime.Proxy
+	for _, n := range nodes {
+		if n.Ready && n.Address.IsValid() {
+			proxies = append(proxies, runtime.Proxy{Node: n.Name, Control: r.control(netip.AddrPortFrom(n.Address, uint16(port)))})
+		}
+	}
+	return proxies, nil
+}
+
+func (r *Runtime) control(address netip.AddrPort) proxy.Control {
+	dialer := tls.Dialer{Config: r.key.config}
+	return proxy.Control{Dial: func(ctx context.Context) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", address.String())
+	}}
+}

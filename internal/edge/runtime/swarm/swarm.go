@@ -1,0 +1,367 @@
+// Package swarm runs services on the nodes of a Docker Swarm. Membership, certificates,
+// desired state and restarts are Swarm's own.
+//
+// A service is a Swarm service in mode global: its proxies, one on every node, in the
+// host's network. It carries the specification as a label. An instance is a Swarm
+// service of one replica, bound to its node by a placement constraint, whose port is
+// published on the host by a number that Swarm chooses. The ledger and the key by
+// which proxies are commanded are Swarm configs, which managers can read.
+//
+// Images are named by digest or, where they never were in a registry, by ID, so that no
+// node asks a registry for what it has. Such an image has to be loaded on every node.
+//
+// Traffic of instances to proxies of other nodes crosses uplinks, so instances have all
+// labels of the service, and so have the proxies, which send to users.
+//
+// Limits: the engine that is asked is a manager. Neither VIPs nor the routing mesh are
+// used, which need IPVS.
+package swarm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/api/types/swarm"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// heartbeat is how often nodes tell the managers that they are there; one that has not
+// for about three of them is down.
+const heartbeat = time.Second
+
+// Options say which manager.
+type Options struct {
+	// Socket is its engine's.
+	Socket string
+}
+
+// Runtime is a swarm. It implements runtime.Runtime.
+type Runtime struct {
+	opts Options
+	api  *client.Client
+	key  key
+}
+
+// New makes a client of a manager, and has nodes that fall silent noticed soon.
+func New(ctx context.Context, opts Options) (*Runtime, error) {
+	api, err := client.New(client.WithHost("unix://" + opts.Socket))
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
+	}
+	r := &Runtime{opts: opts, api: api}
+	if err := r.prepare(ctx); err != nil {
+		return nil, errors.Join(err, api.Close())
+	}
+	return r, nil
+}
+
+// IsManager says whether the engine at a socket manages a swarm.
+func IsManager(ctx context.Context, socket string) (bool, error) {
+	api, err := client.New(client.WithHost("unix://" + socket))
+	if err != nil {
+		return false, fmt.Errorf("make a client for %s: %w", socket, err)
+	}
+	defer api.Close()
+	info, err := api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask the Docker engine at %s: %w", socket, err)
+	}
+	return info.Info.Swarm.ControlAvailable, nil
+}
+
+func (r *Runtime) prepare(ctx context.Context) error {
+	found, err := r.api.SwarmInspect(ctx, client.SwarmInspectOptions{})
+	if err != nil {
+		return fmt.Errorf("ask the swarm's manager at %s: %w", r.opts.Socket, err)
+	}
+	spec := found.Swarm.Spec
+	if spec.Dispatcher.HeartbeatPeriod > heartbeat {
+		spec.Dispatcher.HeartbeatPeriod = heartbeat
+		if _, err := r.api.SwarmUpdate(ctx, client.SwarmUpdateOptions{Version: found.Swarm.Version, Spec: spec}); err != nil {
+			return fmt.Errorf("set the swarm's heartbeat: %w", err)
+		}
+	}
+	if r.key, err = r.findKey(ctx); err != nil {
+		return err
+	}
+	return r.findLedger(ctx)
+}
+
+// Kind implements runtime.Runtime.
+func (r *Runtime) Kind() string { return "swarm" }
+
+// Close implements runtime.Runtime.
+func (r *Runtime) Close() error { return r.api.Close() }
+
+// Nodes implements runtime.Runtime.
+func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
+	found, err := r.api.NodeList(ctx, client.NodeListOptions{})
+	if err != nil {
+		return nil, r.unreachable(err)
+	}
+	names := nodeNames(found.Items)
+	var nodes []runtime.Node
+	for _, n := range found.Items {
+		node := runtime.Node{
+			ID: n.ID, Name: names[n.ID], Ready: n.Status.State == swarm.NodeStateReady,
+			Draining: n.Spec.Availability != swarm.NodeAvailabilityActive,
+			CPUs:     int(n.Description.Resources.NanoCPUs / 1e9), MemoryBytes: uint64(max(n.Description.Resources.MemoryBytes, 0)),
+			Architecture: runtime.Architecture(n.Description.Platform.Architecture),
+		}
+		node.Address, _ = netip.ParseAddr(n.Status.Addr) // invalid where Swarm does not know
+		if !node.Ready {
+			node.Reason = strings.TrimSpace(fmt.Sprintf("the swarm says that it is %s: %s", n.Status.State, n.Status.Message))
+		}
+		nodes = append(nodes, node)
+	}
+	slices.SortFunc(nodes, func(a, b runtime.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, nil
+}
+
+// nodeNames are the nodes' host names, with the beginning of their IDs where two have
+// the same.
+func nodeNames(nodes []swarm.Node) map[string]string {
+	count := map[string]int{}
+	for _, n := range nodes {
+		count[n.Description.Hostname]++
+	}
+	names := map[string]string{}
+	for _, n := range nodes {
+		names[n.ID] = n.Description.Hostname
+		if count[n.Description.Hostname] > 1 {
+			names[n.ID] += "-" + n.ID[:min(len(n.ID), 6)]
+		}
+	}
+	return names
+}
+
+func (r *Runtime) unreachable(err error) error {
+	return fmt.Errorf("ask the swarm's manager at %s: %w", r.opts.Socket, err)
+}
+
+func (r *Runtime) services(ctx context.Context) ([]swarm.Service, error) {
+	found, err := r.api.ServiceList(ctx, client.ServiceListOptions{Filters: make(client.Filters).Add("label", runtime.LabelService)})
+	if err != nil {
+		return nil, r.unreachable(err)
+	}
+	return found.Items, nil
+}
+
+// Look implements runtime.Runtime.
+func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
+	services, err := r.services(ctx)
+	if err != nil {
+		return runtime.State{}, err
+	}
+	nodes, err := r.Nodes(ctx)
+	if err != nil {
+		return runtime.State{}, err
+	}
+	tasks, err := r.api.TaskList(ctx, client.TaskListOptions{})
+	if err != nil {
+		return runtime.State{}, r.unreachable(err)
+	}
+	byService := map[string][]swarm.Task{}
+	for _, t := range tasks.Items {
+		byService[t.ServiceID] = append(byService[t.ServiceID], t)
+	}
+	var state runtime.State
+	for _, s := range services {
+		switch s.Spec.Labels[runtime.LabelRole] {
+		case runtime.RoleProxy:
+			state.Services = append(state.Services, runtime.Service{Name: s.Spec.Labels[runtime.LabelService], Document: s.Spec.Labels[runtime.LabelDocument]})
+		case runtime.RoleInstance:
+			state.Instances = append(state.Instances, instance(s, byService[s.ID], nodes))
+		}
+	}
+	slices.SortFunc(state.Services, func(a, b runtime.Service) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(state.Instances, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
+	return state, nil
+}
+
+// instance is what a Swarm service and its tasks, those of before included, are.
+func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Instance {
+	i := runtime.Instance{
+		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService], Labels: s.Spec.Labels,
+		Image: s.Spec.Labels[labelImage], Phase: runtime.Starting, CreatedAt: s.CreatedAt, Addresses: map[uint16]netip.AddrPort{},
+	}
+	var address netip.Addr
+	for _, n := range nodes {
+		if n.ID == s.Spec.Labels[runtime.LabelNode] {
+			i.Node, address = n.Name, n.Address
+		}
+	}
+	if i.Node == "" {
+		i.Node = s.Spec.Labels[runtime.LabelNode] // a node that has left
+	}
+	slices.SortFunc(tasks, func(a, b swarm.Task) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	var failed string
+	for _, t := range tasks {
+		if t.Status.State == swarm.TaskStateFailed || t.Status.State == swarm.TaskStateRejected {
+			i.Restarts++
+			if failed == "" {
+				failed = t.Status.Err
+			}
+		}
+	}
+	if len(tasks) > 0 {
+		newest := tasks[0]
+		i.StartedAt = newest.Status.Timestamp
+		if newest.Status.ContainerStatus != nil {
+			i.ContainerID = newest.Status.ContainerStatus.ContainerID
+		}
+		if newest.Status.State == swarm.TaskStateRunning {
+			i.Phase = runtime.Running
+			for _, p := range newest.Status.PortStatus.Ports {
+				i.Addresses[uint16(p.TargetPort)] = netip.AddrPortFrom(address, uint16(p.PublishedPort))
+			}
+		}
+	}
+	if i.Restarts > 0 && (i.Phase != runtime.Running || time.Since(i.StartedAt) < steady) {
+		i.Phase, i.Reason = runtime.Failing, fmt.Sprintf("%s, and it was started again %d times", failed, i.Restarts)
+	}
+	return i
+}
+
+// steady is how long one must have run after it was started again to count as well.
+const steady = 10 * time.Second
+
+const (
+	labelImage = "weir-edge.image" // as the specification names it
+	labelPort  = "weir-edge.control-port"
+)
+
+// resolve names an image so that every node has the same one and asks nobody for what
+// it has: by digest or, if it never was in a registry, by ID.
+func (r *Runtime) resolve(ctx context.Context, image string) (string, error) {
+	found, err := r.api.ImageInspect(ctx, image)
+	if err != nil {
+		return "", err
+	}
+	if len(found.RepoDigests) > 0 {
+		return found.RepoDigests[0], nil
+	}
+	return found.ID, nil
+}
+
+// Fetch implements runtime.Runtime: it gets the image to the manager, which so knows its
+// digest. Nodes get it when an instance starts there.
+func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
+	began := time.Now()
+	var took time.Duration
+	found, err := r.api.ImageInspect(ctx, image)
+	if cerrdefs.IsNotFound(err) {
+		if err := runtime.Pull(ctx, r.api, image); err != nil {
+			return runtime.Image{}, err
+		}
+		took = time.Since(began)
+		found, err = r.api.ImageInspect(ctx, image)
+	}
+	if err != nil {
+		return runtime.Image{}, r.unreachable(err)
+	}
+	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
+}
+
+// Start implements runtime.Runtime.
+func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node string) error {
+	nodes, err := r.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	n := slices.IndexFunc(nodes, func(n runtime.Node) bool { return n.Name == node })
+	if n < 0 {
+		return fmt.Errorf("start instance %s: there is no node %s any more", instance, node)
+	}
+	image, err := r.resolve(ctx, s.Image)
+	if err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
+	}
+	labels := maps.Clone(s.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
+	labels[runtime.LabelNode], labels[labelImage] = nodes[n].ID, s.Image
+	one, soon := uint64(1), time.Second
+	spec := swarm.ServiceSpec{
+		Annotations: swarm.Annotations{Name: runtime.InstanceName(instance), Labels: labels},
+		Mode:        swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &one}},
+		TaskTemplate: swarm.TaskSpec{
+			ContainerSpec: &swarm.ContainerSpec{Image: image, Labels: labels},
+			Placement:     &swarm.Placement{Constraints: []string{"node.id==" + nodes[n].ID}},
+			RestartPolicy: &swarm.RestartPolicy{Condition: swarm.RestartPolicyConditionAny, Delay: &soon},
+			Resources:     &swarm.ResourceRequirements{Limits: &swarm.Limit{MemoryBytes: int64(s.MemoryBytes), NanoCPUs: int64(s.CPUs * 1e9)}},
+		},
+		EndpointSpec: &swarm.EndpointSpec{Mode: swarm.ResolutionModeDNSRR},
+	}
+	for _, p := range s.Ports {
+		spec.EndpointSpec.Ports = append(spec.EndpointSpec.Ports, swarm.PortConfig{
+			Protocol: network.TCP, TargetPort: uint32(p.Container), PublishMode: swarm.PortConfigPublishModeHost,
+		})
+	}
+	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: spec})
+	if cerrdefs.IsConflict(err) || cerrdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("instance %s %w", instance, runtime.ErrExists)
+	} else if err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
+	}
+	return nil
+}
+
+// Stop implements runtime.Runtime.
+func (r *Runtime) Stop(ctx context.Context, instance string) error {
+	_, err := r.api.ServiceRemove(ctx, runtime.InstanceName(instance), client.ServiceRemoveOptions{})
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("stop instance %s: %w", instance, err)
+	}
+	return nil
+}
+
+// Remove implements runtime.Runtime.
+func (r *Runtime) Remove(ctx context.Context, service string) error {
+	services, err := r.services(ctx)
+	if err != nil {
+		return err
+	}
+	services = slices.DeleteFunc(services, func(s swarm.Service) bool { return s.Spec.Labels[runtime.LabelService] != service })
+	if len(services) == 0 {
+		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
+	}
+	slices.SortFunc(services, func(a, b swarm.Service) int {
+		return strings.Compare(a.Spec.Labels[runtime.LabelRole], b.Spec.Labels[runtime.LabelRole]) // instances first
+	})
+	var errs []error
+	for _, s := range services {
+		if _, err := r.api.ServiceRemove(ctx, s.ID, client.ServiceRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove %s: %w", service, err))
+		}
+	}
+	return errors.Join(append(errs, r.removeFile(ctx, service))...)
+}
+
+// Changes implements runtime.Runtime: nothing tells of tasks of other nodes, so rounds
+// are all there is.
+func (r *Runtime) Changes(context.Context) <-chan struct{} { return nil }
+
+// proxyMounts are the host's programs, read only.
+func proxyMounts() []mount.Mount {
+	return []mount.Mount{
+		{Type: mount.TypeBind, Source: "/usr", Target: "/usr", ReadOnly: true},
+		{Type: mount.TypeTmpfs, Target: "/run"},
+	}
+}
+
+func portText(port uint16) string { return strconv.Itoa(int(port)) }

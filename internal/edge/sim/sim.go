@@ -1,0 +1,297 @@
+// Package sim is a cluster that exists only as numbers: nodes, instances and crowds of
+// users, which the engine manages as it does real ones. It answers what would happen
+// (when a crowd comes, a node dies, measurements are noisy) in as little time as
+// the engine needs to decide, and on a thousand nodes.
+//
+// # Method
+//
+// Users are clients as PiCasso's ab is: each sends a request, waits for the answer,
+// thinks for a while and sends the next. They are spread over the instances that run,
+// as a proxy does. A request keeps one processor busy for some time; on a node that is
+// used to the part u, of C processors, it takes
+//
+//	R = c * (1 + u^(sqrt(2(C+1))-1) / (C * (1-u)))
+//
+// (Sakasegawa's approximation of M/M/C, 1977), but no longer than when all users of the
+// node wait in its queue: c times users over processors. That is another formula than
+// the one the engine estimates by. What an instance is asked beyond maxUsers waits for
+// its turn.
+//
+// # Limits
+//
+// The network has a delay and no queues. Nothing fails but what is told to.
+package sim
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+)
+
+// Node is a simulated node: what the engine is told of it, but for what is used.
+type Node struct {
+	engine.Node
+	// OtherCPUs are processors that something else keeps busy there.
+	OtherCPUs float64
+	// Refuses: its agent grants no minimums.
+	Refuses bool
+	// Dead: it does not answer, and nothing runs there.
+	Dead bool
+}
+
+// Load is what a request of a service costs, and what its users do.
+type Load struct {
+	CPUSeconds   float64 // of one request, on one processor
+	AnswerBytes  float64
+	ThinkSeconds float64 // between an answer and the next request
+}
+
+// Crowd is users of one service who come to one node.
+type Crowd struct {
+	Service, Node string
+	// Users are how many there are, so many seconds after the beginning.
+	Users func(seconds float64) float64
+}
+
+// World is a simulated cluster.
+type World struct {
+	Nodes    []Node
+	Services []engine.Service
+	Loads    map[string]Load // by service
+	Crowds   []Crowd
+	Links    []engine.Link
+	// Noise is by how much measurements are off, as a part of them: 0.1 is up to 10 %.
+	Noise float64
+	// Start is when it begins.
+	Start time.Time
+
+	random    *rand.Rand
+	seconds   float64
+	instances []*instance
+	responses map[string]float64 // what users of a service wait, without noise
+}
+
+type instance struct {
+	engine.Instance
+	readyAt, goneAt float64 // seconds; 0: not
+}
+
+// Seed makes the noise repeatable.
+func (w *World) Seed(seed uint64) { w.random = rand.New(rand.NewPCG(seed, seed)) }
+
+// Seconds is how long ago the world began.
+func (w *World) Seconds() float64 { return w.seconds }
+
+// ResponseSeconds is what users of a service wait, without noise.
+func (w *World) ResponseSeconds(service string) float64 { return w.responses[service] }
+
+// Running is how many instances of a service answer, by node.
+func (w *World) Running(service string) map[string]int {
+	count := map[string]int{}
+	for _, i := range w.instances {
+		if i.Service == service && i.State == engine.InstanceRunning && !w.node(i.Node).Dead {
+			count[i.Node]++
+		}
+	}
+	return count
+}
+
+// Put adds an instance that runs already.
+func (w *World) Put(i engine.Instance) {
+	i.State, i.Since = engine.InstanceRunning, w.Start
+	w.instances = append(w.instances, &instance{Instance: i})
+}
+
+func (w *World) node(name string) *Node {
+	at := slices.IndexFunc(w.Nodes, func(n Node) bool { return n.Name == name })
+	return &w.Nodes[at]
+}
+
+func (w *World) service(name string) *engine.Service {
+	at := slices.IndexFunc(w.Services, func(s engine.Service) bool { return s.Spec.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &w.Services[at]
+}
+
+// Apply does what was decided. Who starts takes the time of the image and of the start.
+func (w *World) Apply(decisions []engine.Decision) {
+	for _, d := range decisions {
+		switch d.Action {
+		case engine.Start, engine.Move:
+			w.start(d)
+		case engine.Stop:
+			for _, i := range w.instances {
+				if i.ID == d.Instance && i.Node == d.Node && i.State != engine.InstanceStopping {
+					i.State, i.Since, i.goneAt = engine.InstanceStopping, w.at(), w.seconds+1
+				}
+			}
+		}
+	}
+}
+
+// unknownPullBPS is the rate at which nodes get images that do not say.
+const unknownPullBPS = 100e6
+
+func (w *World) start(d engine.Decision) {
+	n, s := w.node(d.Node), w.service(d.Service)
+	seconds := s.Spec.StartUpSeconds
+	if !slices.Contains(n.Images, s.Spec.Image) {
+		seconds += float64(s.Spec.ImageBytes) * 8 / cmp.Or(float64(n.PullBPS), unknownPullBPS)
+		n.Images = append(slices.Clone(n.Images), s.Spec.Image)
+	}
+	w.instances = append(w.instances, &instance{
+		Instance: engine.Instance{
+			ID: d.Instance, Service: d.Service, Node: d.Node, State: engine.InstanceStarting, Since: w.at(),
+			MinBPS: d.MinBPS, LimitBytes: d.LimitBytes, Replaces: d.Replaces,
+		},
+		readyAt: w.seconds + seconds,
+	})
+}
+
+func (w *World) at() time.Time { return w.Start.Add(time.Duration(w.seconds * float64(time.Second))) }
+
+// Step lets time pass.
+func (w *World) Step(seconds float64) {
+	w.seconds += seconds
+	w.instances = slices.DeleteFunc(w.instances, func(i *instance) bool { return i.goneAt > 0 && i.goneAt <= w.seconds })
+	for _, i := range w.instances {
+		if i.State == engine.InstanceStarting && i.readyAt <= w.seconds && !w.node(i.Node).Dead {
+			i.State, i.Since = engine.InstanceRunning, w.at()
+		}
+	}
+}
+
+// Run lets an engine manage the world for so many seconds, one round each, and calls
+// each with what it went by and decided.
+func (w *World) Run(e *engine.Engine, seconds int, each func(engine.Input, engine.Result)) {
+	var memory engine.Memory
+	for range seconds {
+		in := w.Input()
+		in.Memory = memory
+		result := e.Round(in)
+		memory = result.Memory
+		w.Apply(result.Decisions)
+		each(in, result)
+		w.Step(1)
+	}
+}
+
+// Input measures the world, with noise.
+func (w *World) Input() engine.Input {
+	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links)}
+	users := w.serve()
+	for i := range w.Nodes {
+		n := w.Nodes[i].Node
+		n.State = engine.NodeReady
+		if w.Nodes[i].Dead {
+			n.State, n.Reason = engine.NodeGone, "it does not answer"
+		}
+		busy, sent := w.Nodes[i].OtherCPUs, float64(n.UplinkSentBPS)
+		for _, one := range users.on[n.Name] {
+			busy += one.CPUs
+			sent += float64(one.SentBPS)
+		}
+		if n.CPUs > 0 {
+			n.CPUUsedPercent = min(100*w.noisy(busy)/n.CPUs, 100)
+		}
+		n.UplinkSentBPS = min(uint64(w.noisy(sent)), n.UplinkBPS)
+		in.Nodes = append(in.Nodes, n)
+	}
+	for _, i := range w.instances {
+		seen := i.Instance
+		seen.Users, seen.CPUs = math.Round(w.noisy(i.Users)), w.noisy(i.CPUs)
+		seen.ResponseSeconds = w.noisy(i.ResponseSeconds)
+		seen.MinRefused = w.node(i.Node).Refuses && i.MinBPS > 0
+		in.Instances = append(in.Instances, seen)
+	}
+	for _, c := range w.Crowds {
+		present := max(c.Users(w.seconds), 0)
+		response := w.responses[c.Service]
+		load := w.Loads[c.Service]
+		in.Demand = append(in.Demand, engine.Demand{
+			Service: c.Service, Node: c.Node, Users: math.Round(w.noisy(present)), ResponseSeconds: w.noisy(response),
+			RequestsPerSecond: present / max(response+load.ThinkSeconds, 1e-3),
+		})
+	}
+	return in
+}
+
+func (w *World) noisy(x float64) float64 {
+	if w.Noise == 0 {
+		return x
+	}
+	return x * (1 + w.Noise*(2*w.random.Float64()-1))
+}
+
+// served are the instances of each node that serve somebody.
+type served struct{ on map[string][]*instance }
+
+// serve spreads users over instances, and works out what they wait.
+func (w *World) serve() served {
+	running := map[string][]*instance{}
+	all := served{on: map[string][]*instance{}}
+	dead := map[string]bool{}
+	byName := make(map[string]*Node, len(w.Nodes))
+	for i := range w.Nodes {
+		dead[w.Nodes[i].Name] = w.Nodes[i].Dead
+		byName[w.Nodes[i].Name] = &w.Nodes[i]
+	}
+	for _, i := range w.instances {
+		i.Users, i.CPUs, i.SentBPS, i.ResponseSeconds = 0, 0, 0, 0
+		if i.State == engine.InstanceRunning && !dead[i.Node] {
+			running[i.Service] = append(running[i.Service], i)
+			all.on[i.Node] = append(all.on[i.Node], i)
+		}
+	}
+	for _, c := range w.Crowds {
+		list := running[c.Service]
+		for _, i := range list {
+			i.Users += max(c.Users(w.seconds), 0) / float64(len(list))
+		}
+	}
+	for name, list := range all.on {
+		w.compute(byName[name], list)
+	}
+	w.responses = map[string]float64{}
+	for service, list := range running {
+		users, seconds := 0.0, 0.0
+		for _, i := range list {
+			users += i.Users
+			seconds += i.Users * i.ResponseSeconds
+		}
+		if users > 0 {
+			w.responses[service] = seconds / users
+		}
+	}
+	return all
+}
+
+// compute works out what the instances of a node use and how long they take.
+func (w *World) compute(n *Node, list []*instance) {
+	processors := max(n.CPUs-n.OtherCPUs, n.CPUs/20, 0.01)
+	wanted, present := 0.0, 0.0
+	for _, i := range list {
+		load := w.Loads[i.Service]
+		wanted += i.Users * load.CPUSeconds / max(load.ThinkSeconds+load.CPUSeconds, 1e-6)
+		present += i.Users
+	}
+	use := min(wanted/processors, 0.999)
+	queue := 1 + math.Pow(use, math.Sqrt(2*(processors+1))-1)/(processors*(1-use))
+	queue = min(queue, max(present/processors, 1))
+	for _, i := range list {
+		load := w.Loads[i.Service]
+		i.ResponseSeconds = load.CPUSeconds * queue
+		if s := w.service(i.Service); s != nil && s.Spec.MaxUsers > 0 {
+			i.ResponseSeconds *= max(i.Users/float64(s.Spec.MaxUsers), 1)
+		}
+		requests := i.Users / max(i.ResponseSeconds+load.ThinkSeconds, 1e-6)
+		i.CPUs = min(requests*load.CPUSeconds, processors)
+		i.SentBPS = uint64(requests * load.AnswerBytes * 8)
+	}
+}

@@ -1,0 +1,337 @@
+package sim_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/sim"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+var start = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+
+// board is PiCasso's node: four processors, 1 GB.
+func board(name string) sim.Node {
+	return sim.Node{Node: engine.Node{
+		Name: name, CPUs: 4, MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
+		Weir: true, UplinkBPS: 100e6, BudgetBPS: 95e6, Availability: 0.99, PullBPS: 80e6,
+	}}
+}
+
+// busybox is a service of which a request takes 10 ms of a processor.
+func busybox(change ...func(*spec.Spec)) engine.Service {
+	s := spec.Spec{
+		Name: "busybox", Image: "busybox", ImageBytes: 2.16e6, MaxUsers: 100, StartUpSeconds: 1.46,
+		ResponseSeconds: 1, Labels: map[string]string{"weir.min": "5mbit"}, Algorithm: "hybrid",
+	}
+	for _, c := range change {
+		c(&s)
+	}
+	return engine.Service{Spec: s}
+}
+
+func world(boards string, users func(float64) float64, s engine.Service) *sim.World {
+	w := &sim.World{
+		Start: start, Services: []engine.Service{s},
+		Loads:  map[string]sim.Load{s.Spec.Name: {CPUSeconds: 0.01, AnswerBytes: 80e3, ThinkSeconds: 0.5}},
+		Crowds: []sim.Crowd{{Service: s.Spec.Name, Node: boards[:1], Users: users}},
+	}
+	for _, name := range strings.Split(boards, "") {
+		w.Nodes = append(w.Nodes, board(name))
+	}
+	w.Seed(1)
+	return w
+}
+
+func newEngine(t interface{ Fatal(...any) }) *engine.Engine {
+	e, err := engine.New(engine.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestCrowd: a crowd comes and goes, and instances with it.
+func TestCrowd(t *testing.T) {
+	w := world("abcd", func(at float64) float64 {
+		if at >= 20 && at < 200 {
+			return 300
+		}
+		return 10
+	}, busybox())
+	var most, last int
+	served := 0.0
+	w.Run(newEngine(t), 600, func(engine.Input, engine.Result) {
+		last = 0
+		for _, count := range w.Running("busybox") {
+			last += count
+		}
+		if w.Seconds() > 20 && w.Seconds() < 200 && served == 0 && last >= 3 {
+			served = w.Seconds() - 20
+		}
+		most = max(most, last)
+		if wait := w.ResponseSeconds("busybox"); w.Seconds() > 30 && w.Seconds() < 200 && wait > 1 {
+			t.Fatalf("after %v s users wait %v s, of 1", w.Seconds(), wait)
+		}
+	})
+	if most != 4 || last != 1 {
+		t.Errorf("at most %d instances and at the end %d; want 4 for 300 users of 100 each, to 80 %%, and 1", most, last)
+	}
+	if served == 0 || served > 5 {
+		t.Errorf("there was room for all after %v s", served)
+	}
+}
+
+// TestDeath: the services of a node that dies answer elsewhere; when it is back, what is
+// too many is stopped.
+func TestDeath(t *testing.T) {
+	w := world("abc", func(float64) float64 { return 40 }, busybox(func(s *spec.Spec) { s.AvailabilityPercent = 99.9 }))
+	e := newEngine(t)
+	died := ""
+	w.Run(e, 400, func(engine.Input, engine.Result) {
+		switch w.Seconds() {
+		case 50:
+			for i := range w.Nodes {
+				if w.Running("busybox")[w.Nodes[i].Name] > 0 && died == "" {
+					w.Nodes[i].Dead, died = true, w.Nodes[i].Name
+				}
+			}
+		case 60:
+			if n := w.Running("busybox"); len(n) != 2 || n[died] != 0 {
+				t.Errorf("ten seconds after %s died: %v", died, n)
+			}
+		case 100:
+			for i := range w.Nodes {
+				w.Nodes[i].Dead = false
+			}
+		}
+	})
+	if n := w.Running("busybox"); len(n) != 2 || died == "" {
+		t.Errorf("at the end: %v", n)
+	}
+}
+
+// TestRefusedMinimum: a minimum that a node refuses is kept elsewhere.
+func TestRefusedMinimum(t *testing.T) {
+	w := world("ab", func(float64) float64 { return 10 }, busybox())
+	w.Put(engine.Instance{ID: "busybox-1", Service: "busybox", Node: "a", MinBPS: 5e6})
+	w.Nodes[0].Refuses = true
+	w.Run(newEngine(t), 20, func(engine.Input, engine.Result) {})
+	if n := w.Running("busybox"); n["b"] != 1 || n["a"] != 0 {
+		t.Errorf("%v", n)
+	}
+}
+
+// changes counts what is started and stopped from a moment on.
+func changes(w *sim.World, e *engine.Engine, seconds int, from float64) (starts, stops int) {
+	w.Run(e, seconds, func(_ engine.Input, r engine.Result) {
+		for _, d := range r.Decisions {
+			switch {
+			case w.Seconds() < from || d.Action == engine.Keep || d.Cause == engine.CauseReplaced:
+			case d.Action == engine.Stop:
+				stops++
+			default:
+				starts++
+			}
+		}
+	})
+	return starts, stops
+}
+
+// TestNoFlapping: however many users there are, whatever the algorithm and however noisy
+// the measurements: once there are enough instances nothing is undone that was done.
+func TestNoFlapping(t *testing.T) {
+	e := newEngine(t)
+	rapid.Check(t, func(t *rapid.T) {
+		users := rapid.Float64Range(0, 500).Draw(t, "users")
+		s := busybox(func(s *spec.Spec) {
+			s.Algorithm = rapid.SampledFrom([]string{"local", "remote", "hybrid"}).Draw(t, "algorithm")
+			s.MaxUsers = rapid.SampledFrom([]int{0, 20, 50, 100, 1000}).Draw(t, "max users")
+			s.ResponseSeconds = rapid.SampledFrom([]float64{0, 0.02, 0.1, 1}).Draw(t, "response")
+		})
+		w := world("abcdef", func(float64) float64 { return users }, s)
+		w.Loads[s.Spec.Name] = sim.Load{CPUSeconds: rapid.SampledFrom([]float64{0.001, 0.01, 0.05}).Draw(t, "cost"), AnswerBytes: 80e3, ThinkSeconds: 0.2}
+		w.Nodes[0].OtherCPUs = rapid.Float64Range(0, 4).Draw(t, "others")
+		w.Noise = rapid.SampledFrom([]float64{0, 0.02, 0.1, 0.2}).Draw(t, "noise")
+		w.Seed(rapid.Uint64().Draw(t, "seed"))
+		// Forty minutes, of which the first ten are for finding what is enough.
+		starts, stops := changes(w, e, 2400, 600)
+		// What does not help enough is tried again after 5, 10, 20 and 40 minutes, and
+		// noise may make it look as if it had.
+		if starts > 6 || stops > 1 {
+			t.Fatalf("after ten minutes %d starts and %d stops in thirty", starts, stops)
+		}
+	})
+}
+
+// TestNoFlappingWave: a demand that goes up and down is followed, not chased.
+func TestNoFlappingWave(t *testing.T) {
+	w := world("abcdef", func(at float64) float64 { return 150 + 100*math.Sin(at/20) }, busybox())
+	w.Noise = 0.1
+	starts, stops := changes(w, newEngine(t), 3600, 1200)
+	if starts > 1 || stops > 1 {
+		t.Errorf("%d starts and %d stops in forty minutes of waves of two", starts, stops)
+	}
+}
+
+// TestTrace: what was recorded is decided again, and what is not is found.
+func TestTrace(t *testing.T) {
+	w := world("abc", func(at float64) float64 { return at * 3 }, busybox(func(s *spec.Spec) {
+		s.Ports, s.Limits.MemoryBytes = []spec.Port{{Host: 80, Container: 8083}}, 64<<20
+	}))
+	w.Noise = 0.1
+	w.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.02}}
+	var trace bytes.Buffer
+	recorder, err := sim.NewRecorder(&trace, engine.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[engine.Action]int{}
+	w.Run(newEngine(t), 200, func(in engine.Input, r engine.Result) {
+		if w.Seconds() == 100 {
+			w.Nodes[1].Dead = true
+		}
+		if err := recorder.Record(in, r); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range r.Decisions {
+			kinds[d.Action]++
+		}
+	})
+	if kinds[engine.Start] == 0 || kinds[engine.Move] == 0 || kinds[engine.Keep] == 0 {
+		t.Fatalf("nothing much happens: %v", kinds)
+	}
+	text := trace.String()
+	if n, err := sim.Replay(strings.NewReader(text)); n != 200 || err != nil {
+		t.Errorf("%d rounds are the same, %v", n, err)
+	}
+	lines := strings.SplitAfter(text, "\n")
+	lines[50] = strings.Replace(lines[50], `"decisions":[{"action":"`, `"decisions":[{"action":"x`, 1)
+	n, err := sim.Replay(strings.NewReader(strings.Join(lines, "")))
+	var difference *sim.DifferenceError
+	if n != 49 || !errors.As(err, &difference) || difference.Round != 50 || !strings.Contains(err.Error(), `round 50: decided was {"action":"x`) {
+		t.Errorf("%d, %v", n, err)
+	}
+	lines[50] = `{"input":{}}` + "\n"
+	if _, err := sim.Replay(strings.NewReader(strings.Join(lines[:51], ""))); err != nil {
+		t.Errorf("nothing from nothing: %v", err)
+	}
+	for text, want := range map[string]string{
+		"":                                  "its first line: EOF",
+		"{}":                                "no trace of weir-edge",
+		`{"trace":"weir-edge","version":1}`: "policy of the engine",
+		lines[0] + "{":                      "round 1: unexpected end",
+		lines[0] + strings.Replace(lines[1], `"imageName":"busybox"`, `"imageName":""`, 1): "par.imageName",
+	} {
+		if _, err := sim.Replay(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %s", text, err, want)
+		}
+	}
+	if _, err := sim.NewRecorder(full{}, engine.DefaultPolicy()); err == nil {
+		t.Error("a full disk goes unnoticed")
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// large is a cluster of a thousand nodes and ten thousand instances of a thousand
+// services, to which users come at ten places each.
+func large() *sim.World {
+	const nodes, services, each = 1000, 1000, 10
+	w := &sim.World{Start: start, Loads: map[string]sim.Load{}, Noise: 0.1}
+	w.Seed(7)
+	for i := range nodes {
+		w.Nodes = append(w.Nodes, board(fmt.Sprintf("node-%04d", i)))
+	}
+	for k := range services {
+		name := fmt.Sprintf("service-%04d", k)
+		w.Services = append(w.Services, busybox(func(s *spec.Spec) {
+			s.Name, s.Image, s.AvailabilityPercent, s.MaxUsers = name, name, 99.9, 20
+			s.Labels = map[string]string{"weir.min": "1mbit"}
+		}))
+		w.Loads[name] = sim.Load{CPUSeconds: 0.002, AnswerBytes: 10e3, ThinkSeconds: 1}
+		for i := range each {
+			at := (k*each + i*97) % nodes
+			w.Put(engine.Instance{ID: engine.InstanceID(name, i+1), Service: name, Node: w.Nodes[at].Name, MinBPS: 1e6})
+			users := float64(8 + k%12) // of a quarter of the services too many
+			w.Crowds = append(w.Crowds, sim.Crowd{Service: name, Node: w.Nodes[(at+1)%nodes].Name, Users: func(float64) float64 { return users }})
+			w.Links = append(w.Links, engine.Link{From: w.Nodes[at].Name, To: w.Nodes[(at+1)%nodes].Name, RoundTripSeconds: 0.001})
+		}
+	}
+	return w
+}
+
+// TestLarge: one round of a thousand nodes takes less than a second and 200 MB, and
+// promises nothing that is not there.
+func TestLarge(t *testing.T) {
+	e := newEngine(t)
+	w := large()
+	w.Nodes[5].Dead = true // what was there goes elsewhere
+	in := w.Input()
+	in.Memory = e.Round(in).Memory
+	in.At = in.At.Add(2 * time.Second)
+	var took []time.Duration
+	var r engine.Result
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	const rounds = 5
+	for range rounds {
+		began := time.Now()
+		r = e.Round(in)
+		took = append(took, time.Since(began))
+	}
+	runtime.ReadMemStats(&after)
+	bytes := (after.TotalAlloc - before.TotalAlloc) / rounds
+	kinds := map[engine.Action]int{}
+	promised := map[string]uint64{}
+	for _, i := range in.Instances {
+		promised[i.Node] += i.MinBPS
+	}
+	for _, d := range r.Decisions {
+		kinds[d.Action]++
+		if d.Action == engine.Start || d.Action == engine.Move {
+			promised[d.Node] += d.MinBPS
+		}
+	}
+	for node, bps := range promised {
+		if bps > 95e6 {
+			t.Errorf("%s has promised %d", node, bps)
+		}
+	}
+	if kinds[engine.Start] < 100 || kinds[engine.Move] < 5 {
+		t.Errorf("too little happens to be a test: %v", kinds)
+	}
+	t.Logf("%d nodes, %d instances, %v; a round takes %v and allocates %d MB", len(in.Nodes), len(in.Instances), kinds, took, bytes>>20)
+	// The machine that tests run on may be busy: the best of some, with room.
+	if best := slices.Min(took); best > time.Second {
+		t.Errorf("a round takes %v", best)
+	}
+	if bytes > 200e6 {
+		t.Errorf("a round allocates %d bytes", bytes)
+	}
+}
+
+func BenchmarkRound(b *testing.B) {
+	e := newEngine(b)
+	in := large().Input()
+	in.Memory = e.Round(in).Memory
+	in.At = in.At.Add(2 * time.Second)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Round(in)
+	}
+}

@@ -1,0 +1,124 @@
+// Package spec reads and writes the specification of a service: what it is and
+// what its users need.
+//
+// # Notation
+//
+// The notation is that of PiCasso (Lertsinsrubtavee et al., "PiCasso: A
+// Lightweight Edge Computing Platform", section III.B), and beside its two keys
+// those that a container needs to run:
+//
+//	{"par": {"serviceName": "S1", "imageName": "armhfbuild/nginx", "imageSize": "368",
+//	         "maxUsers": "50", "startUpTime": "5"},
+//	 "QoS": {"responseTime": "5", "availability": "99.99", "numUsers": "100"},
+//	 "ports": [{"host": 80, "container": 8083}],
+//	 "labels": {"weir.min": "5mbit"},
+//	 "limits": {"memory": "64m", "cpus": 0.5},
+//	 "algorithm": "hybrid"}
+//
+// Numbers may be written as strings, as in the paper. The paper's deployment
+// descriptor, {"imageName", "port_host", "port_container"}, is read as well. Its
+// two examples contradict each other on which port is which; port_host is the
+// host's, as the name says and its monitoring object has it.
+//
+// # Limits
+//
+// Reading is strict: a specification is written by a person who deploys it, and is
+// better served by a refusal than by a service that runs without half of what it
+// needs. What can be judged from one specification alone is judged here; what
+// depends on nodes is the engine's.
+package spec
+
+import (
+	"math"
+
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// The algorithms that every engine has. Any other name is a rule of the operator's.
+const (
+	AlgorithmLocal  = "local"
+	AlgorithmRemote = "remote"
+	AlgorithmHybrid = "hybrid"
+	AlgorithmRule   = "rule" // the specification's own, in Spec.Rule
+)
+
+// Spec is what a service is and what its users need. Zero values are what the
+// specification does not say: the engine then goes by what it measures.
+type Spec struct {
+	Name  string // par.serviceName
+	Image string // par.imageName
+	// ImageBytes is what has to be transferred to a node that lacks the image, as
+	// par.imageSize says, in megabytes of 10^6 bytes there.
+	ImageBytes uint64
+	// MaxUsers is how many users at once one instance can serve.
+	MaxUsers int
+	// StartUpSeconds is from the start of an instance to its first answer.
+	StartUpSeconds float64
+
+	// ResponseSeconds is what users may have to wait for an answer.
+	ResponseSeconds float64
+	// AvailabilityPercent is the part of the time that the service has to be
+	// there, below 100.
+	AvailabilityPercent float64
+	// NumUsers is how many users at once the service has to have room for, always.
+	NumUsers int
+	// ReplicationSeconds is how long the service can wait for another instance:
+	// QoS.replicationTime. Where it is not given, [Spec.WaitSeconds] has the paper's.
+	ReplicationSeconds float64
+
+	Ports  []Port
+	Labels map[string]string
+	Limits Limits
+	// Algorithm chooses where to replicate: one of the algorithms above, or the
+	// name of a rule of the operator's. It is never empty.
+	Algorithm string
+	// Rule is a CEL expression, for the algorithm [AlgorithmRule].
+	Rule string
+}
+
+// Port is a port of the service. Users come to Host, on any node; the instance
+// listens at Container.
+type Port struct {
+	Host      uint16 `json:"host"`
+	Container uint16 `json:"container"`
+}
+
+// Limits are the most that an instance may take, and how many there may be; 0 for
+// no limit.
+type Limits struct {
+	MemoryBytes uint64
+	CPUs        float64
+	Instances   int
+}
+
+// MinBPS is the egress rate that each instance needs (the label weir.min), in bits
+// per second; 0 for none.
+func (s *Spec) MinBPS() uint64 {
+	p, _ := policy.Parse(s.Labels)
+	return p.MinBPS
+}
+
+// Priority says whose needs are looked at first (the label weir.priority).
+func (s *Spec) Priority() uint32 {
+	p, _ := policy.Parse(s.Labels)
+	return p.Priority
+}
+
+// InstancesFor is how many instances have room for that many users; 1 where
+// nothing is known of how many users one can serve.
+func (s *Spec) InstancesFor(users float64) int {
+	if s.MaxUsers <= 0 || users <= float64(s.MaxUsers) {
+		return 1
+	}
+	return int(math.Ceil(users / float64(s.MaxUsers)))
+}
+
+// WaitSeconds is how long the service can wait for another instance. The paper
+// compares the cost of replication with the "delay requirements" (section V), which
+// is the response time, unless the specification says more. 0: nothing is said.
+func (s *Spec) WaitSeconds() float64 {
+	if s.ReplicationSeconds > 0 {
+		return s.ReplicationSeconds
+	}
+	return s.ResponseSeconds
+}

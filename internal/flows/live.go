@@ -1,0 +1,64 @@
+package flows
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/identity"
+)
+
+// idle is after how long of silence a flow is no longer live: a packet after that
+// begins another (internal/appid/flow).
+const idle = 5 * time.Minute
+
+// Live are the live flows of a number, those seen last first, and of these so many at
+// most; 0 for all. Times are those of now.
+func (m *Manager) Live(number uint16, most int, now time.Time) ([]v1.Flow, error) {
+	var found []identity.Flow
+	newest := func(a, b identity.Flow) int { return cmp.Compare(a.Idle, b.Idle) }
+	err := m.kernel.Each(number, func(f identity.Flow) bool {
+		if f.Idle > idle {
+			return true
+		}
+		found = append(found, f)
+		if most > 0 && len(found) >= 2*most { // memory for what is shown, not for all
+			slices.SortStableFunc(found, newest)
+			found = found[:most]
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(found, newest)
+	if most > 0 && len(found) > most {
+		found = found[:most]
+	}
+	out := make([]v1.Flow, len(found))
+	for i, f := range found {
+		out[i] = view(f, now)
+	}
+	return out, nil
+}
+
+// classes are the traffic classes as users write them.
+var classes = map[identity.TrafficClass]v1.Class{
+	identity.ClassEF: v1.ClassEF, identity.ClassAF: v1.ClassAF, identity.ClassBE: v1.ClassBE,
+}
+
+func view(f identity.Flow, now time.Time) v1.Flow {
+	out := v1.Flow{
+		Protocol:  map[uint8]string{6: "tcp", 17: "udp"}[f.Proto],
+		Initiator: f.Initiator.String(), Responder: f.Responder.String(),
+		Class: classes[f.Class], Stage: int(f.Stage), Confidence: f.LevelConfidence,
+		SentBytes: f.Bytes[0], SentPackets: f.Packets[0], ReceivedBytes: f.Bytes[1], ReceivedPackets: f.Packets[1],
+		BeganAt: now.Add(-f.Age), LastSeenAt: now.Add(-f.Idle),
+	}
+	if f.Stage > 0 && int(f.Type) < appid.NumTypes {
+		out.Application = appid.Types[f.Type]
+	}
+	return out
+}

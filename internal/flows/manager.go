@@ -1,0 +1,141 @@
+package flows
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/identity"
+)
+
+// How many flows the kernel remembers: of all containers together, as far as that is
+// left, and of each.
+const (
+	allFlows   = 1 << 20
+	mostFlows  = 1 << 16
+	leastFlows = 1 << 10
+)
+
+// Kernel is where the flows are; *identity.Flows is it.
+type Kernel interface {
+	SetClassifier(identity.FlowClassifier) error
+	OpenTable(number uint16, flows int) error
+	TableFlows(number uint16) (int, error)
+	CloseTable(number uint16) error
+	AttachFlows(tap identity.Tap, number uint16) error
+	Each(number uint16, fn func(identity.Flow) bool) error
+	Close() error
+}
+
+// Manager gives containers tables for their flows and the kernel its classifier. Not
+// for use by several goroutines at once; but Live is.
+type Manager struct {
+	kernel Kernel
+	// sizes are those of the tables, by number; nil until it is known what an
+	// earlier agent left.
+	sizes map[uint16]int
+	// classifies: the kernel has a classifier of this agent's.
+	classifies bool
+}
+
+// New makes a manager. Nothing is done until Keep.
+func New(kernel Kernel) *Manager { return &Manager{kernel: kernel} }
+
+// Keep gives numbers a table, those that have one keep it with its flows, and takes
+// away all others. The first one that gets a table has the kernel get the classifier.
+func (m *Manager) Keep(numbers []uint16) error {
+	if err := m.look(); err != nil {
+		return err
+	}
+	for number := range m.sizes {
+		if slices.Contains(numbers, number) {
+			continue
+		}
+		if err := m.kernel.CloseTable(number); err != nil {
+			return err
+		}
+		delete(m.sizes, number)
+	}
+	if len(numbers) == 0 {
+		return nil
+	}
+	if err := m.classify(); err != nil {
+		return err
+	}
+	for _, number := range numbers {
+		if m.sizes[number] > 0 {
+			continue
+		}
+		size := m.size()
+		if err := m.kernel.OpenTable(number, size); err != nil {
+			return err
+		}
+		m.sizes[number] = size
+	}
+	return nil
+}
+
+// look finds out, once, which tables there are.
+func (m *Manager) look() error {
+	if m.sizes != nil {
+		return nil
+	}
+	sizes := map[uint16]int{}
+	for number := identity.NumberFirst; number <= identity.NumberLast; number++ {
+		size, err := m.kernel.TableFlows(number)
+		if err != nil {
+			return err
+		}
+		if size > 0 {
+			sizes[number] = size
+		}
+	}
+	m.sizes = sizes
+	return nil
+}
+
+// size is how many flows the next table holds: a sixteenth of what is left, so that the
+// first containers have room for tens of thousands, and the thousandth has some.
+func (m *Manager) size() int {
+	left := allFlows
+	for _, size := range m.sizes {
+		left -= size
+	}
+	part := uint(max(left/16, leastFlows))
+	return min(1<<(bits.Len(part)-1), mostFlows)
+}
+
+// classify has the kernel get the classifier that Weir comes with.
+func (m *Manager) classify() error {
+	if m.classifies {
+		return nil
+	}
+	model, err := appid.Shipped()
+	if err != nil {
+		return fmt.Errorf("the classifier that weir comes with: %w", err)
+	}
+	return m.Replace(model)
+}
+
+// Replace puts a classifier in place of the one in use. Flows keep their verdicts.
+// Errors: one that the kernel cannot have; the one before stays then.
+func (m *Manager) Replace(model *appid.Model) error {
+	classifier, err := Classifier(model)
+	if err != nil {
+		return err
+	}
+	if err := m.kernel.SetClassifier(classifier); err != nil {
+		return err
+	}
+	m.classifies = true
+	return nil
+}
+
+// Attach has what passes a tap be classified, for a number that Keep gave a table.
+func (m *Manager) Attach(tap identity.Tap, number uint16) error {
+	return m.kernel.AttachFlows(tap, number)
+}
+
+// Close ends it. What is in the kernel stays.
+func (m *Manager) Close() error { return m.kernel.Close() }

@@ -1,0 +1,124 @@
+//go:build netns
+
+package identity
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// sentByMinor is what each class of the tree's inner HTB has sent.
+func (b *bed) sentByMinor() map[uint16]uint64 {
+	b.t.Helper()
+	out, err := exec.Command("tc", "-n", b.hostNS(), "-s", "class", "show", "dev", b.host.UplinkName).Output()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	sent := map[uint16]uint64{}
+	for _, class := range strings.Split(string(out), "class htb ")[1:] {
+		var major, minor uint16
+		var bytes uint64
+		_, at, _ := strings.Cut(class, "Sent ")
+		if _, err := fmt.Sscanf(class, "%x:%x", &major, &minor); err != nil {
+			b.t.Fatalf("%v: %s", err, class)
+		}
+		if _, err := fmt.Sscanf(at, "%d bytes", &bytes); err != nil {
+			b.t.Fatalf("%v: %s", err, class)
+		}
+		if major == majors.Classes {
+			sent[minor] = bytes
+		}
+	}
+	return sent
+}
+
+// The packets of a container go into the class of the scheduler that is its number,
+// the one it was given, or that of their traffic class.
+func TestMinors(t *testing.T) {
+	b := newBed(t)
+	ns := b.bridgeContainer("one")
+	b.assign(ns, v1.ModeBridge, NumberFirst)
+	const plain, ef, be = 0x300, 0x301, 0x303
+	b.tree("1gbit", 1<<20, NumberHost, NumberControl, NumberFirst, plain, ef, be)
+	target := b.targets()[0]
+	want := frameBytes(target)
+	for _, step := range []struct {
+		what   string
+		minors [4]uint16
+		class  TrafficClass
+		minor  uint16
+	}{
+		{"nothing said", [4]uint16{}, ClassNone, NumberFirst},
+		{"a minor of its own", [4]uint16{plain}, ClassNone, plain},
+		{"a class", [4]uint16{plain, ef, 0, be}, ClassEF, ef},
+		{"a class without a minor", [4]uint16{plain, ef, 0, be}, ClassAF, plain},
+		{"only classes", [4]uint16{0, ef, 0, be}, ClassAF, NumberFirst},
+		{"no verdict", [4]uint16{plain, ef, 0, be}, ClassAuto, plain},
+	} {
+		if err := b.uplink.SetMinors(NumberFirst, step.minors); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.uplink.SetTrafficClass(NumberFirst, step.class); err != nil {
+			t.Fatal(err)
+		}
+		b.open() // another agent changes nothing
+		before := b.sentByMinor()
+		b.expect(step.what, NumberFirst, want, func() { b.sendIn(ns, target, 0) })
+		for minor, sent := range b.sentByMinor() {
+			got := sent - before[minor]
+			if minor == step.minor && got < want || minor != step.minor && minor >= NumberFirst && got > slackBytes {
+				t.Errorf("%s: class %x sent %d bytes, want all %d in %x", step.what, minor, got, want, step.minor)
+			}
+		}
+	}
+	offered, err := b.uplink.ClassOffered(NumberFirst)
+	if err != nil || offered.Bytes[ClassEF] != want || offered.Packets[ClassEF] != packets || offered.Bytes[ClassBE] != 0 {
+		t.Errorf("offered %+v, %v: want %d bytes of EF", offered, err, want)
+	}
+	if err := b.uplink.ForgetClasses(NumberFirst); err != nil {
+		t.Fatal(err)
+	}
+	if offered, err = b.uplink.ClassOffered(NumberFirst); err != nil || offered != (ClassOffered{}) {
+		t.Errorf("after forgetting: %+v, %v", offered, err)
+	}
+}
+
+// What a container sends as EF above its rate is served as BE.
+func TestEFRate(t *testing.T) {
+	b := newBed(t)
+	ns := b.bridgeContainer("one")
+	b.assign(ns, v1.ModeBridge, NumberFirst)
+	b.tree("1gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
+	target := b.targets()[0]
+	if err := b.uplink.SetTrafficClass(NumberFirst, ClassEF); err != nil {
+		t.Fatal(err)
+	}
+	// 20 ms of it are 25 packets.
+	if err := b.uplink.SetEFRate(NumberFirst, 10e6); err != nil {
+		t.Fatal(err)
+	}
+	want := frameBytes(target)
+	b.expect("too much EF", NumberFirst, want, func() { b.sendIn(ns, target, 0) })
+	offered, err := b.uplink.ClassOffered(NumberFirst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if offered.Bytes[ClassEF]+offered.Bytes[ClassBE] != want || offered.EFExcessBytes != offered.Bytes[ClassBE] {
+		t.Errorf("offered %+v: want %d bytes in all", offered, want)
+	}
+	if ef := offered.Packets[ClassEF]; ef < 20 || ef > packets/2 {
+		t.Errorf("%d of %d packets were EF, want some 25", ef, packets)
+	}
+	if err := b.uplink.SetEFRate(NumberFirst, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.expect("no limit", NumberFirst, want, func() { b.sendIn(ns, target, 0) })
+	again, err := b.uplink.ClassOffered(NumberFirst)
+	if err != nil || again.Bytes[ClassEF] != offered.Bytes[ClassEF]+want {
+		t.Errorf("offered %+v, %v: want %d bytes more of EF than %+v", again, err, want, offered)
+	}
+}

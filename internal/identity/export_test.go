@@ -1,0 +1,18 @@
+package identity
+
+import "github.com/cilium/ebpf"
+
+// LoadFlowPrograms loads what AttachFlows attaches for a number: to run it on packets
+// without a device. The tag goes into priority, which can be read back.
+func (f *Flows) LoadFlowPrograms(number uint16) (tap, back *ebpf.Program, err error) {
+	programs, err := f.load(tapConstants{Number: uint32(number), Priority: 1})
+	return programs[flowProgWeirTap], programs[flowProgWeirBack], err
+}
+
+// ClassInPriority is the traffic class in a tag, and whether it is one of number.
+func ClassInPriority(priority uint32, number uint16) (TrafficClass, bool) {
+	tag := priority >> uint32(uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT)
+	return TrafficClass(tag >> uint32(uplinkWeirTagWEIR_TAG_CLASS_SHIFT) & 3),
+		uint16(tag)&uint16(uplinkWeirTagWEIR_TAG_NUMBER_MASK) == number &&
+			priority>>uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT) == uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC)
+}

@@ -1,0 +1,363 @@
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/kernel"
+)
+
+// Limits of bpf/intf.h.
+const (
+	flowWays = int(flowWeirFlowLimitWEIR_WAYS)
+	// FlowPorts is how many ports TCP and UDP have together.
+	FlowPorts = int(flowWeirFlowLimitWEIR_PORTS)
+	// FlowNodes and FlowTrees are how much a classifier may have, and FlowWords how
+	// many features; the place of a node's feature is below that, or FlowLeaf.
+	FlowNodes = int(flowWeirFlowLimitWEIR_MAX_NODES)
+	FlowTrees = int(flowWeirFlowLimitWEIR_MAX_TREES)
+	FlowWords = int(flowWeirFlowLimitWEIR_WORDS)
+	FlowLeaf  = 0xff
+)
+
+// Flows are the flows of containers whose traffic class is ClassAuto, in the kernel: a
+// table for each container, and the classifier that gives verdicts (bpf/flow.h). They
+// belong to the programs at the taps and uplinks, which go on with them when the agent
+// is dead; it finds them again by those. All uplinks and taps of an agent share one.
+//
+// Not for use by several goroutines at once, but for reading.
+type Flows struct {
+	spec                           *ebpf.CollectionSpec
+	tables, configs, counts, trees *ebpf.Map
+	// treesID tells programs that use these maps from those that use others.
+	treesID ebpf.MapID
+	seed    uint64
+	// tags identify this version of the programs, by name.
+	tags map[string]string
+}
+
+// OpenFlows opens the flows that the classifier at one of these devices uses, or makes
+// new ones. Errors: no memory for the maps.
+func OpenFlows(uplinks ...int) (*Flows, error) {
+	spec, err := loadFlow()
+	if err != nil {
+		return nil, err
+	}
+	f := &Flows{spec: spec, seed: rand.Uint64()}
+	for _, ifindex := range uplinks {
+		if found, err := f.adopt(ifindex); err != nil || found {
+			return f, err
+		}
+	}
+	for name, m := range f.places() {
+		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
+			return nil, errors.Join(fmt.Errorf("make map %s: %w", name, err), f.Close())
+		}
+	}
+	return f, f.identify()
+}
+
+// adopt takes the maps of the classifier at a device; false where it has none, or
+// those of another version.
+func (f *Flows) adopt(ifindex int) (bool, error) {
+	program, err := kernel.Hook{Ifindex: ifindex, Egress: true}.Find(uplinkProgWeirUplink)
+	if err != nil || program == nil {
+		return false, err
+	}
+	defer program.Close()
+	for name, m := range f.places() {
+		if *m, err = mapOf(program, name); err != nil || *m == nil || f.spec.Maps[name].Compatible(*m) != nil {
+			return false, errors.Join(err, f.Close())
+		}
+	}
+	return true, f.identify()
+}
+
+func (f *Flows) identify() error {
+	info, err := f.trees.Info()
+	if err != nil {
+		return fmt.Errorf("ask for a map's ID: %w", err)
+	}
+	f.treesID, _ = info.ID()
+	return nil
+}
+
+func (f *Flows) places() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{
+		flowMapFlowTables: &f.tables, flowMapFlowConfigs: &f.configs,
+		flowMapFlowCounts: &f.counts, flowMapTrees: &f.trees,
+	}
+}
+
+// shared are the maps by name.
+func (f *Flows) shared() map[string]*ebpf.Map {
+	maps := map[string]*ebpf.Map{}
+	for name, m := range f.places() {
+		maps[name] = *m
+	}
+	return maps
+}
+
+// FlowNode is a node of a tree as the programs walk it (struct weir_node).
+type FlowNode struct {
+	// Place is that of the feature's word: its code, or the code - 16 from 32 on;
+	// FlowLeaf for a leaf.
+	Place, Type, Level              uint8
+	_                               uint8
+	Threshold                       uint32
+	Left, Right                     uint16
+	TypeConfidence, LevelConfidence uint16
+}
+
+// FlowClassifier is what verdicts are given by.
+type FlowClassifier struct {
+	Nodes []FlowNode
+	// Roots are the first nodes of each stage's trees.
+	Roots         [2][]uint16
+	MinConfidence uint16
+	// Ports is what each port stands for: TCP's first, then UDP's.
+	Ports []uint8
+}
+
+// classifierHead is what comes before the nodes in struct weir_classifier.
+type classifierHead struct {
+	Roots                 [2][FlowTrees]uint16
+	Trees                 [2]uint32
+	MinConfidence, Unused uint32
+}
+
+// SetClassifier puts a classifier in place of the one before, all at once. Flows keep
+// the verdicts they have; what is asked from now on is asked of the new one. Errors:
+// one that has more than there is room for; no memory.
+func (f *Flows) SetClassifier(c FlowClassifier) error {
+	if len(c.Nodes) > FlowNodes || len(c.Ports) != FlowPorts || len(c.Roots[0]) > FlowTrees || len(c.Roots[1]) > FlowTrees {
+		return fmt.Errorf("set classifier: %d nodes, %d and %d trees, %d ports: there is room for %d, %d, %d",
+			len(c.Nodes), len(c.Roots[0]), len(c.Roots[1]), len(c.Ports), FlowNodes, FlowTrees, FlowPorts)
+	}
+	head := classifierHead{MinConfidence: uint32(c.MinConfidence)}
+	for i, roots := range c.Roots {
+		head.Trees[i] = uint32(copy(head.Roots[i][:], roots))
+	}
+	image, err := binary.Append(nil, binary.NativeEndian, head)
+	if err == nil {
+		image, err = binary.Append(image, binary.NativeEndian, c.Nodes)
+	}
+	if err != nil {
+		return fmt.Errorf("set classifier: %w", err)
+	}
+	nodes := binary.Size(head) + FlowNodes*binary.Size(FlowNode{})
+	image = append(image, make([]byte, nodes-len(image))...)
+	image = append(image, c.Ports...)
+	inner, err := ebpf.NewMap(f.spec.Maps[flowMapTrees].InnerMap)
+	if err != nil {
+		return fmt.Errorf("set classifier: make its map: %w", err)
+	}
+	defer inner.Close()
+	if err := inner.Update(uint32(0), image, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("set classifier: %w", err)
+	}
+	if err := f.trees.Update(uint32(0), inner, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("set classifier: %w", err)
+	}
+	return nil
+}
+
+// HasClassifier says whether there is a classifier, also from an earlier agent.
+func (f *Flows) HasClassifier() bool {
+	var id uint32
+	return f.trees.Lookup(uint32(0), &id) == nil
+}
+
+// OpenTable gives a number a table for at least so many flows, to a power of two, in
+// place of one that it has. Errors: no memory.
+func (f *Flows) OpenTable(number uint16, flows int) error {
+	buckets := 1 << bits.Len(uint(max(1, (flows+flowWays-1)/flowWays)-1))
+	spec := f.spec.Maps[flowMapFlowTables].InnerMap.Copy()
+	spec.MaxEntries = uint32(buckets)
+	table, err := ebpf.NewMap(spec)
+	if err != nil {
+		return fmt.Errorf("make the flow table of number %d: %w", number, err)
+	}
+	defer table.Close()
+	config := flowWeirFlowConfig{Seed: f.seed, BucketMask: uint32(buckets - 1)}
+	if err := f.configs.Update(uint32(number), config, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
+	}
+	if err := f.counts.Update(uint32(number), flowWeirFlowCounts{}, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
+	}
+	if err := f.tables.Update(uint32(number), table, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
+	}
+	return nil
+}
+
+// TableFlows is how many flows a number's table holds, 0 if it has none.
+func (f *Flows) TableFlows(number uint16) (int, error) {
+	table, err := f.table(number)
+	if err != nil || table == nil {
+		return 0, err
+	}
+	defer table.Close()
+	return int(table.MaxEntries()) * flowWays, nil
+}
+
+// CloseTable takes a number's table away, with its flows.
+func (f *Flows) CloseTable(number uint16) error {
+	if err := f.tables.Delete(uint32(number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove the flow table of number %d: %w", number, err)
+	}
+	return nil
+}
+
+// table opens the table of a number; nil if it has none.
+func (f *Flows) table(number uint16) (*ebpf.Map, error) {
+	var table *ebpf.Map
+	err := f.tables.Lookup(uint32(number), &table)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the flow table of number %d: %w", number, err)
+	}
+	return table, nil
+}
+
+// Flow is a live flow, as it was at one moment.
+type Flow struct {
+	// Initiator and Responder are its sides, as the container sees them.
+	Initiator, Responder netip.AddrPort
+	// Proto is 6 for TCP and 17 for UDP.
+	Proto uint8
+	// Bytes, with headers, and packets that the initiator and the responder sent.
+	Bytes   [2]uint64
+	Packets [2]uint32
+	// Idle is how long ago the last packet was, Age the first.
+	Idle, Age time.Duration
+	// Class and Type are the verdict of Stage 1 or 2; 0: there was no classifier.
+	Class                           TrafficClass
+	Type, Stage                     uint8
+	TypeConfidence, LevelConfidence float64
+}
+
+// nowMS is the clock of struct weir_bucket.
+func nowMS() uint32 {
+	var ts unix.Timespec
+	// It cannot fail: the clock exists and the pointer is valid.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint32(ts.Nano() >> 20)
+}
+
+// bucketsAtOnce is how many buckets are read with one system call.
+const bucketsAtOnce = 256
+
+// Each calls fn with the flows of a number, in no order, until it returns false. None
+// if the number has no table.
+func (f *Flows) Each(number uint16, fn func(Flow) bool) error {
+	table, err := f.table(number)
+	if err != nil || table == nil {
+		return err
+	}
+	defer table.Close()
+	n := min(bucketsAtOnce, int(table.MaxEntries()))
+	keys, buckets := make([]uint32, n), make([]flowWeirBucket, n)
+	var cursor ebpf.MapBatchCursor
+	for {
+		got, err := table.BatchLookup(&cursor, keys, buckets, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("read the flows of number %d: %w", number, err)
+		}
+		now := nowMS()
+		for i := range buckets[:got] {
+			if !buckets[i].each(now, fn) {
+				return nil
+			}
+		}
+		if err != nil { // that was the last of them
+			return nil
+		}
+	}
+}
+
+func (b *flowWeirBucket) each(nowMS uint32, fn func(Flow) bool) bool {
+	for i, tag := range b.Tags {
+		if tag < 2 || b.Flows[i].Tuple.Kind != uint8(flowWeirFlowKindWEIR_FLOW_WHOLE) {
+			continue
+		}
+		if !fn(b.Flows[i].flow(nowMS, b.SeenMs[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
+	since := func(ms uint32) time.Duration {
+		// It may have been seen since the time was taken.
+		return time.Duration(max(0, int32(nowMS-ms))) << 20
+	}
+	a := netip.AddrPortFrom(address(w.Tuple.A, w.Tuple.Family), hostOrder(w.Tuple.PortA))
+	b := netip.AddrPortFrom(address(w.Tuple.B, w.Tuple.Family), hostOrder(w.Tuple.PortB))
+	if w.InitiatorIsB != 0 {
+		a, b = b, a
+	}
+	const all = 0xffff
+	return Flow{
+		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
+		Idle: since(seenMS), Age: since(w.BeganMs), Class: TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
+		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
+	}
+}
+
+func hostOrder(port uint16) uint16 {
+	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, port))
+}
+
+func address(words [4]uint32, family uint8) netip.Addr {
+	var b []byte
+	for _, w := range words {
+		b = binary.NativeEndian.AppendUint32(b, w)
+	}
+	if family == 4 {
+		b = b[:4]
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// FlowCounts is what happened in a number's table.
+type FlowCounts struct {
+	// Created flows, of which Evicted took the place of the longest silent.
+	Created, Evicted uint64
+	// Lost packets began a flow and found no place; Unknown are of no flow.
+	Lost, Unknown uint64
+}
+
+// Counts reads what happened in a number's table since it was opened.
+func (f *Flows) Counts(number uint16) (FlowCounts, error) {
+	var c flowWeirFlowCounts
+	if err := f.counts.Lookup(uint32(number), &c); err != nil {
+		return FlowCounts{}, fmt.Errorf("read the flow counts of number %d: %w", number, err)
+	}
+	return FlowCounts{Created: c.Created, Evicted: c.Evicted, Lost: c.Lost, Unknown: c.Unknown}, nil
+}
+
+// Close closes the maps. The programs go on with them.
+func (f *Flows) Close() error {
+	var errs []error
+	for _, m := range f.places() {
+		if *m != nil {
+			errs = append(errs, (*m).Close())
+			*m = nil
+		}
+	}
+	return errors.Join(errs...)
+}

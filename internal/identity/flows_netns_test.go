@@ -1,0 +1,445 @@
+//go:build netns
+
+package identity_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/flows"
+	"github.com/weir-project/weir/internal/identity"
+)
+
+// The programs are run on packets that are made here (BPF_PROG_TEST_RUN), without any
+// device. What they say is compared with the definition in Go, which reads the same
+// packets from a capture.
+
+const number = identity.NumberFirst + 5
+
+// kernelFlows are the kernel's flows of one container, and its programs.
+type kernelFlows struct {
+	t *testing.T
+	*identity.Flows
+	tap, back *ebpf.Program
+}
+
+func openKernelFlows(t *testing.T, size int) *kernelFlows {
+	t.Helper()
+	f, err := identity.OpenFlows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kernelFlows{t: t, Flows: f}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := f.OpenTable(number, size); err != nil {
+		t.Fatal(err)
+	}
+	if k.tap, k.back, err = f.LoadFlowPrograms(number); err != nil {
+		var verifier *ebpf.VerifierError
+		if errors.As(err, &verifier) {
+			t.Fatalf("%+v", verifier)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.tap.Close(); k.back.Close() })
+	return k
+}
+
+// shipped puts the classifier that Weir comes with in place, and returns it.
+func (k *kernelFlows) shipped() *appid.Compact {
+	k.t.Helper()
+	model, err := appid.Shipped()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	compact, err := model.Compact()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.set(compact)
+	return compact
+}
+
+func (k *kernelFlows) set(c *appid.Compact) {
+	k.t.Helper()
+	classifier, err := flows.FromCompact(c)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if err := k.SetClassifier(classifier); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// context is struct __sk_buff as far as tests use it; priority comes back in it.
+type context struct {
+	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTci, VlanProto, Priority uint32
+	_                                                                                     [160]byte
+}
+
+// class runs a program on a packet and returns the class that it gives it.
+func (k *kernelFlows) class(program *ebpf.Program, packet []byte) identity.TrafficClass {
+	k.t.Helper()
+	var out context
+	verdict, err := program.Run(&ebpf.RunOptions{Data: packet, Context: context{}, ContextOut: &out})
+	if err != nil {
+		k.t.Fatalf("run on %x: %v", packet, err)
+	}
+	if verdict != ^uint32(0) { // TC_ACT_UNSPEC: others decide
+		k.t.Fatalf("verdict %d for %x", verdict, packet)
+	}
+	class, ours := identity.ClassInPriority(out.Priority, number)
+	if program == k.tap && !ours {
+		k.t.Fatalf("priority %#x of %x is no tag of %d", out.Priority, packet, number)
+	}
+	return class
+}
+
+// all are the flows in the table, by tuple.
+func (k *kernelFlows) all() map[string]identity.Flow {
+	k.t.Helper()
+	out := map[string]identity.Flow{}
+	err := k.Each(number, func(f identity.Flow) bool {
+		out[tuple(f.Proto, f.Initiator, f.Responder)] = f
+		return true
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return out
+}
+
+// tuple is as package flow writes it.
+func tuple(proto uint8, a, b netip.AddrPort) string {
+	write := func(e netip.AddrPort) string {
+		if e.Addr().Is4() {
+			return e.String()
+		}
+		var groups []string
+		for i := 0; i < 16; i += 2 {
+			b := e.Addr().As16()
+			groups = append(groups, fmt.Sprintf("%x", binary.BigEndian.Uint16(b[i:])))
+		}
+		return fmt.Sprintf("[%s]:%d", strings.Join(groups, ":"), e.Port())
+	}
+	return fmt.Sprintf("%s %s > %s", map[uint8]string{6: "tcp", 17: "udp"}[proto], write(a), write(b))
+}
+
+// capture reads Ethernet frames as a capture.
+func capture(frames ...[]byte) []*flow.Flow {
+	pcap := []byte{0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0}
+	for i, frame := range frames {
+		for _, v := range []uint32{1000, uint32(i), uint32(len(frame)), uint32(len(frame))} {
+			pcap = binary.LittleEndian.AppendUint32(pcap, v)
+		}
+		pcap = append(pcap, frame...)
+	}
+	out, err := flow.ReadCapture(bytes.NewReader(pcap))
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// verdict is what the definition in Go says of a flow.
+func verdict(c *appid.Compact, stage int, f *flow.Flow) appid.Verdict {
+	features := map[uint8]uint32{}
+	for _, feature := range flow.Features(appid.Types) {
+		features[feature.Code] = feature.Word(feature.Of(f, flow.KnownPorts(appid.Types)))
+	}
+	return c.Verdict(stage, func(code uint8) uint32 { return features[code] })
+}
+
+func classOf(v appid.Verdict) identity.TrafficClass {
+	return map[appid.Level]identity.TrafficClass{appid.EF: identity.ClassEF, appid.AF: identity.ClassAF, appid.BE: identity.ClassBE}[v.Level]
+}
+
+// The kernel gives the verdict of the definition in Go: for first packets of all
+// kinds, whole and damaged.
+func TestFirstPackets(t *testing.T) {
+	k := openKernelFlows(t, 1<<17)
+	for name, c := range map[string]*appid.Compact{"shipped": k.shipped(), "random": randomTree(rand.New(rand.NewPCG(7, 7)))} {
+		t.Run(name, func(t *testing.T) {
+			k.set(c)
+			if err := k.OpenTable(number, 1<<17); err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(1, 2))
+			classes := map[identity.TrafficClass]int{}
+			want := map[string]appid.Verdict{}
+			for i := range 20000 {
+				packet := randomPacket(r)
+				if i%3 == 0 {
+					packet = damage(r, packet)
+				}
+				expected := identity.ClassNone
+				if found := capture(packet); len(found) == 1 {
+					v := verdict(c, 0, found[0])
+					expected = classOf(v)
+					want[found[0].Tuple] = v
+				}
+				got := k.class(k.tap, packet)
+				if got != expected {
+					t.Fatalf("packet %d, %x: class %d, want %d", i, packet, got, expected)
+				}
+				classes[got]++
+			}
+			if len(classes) < 3 {
+				t.Errorf("too few classes came up to say anything: %v", classes)
+			}
+			t.Logf("classes: %v", classes)
+			all := k.all()
+			for tuple, v := range want {
+				got, ok := all[tuple]
+				if !ok || int(got.Type) != v.Type || got.Class != classOf(v) || abs(got.LevelConfidence-v.LevelConfidence) > 1e-4 {
+					t.Errorf("%s is %+v, want %+v", tuple, got, v)
+				}
+			}
+			if len(all) != len(want) {
+				t.Errorf("%d flows, want %d", len(all), len(want))
+			}
+		})
+	}
+}
+
+func abs(v float64) float64 { return max(v, -v) }
+
+// The second stage says what the definition in Go says of the same packets, in either
+// direction, and does so after six of them.
+func TestSecondStage(t *testing.T) {
+	k := openKernelFlows(t, 8)
+	c := k.shipped()
+	r := rand.New(rand.NewPCG(3, 4))
+	changed := 0
+	for range 3000 {
+		m := plainFlow(r)
+		var frames [][]byte
+		var class identity.TrafficClass
+		payloads := 0
+		for i := 0; payloads < 6; i++ {
+			out, size := i == 0 || r.IntN(2) == 0, r.IntN(1400)
+			if i > 0 && size > 0 || m.proto == flow.UDP && size > 0 {
+				payloads++
+			}
+			if i == 0 && m.proto == flow.TCP {
+				size = 0
+			}
+			frame := m.frame(out, i == 0, size)
+			frames = append(frames, frame)
+			program := k.tap
+			if !out {
+				program = k.back
+			}
+			got := k.class(program, frame)
+			if out {
+				class = got
+			}
+			if payloads == 5 {
+				if f := k.one(m); f.Stage != 1 {
+					t.Fatalf("stage %d after 5 packets with payload", f.Stage)
+				}
+			}
+		}
+		found := capture(frames...)
+		if len(found) != 1 {
+			t.Fatalf("%d flows in Go", len(found))
+		}
+		want := verdict(c, 1, found[0])
+		got := k.one(m)
+		if got.Stage != 2 || int(got.Type) != want.Type || got.Class != classOf(want) {
+			t.Fatalf("%s: %+v, want %+v", found[0].Tuple, got, want)
+		}
+		if classOf(verdict(c, 0, found[0])) != got.Class {
+			changed++
+		}
+		class = k.class(k.tap, m.frame(true, false, 100))
+		if class != got.Class {
+			t.Fatalf("the next packet is of class %d, want %d", class, got.Class)
+		}
+		if sum := got.Packets[0] + got.Packets[1]; int(sum) != len(frames) {
+			t.Fatalf("%d packets counted, want %d", sum, len(frames))
+		}
+	}
+	if changed == 0 {
+		t.Error("the second stage never changed its mind")
+	}
+	t.Logf("%d of 3000 verdicts changed", changed)
+}
+
+// one is the flow of a model.
+func (k *kernelFlows) one(m model) identity.Flow {
+	k.t.Helper()
+	var out identity.Flow
+	err := k.Each(number, func(f identity.Flow) bool {
+		if f.Initiator == m.initiator && f.Responder == m.responder {
+			out = f
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return out
+}
+
+// Fragments after the first have the class of the first; those of others have none.
+func TestFragments(t *testing.T) {
+	k := openKernelFlows(t, 1024)
+	k.shipped()
+	for name, make := range map[string]func(m model, id uint32, offset int, more bool) []byte{"IPv4": fragment4, "IPv6": fragment6} {
+		t.Run(name, func(t *testing.T) {
+			m := model{
+				proto:     flow.UDP,
+				initiator: netip.MustParseAddrPort("198.18.0.9:40000"), responder: netip.MustParseAddrPort("198.18.9.1:5060"),
+			}
+			if name == "IPv6" {
+				m.initiator, m.responder = netip.MustParseAddrPort("[fd00::9]:40000"), netip.MustParseAddrPort("[fd00::1]:5060")
+			}
+			if got := k.class(k.tap, make(m, 77, 1200, true)); got != identity.ClassNone {
+				t.Errorf("a later fragment that comes first is of class %d", got)
+			}
+			if got := k.class(k.tap, make(m, 77, 0, true)); got != identity.ClassEF {
+				t.Errorf("a call's first fragment is of class %d", got)
+			}
+			if got := k.class(k.tap, make(m, 77, 1200, false)); got != identity.ClassEF {
+				t.Errorf("its later fragment is of class %d", got)
+			}
+			if got := k.class(k.tap, make(m, 78, 1200, false)); got != identity.ClassNone {
+				t.Errorf("a later fragment of another packet is of class %d", got)
+			}
+		})
+	}
+	if all := k.all(); len(all) != 2 {
+		t.Errorf("flows %v: want one for each family", all)
+	}
+}
+
+// A classifier is replaced as a whole, flows keep their verdicts, and one that is
+// corrupt, too deep, or asks for what there is not never gets there.
+func TestReplaceClassifier(t *testing.T) {
+	k := openKernelFlows(t, 1024)
+	m := model{
+		proto:     flow.UDP,
+		initiator: netip.MustParseAddrPort("198.18.0.9:40000"), responder: netip.MustParseAddrPort("198.18.9.1:5060"),
+	}
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassNone {
+		t.Errorf("class %d without a classifier", got)
+	}
+	constant := func(level uint8) *appid.Compact {
+		return &appid.Compact{Nodes: []appid.CompactNode{{Feature: appid.LeafFeature, Level: level, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}}
+	}
+	k.set(constant(2))
+	m.initiator = netip.AddrPortFrom(m.initiator.Addr(), 40001)
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassBE {
+		t.Errorf("class %d, want BE", got)
+	}
+	k.set(constant(0))
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassBE {
+		t.Errorf("class %d of a known flow, want BE as before", got)
+	}
+	m.initiator = netip.AddrPortFrom(m.initiator.Addr(), 40002)
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassEF {
+		t.Errorf("class %d of a new flow, want EF", got)
+	}
+	loop := constant(0)
+	loop.Nodes = append([]appid.CompactNode{{Feature: 2}}, loop.Nodes...)
+	gap := constant(0)
+	gap.Nodes = []appid.CompactNode{{Feature: 41, Left: 1, Right: 1}, gap.Nodes[0]}
+	gap.Roots = [2][]uint16{{1}, {0}}
+	for what, c := range map[string]*appid.Compact{"corrupt": loop, "not measured": gap} {
+		if _, err := flows.FromCompact(c); err == nil {
+			t.Errorf("a tree that is %s is taken", what)
+		}
+	}
+	if err := k.SetClassifier(identity.FlowClassifier{Nodes: make([]identity.FlowNode, identity.FlowNodes+1)}); err == nil {
+		t.Error("a tree with too many nodes is taken")
+	}
+}
+
+// A table forgets who was silent for longest, and one container's flood does not touch
+// another's flows.
+func TestFloodOfFlows(t *testing.T) {
+	k := openKernelFlows(t, 1024)
+	k.shipped()
+	const other = number + 1
+	if err := k.OpenTable(other, 1024); err != nil {
+		t.Fatal(err)
+	}
+	tap, back, err := k.LoadFlowPrograms(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.Close()
+	defer back.Close()
+	r := rand.New(rand.NewPCG(5, 6))
+	var kept []model
+	for range 100 {
+		m := plainFlow(r)
+		kept = append(kept, m)
+		if _, err := tap.Run(&ebpf.RunOptions{Data: m.frame(true, true, 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20000 { // SYNs of one container
+		m := plainFlow(r)
+		m.proto = flow.TCP
+		k.class(k.tap, m.frame(true, true, 0))
+	}
+	counts, err := k.Counts(number)
+	if err != nil || counts.Created < 19900 || counts.Evicted < counts.Created-1024 || counts.Evicted == counts.Created {
+		t.Errorf("counts %+v, %v", counts, err)
+	}
+	if all := k.all(); len(all) < 900 || len(all) > 1024 {
+		t.Errorf("%d flows in a table of 1024", len(all))
+	}
+	found := 0
+	err = k.Each(other, func(f identity.Flow) bool {
+		found++
+		return true
+	})
+	if err != nil || found != len(kept) {
+		t.Errorf("%d of the other container's %d flows are left, %v", found, len(kept), err)
+	}
+}
+
+// What nobody would send changes nothing: the program ends, and gives a class or none.
+func TestHostilePackets(t *testing.T) {
+	k := openKernelFlows(t, 1<<12)
+	c := k.shipped()
+	r := rand.New(rand.NewPCG(8, 9))
+	for name, packet := range hostile() {
+		want := identity.ClassNone
+		if found := capture(packet); len(found) == 1 {
+			want = classOf(verdict(c, 0, found[0]))
+		}
+		if got := k.class(k.tap, packet); got != want {
+			t.Errorf("%s: class %d, want %d", name, got, want)
+		}
+		for range 300 {
+			k.class(k.tap, damage(r, packet))
+		}
+	}
+	for range 20000 {
+		packet := make([]byte, 15+r.IntN(200))
+		for i := range packet {
+			packet[i] = byte(r.Uint32())
+		}
+		copy(packet[12:], [][]byte{{8, 0}, {0x86, 0xdd}, {0x81, 0}, {0x88, 0x64}}[r.IntN(4)])
+		k.class(k.tap, runnable(packet))
+	}
+}

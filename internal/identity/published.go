@@ -1,0 +1,92 @@
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Published is a port of the host's at which a process of its own may answer for a
+// container, as Docker's docker-proxy does for what comes over IPv6.
+type Published struct {
+	IPv6     bool
+	Protocol uint8 // unix.IPPROTO_TCP, unix.IPPROTO_UDP
+	Port     uint16
+}
+
+func (p Published) key() uplinkWeirPublished {
+	family := uint16(unix.AF_INET)
+	if p.IPv6 {
+		family = unix.AF_INET6
+	}
+	return uplinkWeirPublished{Family: family, Port: p.Port, Protocol: uint32(p.Protocol)}
+}
+
+// published are the ports of which an uplink's classifier knows whose they are. The
+// kernel keeps them with the program, so they outlive the agent.
+type published struct {
+	entries *ebpf.Map
+	// setCount sets how many there are.
+	setCount func(count uint32) error
+	// numbers is what entries holds.
+	numbers map[uplinkWeirPublished]uint32
+}
+
+// read takes over what is in the kernel.
+func (p *published) read() error {
+	p.numbers = map[uplinkWeirPublished]uint32{}
+	var (
+		key    uplinkWeirPublished
+		number uint32
+	)
+	entries := p.entries.Iterate()
+	for entries.Next(&key, &number) {
+		p.numbers[key] = number
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read the published ports: %w", err)
+	}
+	return p.setCount(uint32(len(p.numbers)))
+}
+
+// SetPublished says whose the packets are that sockets of the host's network send
+// from a port, and are otherwise the host's: those of numbers, and no other port. A
+// port must be bound at all addresses of its family, or it may be somebody else's at
+// another one. Where all is so already no system call is made.
+func (u *Uplink) SetPublished(numbers map[Published]uint16) error {
+	p := &u.published
+	want := make(map[uplinkWeirPublished]uint32, len(numbers))
+	for port, number := range numbers {
+		want[port.key()] = uint32(number)
+	}
+	if maps.Equal(want, p.numbers) {
+		return nil
+	}
+	for key := range p.numbers {
+		if _, wanted := want[key]; wanted {
+			continue
+		}
+		if err := p.entries.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget published port %d: %w", key.Port, err)
+		}
+		delete(p.numbers, key)
+	}
+	for key, number := range want {
+		if p.numbers[key] == number {
+			continue
+		}
+		if err := p.entries.Update(key, number, ebpf.UpdateAny); err != nil {
+			return fmt.Errorf("say whose published port %d is: %w", key.Port, err)
+		}
+		p.numbers[key] = number
+	}
+	return p.setCount(uint32(len(p.numbers)))
+}
+
+func (u *Uplink) setPublishedPorts(count uint32) error {
+	return u.globals.set(uplinkVarPublishedPorts, binary.NativeEndian.AppendUint32(nil, count))
+}

@@ -1,0 +1,58 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Pages is a small web server with a bounded number of workers and a bounded queue
+// before them, as those of small devices have: whoever finds the queue full is sent
+// away with 503.
+type Pages struct {
+	// Workers answer one request each at a time, in Work of time.
+	Workers int
+	Work    time.Duration
+	// Queue is how many requests may wait for a worker.
+	Queue int
+	// Bytes is the size of a page.
+	Bytes int
+}
+
+// Serve answers until ctx ends. /healthy is answered at once.
+func (p Pages) Serve(ctx context.Context, listener net.Listener) error {
+	places := make(chan struct{}, p.Workers+p.Queue)
+	workers := make(chan struct{}, p.Workers)
+	page := make([]byte, p.Bytes)
+	for i := range page {
+		page[i] = '.'
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+		default:
+			http.Error(w, "too many users", http.StatusServiceUnavailable)
+			return
+		}
+		defer func() { <-places }()
+		select {
+		case workers <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		time.Sleep(p.Work)
+		<-workers
+		_, _ = w.Write(page) // the user may have left
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve pages: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package traffic
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTimed: datagrams of two flows in turn arrive with their times, none lost.
+func TestTimed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the receiver's buffers need root")
+	}
+	const first = 47311
+	receiver, err := NewReceiver(first, first+2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	address := netip.MustParseAddr("127.0.0.1")
+	sender, err := NewTimed(TimedOptions{
+		Targets:      []netip.AddrPort{netip.AddrPortFrom(address, first), netip.AddrPortFrom(address, first+2)},
+		PayloadBytes: 100, IntervalNS: 500e3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender.Start(MonotonicNS())
+	for deadline := time.Now().Add(5 * time.Second); sender.Sent()[1] < 50; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is sent")
+		}
+	}
+	if err := sender.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	arrivals, overruns := receiver.Take()
+	sent := sender.Sent()
+	if overruns != 0 || sent[0]-sent[1] > 1 {
+		t.Errorf("%d overruns, sent %d", overruns, sent)
+	}
+	for flow, got := range arrivals {
+		if uint64(len(got)) != sent[flow] {
+			t.Fatalf("%d of %d arrived", len(got), sent[flow])
+		}
+		for i, one := range got {
+			if one.Sequence != uint64(i) || one.Bytes != 100 || one.Delay() < 0 || one.Delay() > time.Second {
+				t.Errorf("datagram %d: %+v", i, one)
+			}
+		}
+	}
+	if again, _ := receiver.Take(); len(again[0])+len(again[1]) != 0 {
+		t.Error("what was taken is there again")
+	}
+}
+
+func TestTimedRefuses(t *testing.T) {
+	for _, o := range []TimedOptions{{PayloadBytes: 8, IntervalNS: 1}, {PayloadBytes: 100}} {
+		if _, err := NewTimed(o); err == nil || !strings.Contains(err.Error(), "at least 16 bytes, and a positive time") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func TestParseStamp(t *testing.T) {
+	if at, lost := parseStamp(nil); at != 0 || lost != 0 {
+		t.Errorf("nothing is a stamp: %d, %d", at, lost)
+	}
+	if at, lost := parseStamp(make([]byte, 20)); at != 0 || lost != 0 {
+		t.Errorf("zeros are a stamp: %d, %d", at, lost)
+	}
+}

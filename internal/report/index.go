@@ -1,0 +1,124 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+//go:embed index.html.tmpl
+var indexTemplate string
+
+// Index is what several reports of one run come to: its page leads to theirs.
+type Index struct {
+	Format int    `json:"format"`
+	Title  string `json:"title"`
+	Note   string `json:"note"`
+	Provenance
+	Sections []Section `json:"sections"`
+}
+
+// Section is one report of an index.
+type Section struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	// Page and Result are files beside the index: HTML, and JSON with all numbers.
+	// Empty if there is no report.
+	Page   string `json:"page"`
+	Result string `json:"result"`
+	// Failure is why the report is missing or incomplete.
+	Failure     string    `json:"failure,omitempty"`
+	TookSeconds float64   `json:"took_seconds"`
+	Runs        int       `json:"runs"`
+	Verdicts    []Verdict `json:"verdicts"`
+	Claims      []Claim   `json:"claims"`
+}
+
+// report is the section's part of its report.
+func (s Section) report() Report { return Report{Verdicts: s.Verdicts, Claims: s.Claims} }
+
+// Missed are the targets that were not met.
+func (s Section) Missed() []Verdict { return s.report().Missed() }
+
+// Minutes is how long it took.
+func (s Section) Minutes() float64 { return s.TookSeconds / 60 }
+
+// Tallies and TargetTallies are the judgements on claims and targets.
+func (s Section) Tallies() []tally { return page{Report: s.report()}.Tallies() }
+
+// TargetTallies are none for a report without targets.
+func (s Section) TargetTallies() []tally {
+	if len(s.Verdicts) == 0 {
+		return nil
+	}
+	return page{Report: s.report()}.TargetTallies()
+}
+
+// Minutes is how long everything took.
+func (i Index) Minutes() float64 { return i.TookSeconds / 60 }
+
+// Facts are the lines of provenance.
+func (i Index) Facts() []fact { return i.facts() }
+
+// AnyMissed says whether a target was missed.
+func (i Index) AnyMissed() bool {
+	for _, s := range i.Sections {
+		if len(s.Missed()) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// AnyClaims says whether there are claims at all.
+func (i Index) AnyClaims() bool {
+	for _, s := range i.Sections {
+		if len(s.Claims) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// WriteHTML writes the page. It loads nothing and leads only to its sections' files.
+func (i Index) WriteHTML(w io.Writer) error {
+	parsed, err := template.New("index").
+		Funcs(template.FuncMap{"class": func(j Judgement) string { return class(string(j)) }}).
+		Parse(indexTemplate)
+	if err != nil {
+		return fmt.Errorf("parse the index's template: %w", err)
+	}
+	err = parsed.Execute(w, struct {
+		Index
+		Style template.CSS
+	}{i, template.CSS(pageStyle)}) // it comes with the program
+	if err != nil {
+		return fmt.Errorf("write the index: %w", err)
+	}
+	return nil
+}
+
+// WriteText prints an index for a terminal, with where its page is.
+func (i Index) WriteText(w io.Writer, path string) error {
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "REPORT\tRUNS\tTOOK\tTARGETS\tCLAIMS\tFAILED")
+	words := func(tallies []tally) string {
+		var list []string
+		for _, one := range tallies {
+			list = append(list, fmt.Sprintf("%d %s", one.Count, one.Word))
+		}
+		return strings.Join(list, ", ")
+	}
+	for _, s := range i.Sections {
+		fmt.Fprintf(tab, "%s\t%d\t%.0f s\t%s\t%s\t%s\n", s.Name, s.Runs, s.TookSeconds, words(s.TargetTallies()), words(s.Tallies()),
+			strings.ReplaceAll(s.Failure, "\n", "; "))
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nAll of it: %s\n", path)
+	return err
+}

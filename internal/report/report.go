@@ -1,0 +1,235 @@
+// Package report is what every command that measures or computes has to say
+// for itself: one result format and one page that shows it.
+//
+// A Report is data only: where the numbers come from (Provenance), what they
+// were held against (Verdicts for targets of Weir's own, Claims for what papers
+// say), and tables and plots. A command embeds a Report in its own result, next
+// to its raw numbers, so that all of them can be read as a Report. WriteHTML
+// turns one into a page that needs nothing but itself; plots are drawn by uPlot.
+package report
+
+import (
+	"slices"
+	"time"
+)
+
+// Format is the version of the format. Fields are only ever added; what changes
+// the meaning of one raises it.
+const Format = 1
+
+// Report is a result. Its JSON is flat: a command's own fields stand beside it.
+type Report struct {
+	Format int    `json:"format"`
+	Title  string `json:"title"`
+	// Note is what a reader must know of the numbers.
+	Note string `json:"note,omitempty"`
+	Provenance
+	Verdicts []Verdict `json:"verdicts"`
+	Claims   []Claim   `json:"claims,omitempty"`
+	Tables   []Table   `json:"tables,omitempty"`
+	Plots    []Plot    `json:"plots,omitempty"`
+	// Quantities are all numbers that runs of one command can be compared by.
+	Quantities []Quantity `json:"quantities,omitempty"`
+}
+
+// Quantity is one thing that was measured or computed, run by run.
+type Quantity struct {
+	// Case and Name together name it: what was done, and what of it is counted.
+	Case string `json:"case"`
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Better says which direction is good; empty where none is.
+	Better Better `json:"better,omitempty"`
+	// Values has one for each repeat. Exact ones are computed: any difference counts.
+	Values []float64 `json:"values"`
+	Exact  bool      `json:"exact,omitempty"`
+}
+
+// Better is the direction in which a quantity is good.
+type Better string
+
+// Directions.
+const (
+	Higher Better = "higher"
+	Lower  Better = "lower"
+)
+
+// Provenance is where numbers come from.
+type Provenance struct {
+	Command     string      `json:"command"`
+	StartedAt   time.Time   `json:"started_at"`
+	TookSeconds float64     `json:"took_seconds"`
+	Seed        uint64      `json:"seed"`
+	Repeat      int         `json:"repeat"` // rounds; numbers are their medians
+	Environment Environment `json:"environment"`
+	// Runs are all that count. RepeatedRuns were done again because the machine
+	// stood still; in PausedRuns, which count, it did so as well. PausesUnknown:
+	// that could not be watched.
+	Runs          int  `json:"runs"`
+	RepeatedRuns  int  `json:"repeated_runs"`
+	PausedRuns    int  `json:"paused_runs"`
+	PausesUnknown bool `json:"pauses_unknown,omitempty"`
+}
+
+// Verdict is whether a target of Weir's own was met.
+type Verdict struct {
+	Target   string `json:"target"`
+	Limit    string `json:"limit"`
+	Measured string `json:"measured"`
+	Where    string `json:"where"` // the worst case
+	Met      bool   `json:"met"`
+}
+
+// Missed are the verdicts on targets that were not met.
+func (r Report) Missed() []Verdict {
+	var missed []Verdict
+	for _, verdict := range r.Verdicts {
+		if !verdict.Met {
+			missed = append(missed, verdict)
+		}
+	}
+	return missed
+}
+
+// Judgement is what became of a claim.
+type Judgement string
+
+// Judgements.
+const (
+	Reproduced        Judgement = "reproduced"
+	Exceeded          Judgement = "exceeded" // better than what the paper reached
+	NotReproduced     Judgement = "not reproduced"
+	DifferentByDesign Judgement = "different by design" // and just as the design says
+	NotReproducible   Judgement = "not reproducible"    // nobody can, and the reason says why
+	NotMeasured       Judgement = "not measured"        // the cases or peers were not run
+)
+
+// Judgements lists all, as reports do.
+func Judgements() []Judgement {
+	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, NotReproducible, NotMeasured}
+}
+
+// Claim is something that a paper says, and what became of it.
+type Claim struct {
+	Source    string    `json:"source"` // the paper
+	Where     string    `json:"where"`  // figure or table
+	Says      string    `json:"says"`
+	Judgement Judgement `json:"judgement"`
+	// Reason says why: it names the rule, or why the result is another.
+	Reason string  `json:"reason"`
+	Values []Value `json:"values,omitempty"`
+}
+
+// Value is a number of a claim; null is what is not known.
+type Value struct {
+	Name     string   `json:"name"`
+	Unit     string   `json:"unit"`
+	Paper    *float64 `json:"paper"`
+	Ideal    *float64 `json:"ideal"`
+	Measured *float64 `json:"measured"`
+}
+
+// Count is how many claims got a judgement.
+func (r Report) Count(judgement Judgement) int {
+	count := 0
+	for _, claim := range r.Claims {
+		if claim.Judgement == judgement {
+			count++
+		}
+	}
+	return count
+}
+
+// Table is rows of text under a header.
+type Table struct {
+	Title  string     `json:"title"`
+	Header []string   `json:"header"`
+	Rows   [][]string `json:"rows"`
+}
+
+// Add appends a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// PlotKind is how a plot is drawn.
+type PlotKind string
+
+// Kinds of plots.
+const (
+	Bars  PlotKind = "bars"  // values of categories
+	Lines PlotKind = "lines" // values over a number, such as time
+)
+
+// Role is what the values of a series are.
+type Role string
+
+// Roles. What was not measured here is drawn so that one sees it: grey bars,
+// dashed lines.
+const (
+	Measured Role = "measured"
+	Paper    Role = "paper"
+	Ideal    Role = "ideal"
+)
+
+// Plot is one figure: panels side by side that share series and scale.
+type Plot struct {
+	Title string   `json:"title"`
+	Kind  PlotKind `json:"kind"`
+	// XLabel and YLabel name the axes, with their units.
+	XLabel string   `json:"x_label,omitempty"`
+	YLabel string   `json:"y_label"`
+	Series []Series `json:"series"`
+	Panels []Panel  `json:"panels"`
+}
+
+// Series is what has one colour in a plot.
+type Series struct {
+	Name string `json:"name"`
+	Role Role   `json:"role"`
+	// Colour numbers the colours of what is measured, so that the same thing has
+	// the same one in all plots; an ideal over time has that of what it is for.
+	Colour int `json:"colour"`
+}
+
+// Panel is one set of axes.
+type Panel struct {
+	Title string `json:"title,omitempty"`
+	// Categories are those of bars, X the numbers of lines, growing.
+	Categories []string  `json:"categories,omitempty"`
+	X          []float64 `json:"x,omitempty"`
+	// Values has a row for each series with a value, or null, for each category
+	// or X. Low and High, where there are any, are the spread of these.
+	Values [][]*float64 `json:"values"`
+	Low    [][]*float64 `json:"low,omitempty"`
+	High   [][]*float64 `json:"high,omitempty"`
+}
+
+// WithoutEmpty is the plot without the series that have no value in any panel,
+// such as a paper's that gives no numbers.
+func (p Plot) WithoutEmpty() Plot {
+	trimmed := p
+	trimmed.Series, trimmed.Panels = nil, make([]Panel, len(p.Panels))
+	for n, panel := range p.Panels {
+		panel.Values, panel.Low, panel.High = nil, nil, nil
+		trimmed.Panels[n] = panel
+	}
+	some := func(rows [][]*float64, i int) bool {
+		return i < len(rows) && slices.ContainsFunc(rows[i], func(value *float64) bool { return value != nil })
+	}
+	for i, series := range p.Series {
+		if !slices.ContainsFunc(p.Panels, func(panel Panel) bool { return some(panel.Values, i) }) {
+			continue
+		}
+		trimmed.Series = append(trimmed.Series, series)
+		for n, panel := range p.Panels {
+			to := &trimmed.Panels[n]
+			to.Values = append(to.Values, panel.Values[i])
+			if panel.Low != nil && panel.High != nil {
+				to.Low, to.High = append(to.Low, panel.Low[i]), append(to.High, panel.High[i])
+			}
+		}
+	}
+	return trimmed
+}
+
+// Number is a value that is there.
+func Number(value float64) *float64 { return &value }

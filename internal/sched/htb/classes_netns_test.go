@@ -1,0 +1,410 @@
+//go:build netns
+
+package htb
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/sched"
+)
+
+// Traffic classes on the real kernel: packets say by SO_PRIORITY which leaf they go to,
+// as the classifier would. The scheduler's loop runs beside, told what is offered.
+
+const classPort = 5000
+
+// load is one sender: the container's number, its traffic class, and its rate; 0 sends
+// more than the link can.
+type load struct {
+	number  uint16
+	kind    int
+	rateBPS uint64
+}
+
+func (l load) String() string {
+	name := [...]string{"", " EF", " AF", " BE"}[l.kind]
+	if l.rateBPS == 0 {
+		return fmt.Sprintf("%d%s too much", l.number, name)
+	}
+	return fmt.Sprintf("%d%s %.1f Mbit/s", l.number, name, float64(l.rateBPS)/1e6)
+}
+
+// traffickers are the senders of a test, and what they offer.
+type traffickers struct {
+	mu      sync.Mutex
+	senders map[load]*traffic.Sender
+	voice   *voice
+	efBPS   map[uint16]uint64
+	minors  map[uint16]sched.Minors
+}
+
+func (tr *traffickers) OfferedBytes(dst []uint64) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	clear(dst)
+	for l, s := range tr.senders {
+		if int(l.number) < len(dst) {
+			dst[l.number] += s.SentBytes() * 1514 / 1472
+		}
+	}
+	if tr.voice != nil {
+		dst[tr.voice.number] += tr.voice.sentBytes()
+	}
+	return nil
+}
+func (tr *traffickers) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
+func (tr *traffickers) DirectSent(uint16) (uint64, uint32, error)    { return 0, 0, nil }
+func (tr *traffickers) SetMinors(number uint16, minors sched.Minors) error {
+	tr.minors[number] = minors
+	return nil
+}
+func (tr *traffickers) SetEFRate(number uint16, bps uint64) error { tr.efBPS[number] = bps; return nil }
+
+// voice sends small packets at a steady rate and sees how long each takes.
+type voice struct {
+	number   uint16
+	out, in  *net.UDPConn
+	interval time.Duration
+	mu       sync.Mutex
+	sent     int
+	delays   []time.Duration
+	stop     chan struct{}
+	done     sync.WaitGroup
+}
+
+const voiceBytes = 200 // a G.711 packet of 20 ms with its headers
+
+func (v *voice) sentBytes() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return uint64(v.sent) * voiceBytes
+}
+
+// newVoice sends so many bits per second.
+func (l *line) newVoice(t *testing.T, number uint16, handle kernel.Handle, bps int) *voice {
+	t.Helper()
+	const port = classPort - 1
+	v := &voice{number: number, interval: time.Duration(voiceBytes * 8 * 1e9 / bps), stop: make(chan struct{})}
+	if err := kernel.InNetNS(l.far, func() (err error) {
+		v.in, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(farAddress), Port: port})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v.out = l.dial(t, port)
+	raw, err := v.out.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, int(handle))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (v *voice) start() {
+	v.done.Go(func() {
+		traffic.Urgently(func() {
+			packet := make([]byte, 1500)
+			for {
+				n, err := v.in.Read(packet)
+				now := traffic.MonotonicNS()
+				if err != nil {
+					return
+				}
+				if n >= 8 {
+					v.mu.Lock()
+					v.delays = append(v.delays, time.Duration(now-int64(binary.BigEndian.Uint64(packet))))
+					v.mu.Unlock()
+				}
+			}
+		})
+	})
+	v.done.Go(func() {
+		traffic.Urgently(func() {
+			packet := make([]byte, voiceBytes-42)
+			nextNS := traffic.MonotonicNS()
+			for {
+				select {
+				case <-v.stop:
+					return
+				default:
+				}
+				traffic.SleepUntil(nextNS)
+				nextNS = max(nextNS, traffic.MonotonicNS()-1e6) + v.interval.Nanoseconds()
+				binary.BigEndian.PutUint64(packet, uint64(traffic.MonotonicNS()))
+				if _, err := v.out.Write(packet); err == nil {
+					v.mu.Lock()
+					v.sent++
+					v.mu.Unlock()
+				}
+			}
+		})
+	})
+}
+
+// finish ends the call, and says how many packets were sent and what delays were seen.
+func (v *voice) finish() (sent int, delays []time.Duration) {
+	close(v.stop)
+	time.Sleep(100 * time.Millisecond)
+	v.in.Close()
+	v.done.Wait()
+	v.out.Close()
+	slices.Sort(v.delays)
+	return v.sent, v.delays
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return math.MaxInt64
+	}
+	return sorted[int(float64(len(sorted)-1)*q)]
+}
+
+// usualParts are those of a container that asks for no others.
+var usualParts = alloc.ClassParts{EFMax: alloc.Part{Percent: 50}, AFMin: alloc.Part{Percent: 30}}
+
+// divided is a container with traffic classes.
+func divided(number uint16, weight uint32, parts alloc.ClassParts) sched.Class {
+	return sched.Class{
+		Number: number, Weight: weight, CeilingBPS: alloc.Unlimited, OwnDevices: true,
+		Traffic: sched.TrafficClasses{Ordered: true, Parts: parts},
+	}
+}
+
+func undivided(number uint16, weight uint32) sched.Class {
+	return sched.Class{Number: number, Weight: weight, CeilingBPS: alloc.Unlimited, OwnDevices: true}
+}
+
+func classTree(rateBPS uint64, classes ...sched.Class) sched.Tree {
+	host := sched.Class{Number: 1, Weight: 100, CeilingBPS: alloc.Unlimited}
+	return sched.Tree{RateBPS: rateBPS, ControlNumber: 2, HostNumber: 1, Classes: append([]sched.Class{host}, classes...)}
+}
+
+// run sends and returns the rates, in bits per second.
+func (l *line) run(t *testing.T, backend *Backend, tree sched.Tree, tr *traffickers, loads []load, measure time.Duration) map[load]float64 {
+	t.Helper()
+	var count *meter.Meter
+	if err := kernel.InNetNS(l.far, func() error {
+		sink, err := traffic.NewSink(classPort, len(loads))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		count, err = meter.New(meter.Options{Interface: "wire", BasePort: classPort, Slots: len(loads)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kernel.InNetNS(l.far, count.Close) }()
+	tr.mu.Lock()
+	tr.senders = map[load]*traffic.Sender{}
+	for i, one := range loads {
+		handle := leafClass(one.number)
+		if one.kind != sched.Unclassified {
+			handle = trafficClass(one.number, one.kind)
+		}
+		if err := kernel.InNetNS(l.near, func() error {
+			s, err := traffic.NewSender(t.Context(), traffic.SenderOptions{
+				Target: netip.AddrPortFrom(netip.MustParseAddr(farAddress), classPort+uint16(i)), Protocol: traffic.UDP,
+				RateBPS: cmp.Or(one.rateBPS, tree.RateBPS*6/5), SocketPriority: uint32(handle),
+			})
+			tr.senders[one] = s
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr.mu.Unlock()
+	if err := backend.Connect(tree, tr); err != nil {
+		t.Fatal(err)
+	}
+	if err := backend.Apply(tree); err != nil {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			turn, err := backend.Turn(time.Now(), false)
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			case <-time.After(turn.Next):
+			}
+		}
+	}()
+	for _, s := range tr.senders {
+		s.Start(0)
+	}
+	if tr.voice != nil {
+		tr.voice.start()
+	}
+	time.Sleep(time.Second)
+	before, err := count.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(measure)
+	after, err := count.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range tr.senders {
+		s.Stop()
+	}
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	rates := map[load]float64{}
+	seconds := float64(after.MonotonicNS-before.MonotonicNS) / 1e9
+	for i, one := range loads {
+		rates[one] = float64(after.Slots[i].Bytes-before.Slots[i].Bytes) * 8 / seconds
+	}
+	return rates
+}
+
+func newTraffickers() *traffickers {
+	return &traffickers{efBPS: map[uint16]uint64{}, minors: map[uint16]sched.Minors{}}
+}
+
+func show(t *testing.T, rates map[load]float64) {
+	t.Helper()
+	for _, l := range slices.SortedFunc(maps.Keys(rates), func(a, b load) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.kind, b.kind))
+	}) {
+		t.Logf("%-22s %7.3f Mbit/s", l, rates[l]/1e6)
+	}
+}
+
+// TestClassShares: however a container's traffic is of classes, it and others have what
+// they would have without, and within it the parts are kept.
+func TestClassShares(t *testing.T) {
+	const linkBPS = 20_000_000
+	third := float64(linkBPS) * 0.999 / 3
+	for _, tc := range []struct {
+		name    string
+		classes []sched.Class
+		loads   []load
+		want    map[uint16]float64 // of containers
+	}{
+		{"all classes, all that they can", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+			[]load{{16, sched.EF, 3.2e6}, {16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}},
+			map[uint16]float64{16: third, 17: third, 18: third}},
+		{"no EF", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+			[]load{{16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}},
+			map[uint16]float64{16: third, 17: third, 18: third}},
+		{"AF alone", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+			[]load{{16, sched.AF, 0}, {17, 0, 0}, {18, 0, 0}},
+			map[uint16]float64{16: third, 17: third, 18: third}},
+		{"BE alone", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+			[]load{{16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}},
+			map[uint16]float64{16: third, 17: third, 18: third}},
+		{"others are idle", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100), undivided(19, 100)},
+			[]load{{16, sched.EF, 7e6}, {16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 4e6}},
+			map[uint16]float64{16: 16e6, 17: 4e6}},
+		{"by weight, everybody with classes", []sched.Class{divided(16, 100, usualParts), divided(17, 200, usualParts), divided(18, 300, usualParts)},
+			[]load{{16, sched.AF, 0}, {16, sched.BE, 0}, {17, sched.EF, 2e6}, {17, sched.BE, 0}, {18, sched.AF, 0}},
+			map[uint16]float64{16: linkBPS * 0.999 / 6, 17: linkBPS * 0.999 / 3, 18: linkBPS * 0.999 / 2}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLine(t)
+			tr := newTraffickers()
+			backend := New(l.tc, l.ifindex)
+			rates := l.run(t, backend, classTree(linkBPS, tc.classes...), tr, tc.loads, 4*time.Second)
+			show(t, rates)
+			sums := map[uint16]float64{}
+			for one, bps := range rates {
+				sums[one.number] += bps
+			}
+			for number, want := range tc.want {
+				if math.Abs(sums[number]/want-1) > 0.01 {
+					t.Errorf("container %d has %.3f Mbit/s, want %.3f", number, sums[number]/1e6, want/1e6)
+				}
+			}
+			r := usualParts.Of(uint64(tc.want[16]))
+			wants := map[int]uint64{}
+			for _, one := range tc.loads {
+				if one.number == 16 {
+					wants[one.kind] = cmp.Or(one.rateBPS, alloc.Unlimited)
+				}
+			}
+			ef, af, be := r.Divide(wants[sched.EF], wants[sched.AF], wants[sched.BE])
+			for kind, want := range map[int]uint64{sched.EF: ef, sched.AF: af, sched.BE: be} {
+				got := 0.0
+				for one, bps := range rates {
+					if one.number == 16 && one.kind == kind {
+						got = bps
+					}
+				}
+				t.Logf("class %d: %.3f Mbit/s, ideal %.3f", kind, got/1e6, float64(want)/1e6)
+				if math.Abs(got-float64(want)) > 0.01*tc.want[16] {
+					t.Errorf("class %d of container 16 has %.3f Mbit/s, want %.3f", kind, got/1e6, float64(want)/1e6)
+				}
+			}
+		})
+	}
+}
+
+// TestClassDelay: EF that is within its maximum waits for no bulk, its own container's
+// or another's, and loses nothing.
+func TestClassDelay(t *testing.T) {
+	const linkBPS = 100_000_000
+	for _, tc := range []struct {
+		name  string
+		loads []load
+	}{
+		{"nobody else sends", nil},
+		{"its container's AF and BE", []load{{16, sched.AF, 0}, {16, sched.BE, 0}}},
+		{"all containers", []load{{16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLine(t)
+			tr := newTraffickers()
+			backend := New(l.tc, l.ifindex)
+			tree := classTree(linkBPS, divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100))
+			tr.voice = l.newVoice(t, 16, trafficClass(16, sched.EF), 2_000_000)
+			loads := tc.loads
+			if loads == nil {
+				loads = []load{{1, 0, 1000}}
+			}
+			show(t, l.run(t, backend, tree, tr, loads, 3*time.Second))
+			sent, delays := tr.voice.finish()
+			p50, p99 := quantile(delays, 0.5), quantile(delays, 0.99)
+			t.Logf("%d packets, %d lost, delay p50 %v, p99 %v, most %v", sent, sent-len(delays), p50, p99, quantile(delays, 1))
+			if len(delays) != sent {
+				t.Errorf("%d of %d packets were lost", sent-len(delays), sent)
+			}
+			// A queue of bulk is longer than this on any machine.
+			if p50 > time.Millisecond {
+				t.Errorf("the median delay is %v", p50)
+			}
+		})
+	}
+}

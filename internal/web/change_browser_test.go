@@ -1,0 +1,126 @@
+//go:build web
+
+package web
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/weir-project/weir/internal/access"
+)
+
+// An administrator signs in, looks at what a change would do, and makes it, with the
+// keyboard, on a phone.
+func TestChangeAPolicy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	reader, err := access.AddToken(path, "reader", access.Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := access.AddToken(path, "me", access.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := busyAgent()
+	ctx := openWith(t, agent, access.NewTokens(path, slog.New(slog.DiscardHandler)), 360, "dark")
+	holds(ctx, t, `document.querySelectorAll("tbody tr").length === 4`)
+	act(ctx, t, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+	holds(ctx, t, `document.querySelector(".detail") && !document.querySelector(".change")`)
+
+	signIn := func(token string) {
+		act(ctx, t, chromedp.SendKeys(".signin input", token+kb.Enter))
+	}
+	act(ctx, t, chromedp.Click(".top > button"))
+	holds(ctx, t, `document.activeElement?.type === "password"`)
+	signIn("weir_wrong")
+	holds(ctx, t, contains(".signin", "this token is not valid"))
+	signIn(reader)
+	holds(ctx, t, contains(".signin", "token reader is for looking only"))
+	signIn(admin)
+	holds(ctx, t, `document.querySelector("[name=weight]:not([readonly])")?.value === "300"`)
+	holds(ctx, t, `document.querySelector("[name=min]").value === "10mbit" && document.querySelector("[name=latency]").value === "20ms"`)
+	holds(ctx, t, `[...document.querySelectorAll(".change button")].slice(0, 2).every((b) => b.disabled)`)
+
+	weigh := func(weight string) {
+		act(ctx, t, chromedp.Focus("[name=weight]"), chromedp.Evaluate(`document.activeElement.select()`, nil), chromedp.KeyEvent(weight+kb.Enter))
+	}
+	weigh("0")
+	holds(ctx, t, contains(".change .trouble", hostile))
+	holds(ctx, t, `document.querySelector(".change button[type=button]").disabled`)
+	weigh("100")
+	holds(ctx, t, contains(".preview", "42mbit → 21mbit"))
+	holds(ctx, t, `document.querySelectorAll(".preview tbody tr").length === 2`) // camera keeps what it has
+	holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth && document.images.length === 0`)
+	picture(ctx, t, "change-phone-dark")
+
+	// Somebody else was faster.
+	agent.change(func(a *fakeAgent) { a.tag++ })
+	apply := chromedp.Click(".change button[type=button]")
+	act(ctx, t, apply)
+	holds(ctx, t, contains(".change .actions", "somebody else has changed this policy"))
+	act(ctx, t, chromedp.Click(".detail header button"), chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+	holds(ctx, t, `document.querySelector("[name=weight]:not([readonly])")?.value === "300"`)
+	weigh("100")
+	holds(ctx, t, `document.querySelector(".preview")`)
+	act(ctx, t, apply)
+	holds(ctx, t, contains(".change .actions", "Changed."))
+	agent.change(func(a *fakeAgent) {
+		if weight := a.seen.Containers[0].Policy.Weight; weight != 100 {
+			t.Errorf("the weight is %d", weight)
+		}
+	})
+	act(ctx, t, chromedp.Click(".top > button")) // sign out
+	holds(ctx, t, `!document.querySelector(".change") && !sessionStorage.getItem("token")`)
+}
+
+// axe-core finds nothing against the page, however it looks.
+func TestAccessibility(t *testing.T) {
+	program := exec.Command(filepath.Join("..", "..", "scripts", "web.sh"), "axe")
+	said, err := program.Output()
+	if err != nil {
+		t.Skipf("axe-core is not to be had: %s", said)
+	}
+	axe, err := os.ReadFile(strings.TrimSpace(string(said)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tokens")
+	admin, err := access.AddToken(path, "me", access.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 360} {
+			ctx := openWith(t, busyAgent(), access.NewTokens(path, slog.New(slog.DiscardHandler)), width, scheme)
+			holds(ctx, t, `document.querySelectorAll("tbody tr").length === 4`)
+			act(ctx, t, chromedp.Click(".top > button"), chromedp.SendKeys(".signin input", admin+kb.Enter))
+			act(ctx, t, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+			holds(ctx, t, `document.querySelector("[name=weight]:not([readonly])")?.value === "300"`)
+			act(ctx, t, chromedp.Focus("[name=weight]"), chromedp.KeyEvent("1"+kb.Enter))
+			holds(ctx, t, `document.querySelector(".preview")`)
+			var found string
+			act(ctx, t, chromedp.Evaluate(string(axe)+"; undefined", nil), chromedp.Evaluate(
+				`axe.run(document).then((r) => JSON.stringify({passes: r.passes.length, violations: r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.map((n) => n.html.slice(0, 120) + " " + n.any.map((a) => a.message)).join(" | "))}))`,
+				&found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+			var result struct {
+				Passes     int
+				Violations []string
+			}
+			if err := json.Unmarshal([]byte(found), &result); err != nil || result.Passes < 20 {
+				t.Fatalf("axe-core says %q (%v)", found, err)
+			}
+			for _, violation := range result.Violations {
+				t.Errorf("%s, %d wide: %s", scheme, width, violation)
+			}
+		}
+	}
+}

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Installs the package $1, uses it, upgrades it and takes it away again, on an overlay
+# of this machine's files that lives in the folder $2. To be run by deb_test.go, in
+# mount, network and PID namespaces of its own.
+set -euo pipefail
+package=$1 work=$2
+
+mount -t tmpfs layers "$work"
+mkdir "$work"/{upper,inner,root}
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/inner" "$work/root"
+root=$work/root
+mkdir -p "$root/proc" "$root/sys" "$root/run" "$root/dev" "$root/tmp"
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+mount -t tmpfs run "$root/run"
+mount -t tmpfs tmp "$root/tmp"
+mount --rbind /dev "$root/dev"
+cp "$package" "$root/tmp/weir.deb"
+inside() { env -u WEIR_BIN PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@"; }
+fail() { echo "$*" >&2 && exit 1; }
+
+inside dpkg -i /tmp/weir.deb | tee "$root/tmp/said"
+grep -q "/etc/weir/weir.yaml" "$root/tmp/said" || fail "the package does not say that a configuration is missing"
+inside weir --version
+
+ip link add wan0 type veth peer name far0
+ip link set wan0 up
+ip link set far0 up
+before=$(tc qdisc show dev wan0)
+printf 'uplink: wan0\nrate: 10mbit\ndocker: {enabled: false}\npodman: {enabled: false}\n' >"$root/etc/weir/weir.yaml"
+inside weir agent --config /etc/weir/weir.yaml &
+for _ in $(seq 100); do
+	if inside weir ps >/dev/null 2>&1; then break; fi
+	sleep 0.1
+done
+inside weir ps
+tc qdisc show dev wan0 | grep -q "htb 7e0f:" || fail "the agent does not share out wan0"
+
+inside dpkg -i /tmp/weir.deb
+[ -s "$root/etc/weir/weir.yaml" ] || fail "an upgrade took the configuration"
+inside weir ps >/dev/null || fail "an upgrade ended the agent"
+
+inside dpkg -r weir
+wait
+after=$(tc qdisc show dev wan0)
+[ "$before" = "$after" ] || fail "wan0 had $before, has $after"
+if [ -e "$root/usr/bin/weir" ] || [ -e "$root/run/weir" ]; then fail "a removal left something"; fi
+[ -s "$root/etc/weir/weir.yaml" ] || fail "a removal took the configuration"
+
+inside dpkg -P weir
+# What dpkg and the linker know is theirs; folders that are everybody's may be new.
+left=$(cd "$work/upper" && find . -not -type c \( -path '*weir*' -o -not -type d \) |
+	grep -vE '^\./(var/(lib/dpkg|log|cache)/|etc/ld\.so\.cache$)') || true
+[ -z "$left" ] || fail "left over: $left"
+echo "nothing is left"

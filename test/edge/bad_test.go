@@ -1,0 +1,308 @@
+//go:build docker
+
+package edge
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// refused deploys what cannot be and looks for words in what is said.
+func (s *site) refused(t *testing.T, document map[string]any, words ...string) {
+	t.Helper()
+	err := s.deploy(t, document)
+	if err == nil {
+		t.Errorf("%v was deployed", document)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%v: %q is not in: %v", document, word, err)
+		}
+	}
+}
+
+func (s *site) testBadInput(t *testing.T) {
+	good := func() map[string]any { return specification("bad", pagesImage, 8090, 10, nil) }
+	unknown := good()
+	unknown["replicas"] = 3
+	s.refused(t, unknown, "replicas")
+	s.refused(t, specification("bad", "127.0.0.1:1/nobody:1", 8090, 10, nil), "127.0.0.1:1/nobody:1", "the image is not there", "push")
+	s.refused(t, specification("bad", pagesImage, 8090, 10, map[string]string{"weir-edge.mode": "smtp"}), "weir-edge.mode", "http or tcp")
+	s.refused(t, specification("bad", pagesImage, 8090, 10, map[string]string{"weir-edge.health": "/a b\n server x"}), "weir-edge.health")
+	s.refused(t, specification("bad", pagesImage, 8090, 10, map[string]string{"weir.min": "10MB/s"}), "weir.min", "bytes")
+	if _, err := s.weirEdge("deploy", filepath.Join(t.TempDir(), "nothing.json")); err == nil || !strings.Contains(err.Error(), "nothing.json") {
+		t.Errorf("no file: %v", err)
+	}
+	s.refused(t, map[string]any{"imageName": pagesImage, "port_host": "eighty"}, "port_host")
+	if list := s.ps(t); len(list) > 0 {
+		t.Errorf("there is %+v", list)
+	}
+}
+
+// testBadImages: one that ends at once, and one for another processor.
+func (s *site) testBadImages(t *testing.T) {
+	if err := s.engine.ImportService(t.Context(), "example.test/ends:1", nil, []string{"/bin/busybox", "false"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.deploy(t, specification("ends", "example.test/ends:1", 8091, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "weir-edge says why", 20*time.Second, func() error {
+		out := s.must(t, "events")
+		if !strings.Contains(out, "ended with exit status 1") {
+			return errNot(out)
+		}
+		return nil
+	})
+	// It is not started again and again without a pause.
+	time.Sleep(3 * time.Second)
+	if starts := strings.Count(s.must(t, "events"), "start      ends-"); starts > 3 {
+		t.Errorf("it was started %d times\n%s", starts, s.must(t, "events"))
+	}
+	t.Logf("explain ends\n%s", s.must(t, "explain", "ends"))
+	s.must(t, "rm", "ends")
+
+	if err := s.engine.ImportService(t.Context(), "example.test/nothing:1", nil, []string{"/no/such/program"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.deploy(t, specification("nothing", "example.test/nothing:1", 8092, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "weir-edge says why", 20*time.Second, func() error {
+		out := s.must(t, "explain", "nothing")
+		if !strings.Contains(out, "/no/such/program") {
+			return errNot(out)
+		}
+		return nil
+	})
+	s.must(t, "rm", "nothing")
+
+	foreign := "arm64"
+	if runtime.GOARCH == foreign {
+		foreign = "amd64"
+	}
+	s.importForeign(t, "example.test/foreign:1", foreign)
+	s.refused(t, specification("foreign", "example.test/foreign:1", 8093, 10, nil), "another architecture", foreign)
+}
+
+// importForeign makes an image with nothing in it for another processor.
+func (s *site) importForeign(t *testing.T, image, architecture string) {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	loaded, _, err := edgeruntime.ImageArchive(image, architecture, archive.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	progress, err := s.engine.API().ImageLoad(t.Context(), bytes.NewReader(loaded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer progress.Close()
+	if _, err := io.Copy(io.Discard, progress); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testTwoAtOnce: two weir-edge never promise more than there is. 100 Mbit/s less the
+// reserve of 5 % has room for three minimums of 30 Mbit/s.
+func (s *site) testTwoAtOnce(t *testing.T) {
+	socket, dir := filepath.Join(s.Dir, "edge2.sock"), filepath.Join(s.Dir, "edge2")
+	second := s.launch(t, "--socket", socket, "--state-dir", dir)
+	defer second.kill()
+	first := s.socket()
+	await(t, "the second answers", 10*time.Second, func() error {
+		_, err := os.Stat(socket)
+		return err
+	})
+	_ = first
+	const services = 5
+	failed := make(chan error, services)
+	for i := range services {
+		go func() {
+			name := fmt.Sprintf("two%d", i)
+			failed <- s.deploy(t, specification(name, pagesImage, 8100+i, 10, map[string]string{"weir.min": "30mbit"}))
+		}()
+	}
+	for range services {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	deadline := time.Now().Add(8 * time.Second)
+	most := uint64(0)
+	for time.Now().Before(deadline) {
+		sum := uint64(0)
+		for _, i := range s.ps(t) {
+			sum += i.MinBPS
+		}
+		most = max(most, sum)
+		if sum > 95e6 {
+			t.Fatalf("%d bit/s are promised:\n%s", sum, s.must(t, "ps"))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("%d bit/s promised\n%s", most, s.must(t, "ps"))
+	if most != 90e6 {
+		t.Errorf("%d bit/s are promised, want 90 Mbit/s\n%s", most, s.must(t, "events"))
+	}
+	for i := range services {
+		s.must(t, "rm", fmt.Sprintf("two%d", i))
+	}
+	await(t, "nothing is promised", 20*time.Second, func() error {
+		if list := s.ps(t); len(list) > 0 {
+			return errNot(s.must(t, "ps"))
+		}
+		return nil
+	})
+}
+
+// testRefused: a minimum that the node cannot give is not begun, and why is said.
+func (s *site) testRefused(t *testing.T) {
+	if err := s.deploy(t, specification("greedy", pagesImage, 8094, 10, map[string]string{"weir.min": "96mbit"})); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "weir-edge says why", 10*time.Second, func() error {
+		out := s.must(t, "explain", "greedy")
+		if !strings.Contains(out, "96mbit") {
+			return errNot(out)
+		}
+		return nil
+	})
+	t.Logf("explain greedy\n%s", s.must(t, "explain", "greedy"))
+	if list := s.ps(t); len(list) > 0 {
+		t.Errorf("there is %+v", list)
+	}
+	s.must(t, "rm", "greedy")
+}
+
+func (s *site) testDryRun(t *testing.T) {
+	if err := s.deploy(t, specification("real", pagesImage, 8095, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitRunning(t, "real", 1, 10*time.Second)
+	s.manager.kill()
+	if err := s.engine.Remove(t.Context(), "edge-real-1"); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, "--dry-run")
+	await(t, "it says what it would do", 30*time.Second, func() error {
+		out := s.must(t, "events")
+		if !strings.Contains(out, "(dry run)") {
+			return errNot(out)
+		}
+		return nil
+	})
+	if err := s.deploy(t, specification("dry", pagesImage, 8096, 10, nil)); err == nil || !strings.Contains(err.Error(), "--dry-run") {
+		t.Errorf("deploy: %v", err)
+	}
+	if _, err := s.engine.Container(t.Context(), "edge-real-1"); err == nil {
+		t.Error("an instance was started")
+	}
+	s.manager.kill()
+	s.start(t)
+	s.awaitRunning(t, "real", 1, 40*time.Second)
+	s.must(t, "rm", "real")
+}
+
+// testFullDisk: measurements are not kept, and services run all the same.
+func (s *site) testFullDisk(t *testing.T) {
+	s.manager.kill()
+	defer func() {
+		s.manager.kill()
+		s.start(t)
+	}()
+	m := s.start(t, "--state-dir", s.small)
+	if err := fill(filepath.Join(s.small, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	err := s.deploy(t, specification("full", pagesImage, 8097, 10, nil))
+	if err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("deploy on a full disk: %v", err)
+	}
+	if err := os.Remove(filepath.Join(s.small, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.deploy(t, specification("full", pagesImage, 8097, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitRunning(t, "full", 1, 20*time.Second)
+	if err := fill(filepath.Join(s.small, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	leave := s.come(t, 8097, 16, 1)
+	await(t, "another instance answers", 20*time.Second, func() error {
+		if list := s.ps(t); len(list) < 2 {
+			return errNot(s.must(t, "ps"))
+		}
+		return nil
+	})
+	leave()
+	if !strings.Contains(m.log.String(), "not kept") {
+		t.Errorf("nothing is said of the full disk:\n%s", m.log)
+	}
+	s.must(t, "rm", "full")
+}
+
+// fill writes until nothing more fits.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := make([]byte, 4096)
+	for {
+		if _, err := f.Write(block); err != nil {
+			if strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// testNoAgent: without an agent services run, and minimums are not promised.
+func (s *site) testNoAgent(t *testing.T) {
+	_ = s.agent.End(syscall.SIGTERM, 10*time.Second)
+	if err := s.deploy(t, specification("plain", pagesImage, 8098, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitRunning(t, "plain", 1, 20*time.Second)
+	if out := s.must(t, "nodes"); !strings.Contains(out, "no Weir agent") {
+		t.Errorf("weir-edge nodes prints\n%s", out)
+	}
+	if err := s.deploy(t, specification("guarded", pagesImage, 8099, 10, map[string]string{"weir.min": "1mbit"})); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "weir-edge says why", 10*time.Second, func() error {
+		out := s.must(t, "explain", "guarded")
+		if !strings.Contains(out, "Weir") {
+			return errNot(out)
+		}
+		return nil
+	})
+	for _, i := range s.ps(t) {
+		if i.Service == "guarded" {
+			t.Errorf("there is %+v", i)
+		}
+	}
+}

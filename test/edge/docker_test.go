@@ -1,0 +1,172 @@
+//go:build docker
+
+package edge
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestOneEngine is what one plain engine can show, one thing after the other.
+func TestOneEngine(t *testing.T) {
+	s := newSite(t)
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
+	s.start(t)
+	t.Run("a service from its specification", s.testDeploy)
+	t.Run("a crowd comes", s.testCrowd)
+	t.Run("killed and started", s.testKills)
+	t.Run("removed", s.testRemove)
+	t.Run("bad input", s.testBadInput)
+	t.Run("images that do not work", s.testBadImages)
+	t.Run("two at once", s.testTwoAtOnce)
+	t.Run("a minimum that is refused", s.testRefused)
+	t.Run("dry run", s.testDryRun)
+	t.Run("a full disk", s.testFullDisk)
+	t.Run("no agent", s.testNoAgent)
+}
+
+func (s *site) testDeploy(t *testing.T) {
+	began := time.Now()
+	if err := s.deploy(t, specification("shop", pagesImage, 8080, 10, map[string]string{"weir.min": "20mbit", "weir.weight": "300"})); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the service answers", 10*time.Second, func() error { return s.get(8080) })
+	t.Logf("answered %v after the deployment", time.Since(began).Round(time.Millisecond))
+	found := s.awaitRunning(t, "shop", 1, 10*time.Second)
+	if found[0].Node == "" || found[0].MinBPS != 20e6 {
+		t.Errorf("got %+v", found[0])
+	}
+	// What users get counts as the proxy's at the uplink, with the service's policy.
+	await(t, "the agent knows the proxy's policy", 5*time.Second, func() error {
+		out := s.MustWeir("ps")
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "edge-shop ") && strings.Contains(line, "20mbit") && strings.Contains(line, "host") {
+				return nil
+			}
+		}
+		return errNot(out)
+	})
+	if err := s.deploy(t, specification("shop", pagesImage, 8080, 10, map[string]string{"weir.min": "20mbit", "weir.weight": "300"})); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	if err := s.deploy(t, specification("shop", pagesImage, 8080, 11, nil)); err == nil || !strings.Contains(err.Error(), "weir-edge rm shop") {
+		t.Errorf("another specification: %v", err)
+	}
+	if err := s.deploy(t, specification("other", pagesImage, 8080, 11, nil)); err == nil || !strings.Contains(err.Error(), "port 8080 is the service shop's") {
+		t.Errorf("a port that is taken: %v", err)
+	}
+	for _, command := range [][]string{{"ps"}, {"nodes"}, {"explain", "shop"}, {"events"}} {
+		t.Logf("weir-edge %s\n%s", strings.Join(command, " "), s.must(t, command...))
+	}
+}
+
+func errNot(what string) error { return &notYet{what} }
+
+type notYet struct{ seen string }
+
+func (n *notYet) Error() string { return "there is " + n.seen }
+
+func (s *site) testCrowd(t *testing.T) {
+	leave := s.come(t, 8080, 18, 1)
+	defer leave()
+	began := time.Now()
+	await(t, "another instance answers", 20*time.Second, func() error {
+		running := 0
+		for _, i := range s.ps(t) {
+			if i.State == "running" {
+				running++
+			}
+		}
+		if running < 2 {
+			return errNot(s.must(t, "ps"))
+		}
+		return nil
+	})
+	t.Logf("another instance after %v", time.Since(began).Round(time.Millisecond))
+	await(t, "users are with both", 10*time.Second, func() error {
+		for _, i := range s.ps(t) {
+			if i.Users == 0 {
+				return errNot(s.must(t, "ps"))
+			}
+		}
+		return nil
+	})
+	t.Logf("weir-edge ps\n%s\nexplain\n%s", s.must(t, "ps"), s.must(t, "explain", "shop"))
+}
+
+// come lets a crowd come, of whose requests at most that many percent may fail, until
+// what is returned is called.
+func (s *site) come(t *testing.T, port, users, percent int) (leave func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	answers := make(chan profile.Answers, 1)
+	go func() { answers <- s.crowd(port, users).Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		got := <-answers
+		t.Logf("a crowd of %d: %+v, %.2f %% good", users, got, got.SuccessPercent())
+		if got.Requests == 0 || got.Failed*100 > got.Requests*percent {
+			t.Errorf("%d of %d requests failed: %v", got.Failed, got.Requests, got.LastError)
+		}
+	}
+}
+
+// testKills: what runs goes on, and the next weir-edge finds it, whatever it was doing.
+func (s *site) testKills(t *testing.T) {
+	leave := s.come(t, 8080, 4, 0)
+	defer leave()
+	for i := range 20 {
+		var crowdLeaves func()
+		if i%3 == 0 { // the load changes all the time
+			crowdLeaves = s.come(t, 8080, 12, 1)
+		}
+		time.Sleep(time.Duration(i*37%200) * time.Millisecond)
+		s.manager.kill()
+		time.Sleep(50 * time.Millisecond)
+		s.start(t)
+		if crowdLeaves != nil {
+			crowdLeaves()
+		}
+	}
+	await(t, "all instances answer", 20*time.Second, func() error {
+		list := s.ps(t)
+		for _, i := range list {
+			if i.State != "running" {
+				return errNot(s.must(t, "ps"))
+			}
+		}
+		if len(list) == 0 {
+			return errNot("no instance")
+		}
+		return nil
+	})
+	t.Logf("weir-edge ps\n%s", s.must(t, "ps"))
+}
+
+func (s *site) testRemove(t *testing.T) {
+	s.must(t, "rm", "shop")
+	await(t, "nothing is left", 20*time.Second, func() error {
+		left, err := s.engine.Exec(t.Context(), "edge-shop", "/bin/true")
+		if err == nil {
+			return errNot(left)
+		}
+		if list := s.ps(t); len(list) > 0 {
+			return errNot(s.must(t, "ps"))
+		}
+		return nil
+	})
+	if err := s.get(8080); err == nil {
+		t.Error("the service still answers")
+	}
+	if _, err := s.weirEdge("rm", "shop"); err == nil || !strings.Contains(err.Error(), "is not there") {
+		t.Errorf("remove it again: %v", err)
+	}
+	if _, err := s.weirEdge("explain", "shop"); err == nil || !strings.Contains(err.Error(), "is not deployed") {
+		t.Errorf("explain what is gone: %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+// An administrator's form: a change is previewed before it is made, and made only if
+// nobody else has changed the policy since the form was opened.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { change, type Container, type Policy, type PolicyChange, policyTag, type Preview, preview } from "./api";
+import { exactRate, rate } from "./format";
+import { Name } from "./name";
+
+type Field = keyof PolicyChange;
+
+const fields: { name: Field; label: string; hint: string }[] = [
+  { name: "weight", label: "Weight", hint: "0 to 10000" },
+  { name: "min", label: "Minimum", hint: "such as 20mbit, or none" },
+  { name: "max", label: "Maximum", hint: "such as 50mbit, or none" },
+  { name: "priority", label: "Priority", hint: "0 to 1000" },
+  { name: "latency", label: "Latency", hint: "such as 20ms, or none" },
+];
+
+type Values = Record<Field, string>;
+
+function valuesOf(p: Policy): Values {
+  return {
+    weight: String(p.weight), priority: String(p.priority),
+    min: p.min_bps ? exactRate(p.min_bps) : "none", max: p.max_bps ? exactRate(p.max_bps) : "none",
+    latency: p.latency_ms ? p.latency_ms + "ms" : "none",
+  };
+}
+
+// changes are the values that are not as they were.
+function changes(was: Values, is: Values): PolicyChange {
+  const made: PolicyChange = {};
+  for (const { name } of fields) if (is[name].trim() !== was[name]) made[name] = is[name].trim();
+  return made;
+}
+
+export function Change({ c }: { c: Container }) {
+  const [was, setWas] = useState(() => valuesOf(c.policy));
+  const [is, setIs] = useState(was);
+  const [shown, show] = useState<Preview>();
+  const [said, say] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [ready, setReady] = useState(false); // what is written before the policy is known would be lost
+  const etag = useRef("");
+  const latest = useRef(c);
+  latest.current = c;
+
+  // open takes the policy as it is now; the snapshot may be a second old.
+  const open = async () => {
+    etag.current = await policyTag(c.id);
+    const values = valuesOf(latest.current.policy);
+    setWas(values);
+    setIs(values);
+    show(undefined);
+    setReady(true);
+  };
+  const run = async (work: () => Promise<string>) => {
+    setBusy(true);
+    try {
+      say(await work());
+    } catch (error) {
+      say(error instanceof Error ? error.message : String(error));
+    }
+    setBusy(false);
+  };
+  useEffect(() => void run(async () => (await open(), "")), [c.id]);
+
+  const made = changes(was, is);
+  const anything = Object.keys(made).length > 0;
+  const look = (event: SubmitEvent) => {
+    event.preventDefault();
+    void run(async () => {
+      show(await preview(c.id, made));
+      return "";
+    });
+  };
+  const make = (wanted: PolicyChange | undefined) => run(async () => {
+    await change(c.id, etag.current, wanted);
+    await new Promise((done) => setTimeout(done, 1100)); // the next snapshot has it
+    await open();
+    return wanted ? "Changed." : "Back to its labels and the configuration.";
+  });
+  return (
+    <form class="change" onSubmit={look} aria-label="Change its policy">
+      <div class="fields">
+        {fields.map(({ name, label, hint }) => (
+          <label key={name}>
+            {label}
+            <input name={name} value={is[name]} autocomplete="off" spellcheck={false} readOnly={!ready} aria-describedby={"hint-" + name}
+              onInput={(event) => { setIs({ ...is, [name]: event.currentTarget.value }); show(undefined); }} />
+            <small id={"hint-" + name} class="quiet">{hint}</small>
+          </label>
+        ))}
+      </div>
+      <p class="actions">
+        <button type="submit" disabled={busy || !anything}>Preview</button>
+        <button type="button" disabled={busy || !shown || shown.refused !== undefined} onClick={() => void make(made)}>Apply</button>
+        <button type="button" disabled={busy} onClick={() => void make(undefined)}>Back to its labels</button>
+        <span role="status"><Name text={said} /></span>
+      </p>
+      {shown && <Shown preview={shown} id={c.id} />}
+    </form>
+  );
+}
+
+function Shown({ preview, id }: { preview: Preview; id: string }) {
+  if (preview.refused) return <p class="trouble" role="alert"><Name text={preview.refused} /></p>;
+  const alike = (a: number, b: number) => Math.abs(a - b) <= 0.001 * Math.max(a, b);
+  return (
+    <>
+      {preview.uplinks.map((u) => {
+        const shares = (u.shares ?? []).filter((s) => s.id === id ||
+          !alike(s.entitled_before_bps, s.entitled_after_bps) || !alike(s.allocated_before_bps, s.allocated_after_bps));
+        return (
+          <div key={u.uplink} class="wide">
+            {u.refused && <p class="trouble" role="alert"><Name text={u.refused} /></p>}
+            <table class="preview" aria-label={"What the change does at " + u.uplink}>
+              <thead><tr><th scope="col">at <Name text={u.uplink} /></th><th scope="col" class="number">entitled to</th><th scope="col" class="number">gets now</th></tr></thead>
+              <tbody>
+                {shares.map((s) => (
+                  <tr key={s.id}>
+                    <th scope="row"><Name text={s.name} /></th>
+                    <td class="number" data-label="entitled to">{rate(s.entitled_before_bps)} → <b>{rate(s.entitled_after_bps)}</b></td>
+                    <td class="number" data-label="gets now">{rate(s.allocated_before_bps)} → <b>{rate(s.allocated_after_bps)}</b></td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        );
+      })}
+      {preview.uplinks.length === 0 && <p class="nothing">It has no share of an uplink at the moment: nobody gets more or less.</p>}
+    </>
+  );
+}
