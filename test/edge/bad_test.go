@@ -287,9 +287,12 @@ func (s *site) testNoAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitRunning(t, "plain", 1, 20*time.Second)
-	if out := s.must(t, "nodes"); !strings.Contains(out, "no Weir agent") {
-		t.Errorf("weir-edge nodes prints\n%s", out)
-	}
+	await(t, "weir-edge notices", 10*time.Second, func() error {
+		if out := s.must(t, "nodes"); !strings.Contains(out, "no Weir agent") {
+			return errNot(out)
+		}
+		return nil
+	})
 	if err := s.deploy(t, specification("guarded", pagesImage, 8099, 10, map[string]string{"weir.min": "1mbit"})); err != nil {
 		t.Fatal(err)
 	}

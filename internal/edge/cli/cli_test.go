@@ -112,3 +112,20 @@ func TestPrintable(t *testing.T) {
 		t.Errorf("it prints %q, %v", b.String(), err)
 	}
 }
+
+func TestExplanation(t *testing.T) {
+	var b bytes.Buffer
+	err := printExplanation(&b, edge.Explanation{
+		Service: edge.Service{Name: "shop", Image: "nginx", Users: 18, Running: 1, Instances: 1},
+		Now: []edge.Decision{{
+			Action: "start", Reason: "too many users",
+			Alternatives: []byte(`[{"node":"a","start_up_seconds":1.5,"response_seconds":0.04},{"node":"b","refused":"too slow"}]`),
+			Excluded:     []byte(`[{"reason":"no room","nodes":2,"example":"c"}]`),
+		}},
+	})
+	for _, want := range []string{"18 users, 1 of 1", "start: too many users", "on a: ready in 1.5 s, users would wait 40ms\n", "on b: ready in 0.0 s, users would wait -; not taken: too slow", "not on c: no room (2 nodes)"} {
+		if err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in it, %v:\n%s", want, err, b.String())
+		}
+	}
+}

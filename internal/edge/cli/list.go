@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -185,13 +186,7 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	b.WriteString("\nNow\n")
 	for _, d := range e.Now {
 		fmt.Fprintf(&b, "  %s: %s\n", d.Action, d.Reason)
-		for _, part := range []struct{ name, text string }{
-			{"went by", string(d.Inputs)}, {"alternatives", string(d.Alternatives)}, {"excluded", string(d.Excluded)},
-		} {
-			if part.text != "" {
-				fmt.Fprintf(&b, "    %s: %s\n", part.name, part.text)
-			}
-		}
+		b.WriteString(considered(d))
 	}
 	b.WriteString("\nEarlier\n")
 	for _, event := range e.Earlier {
@@ -202,4 +197,34 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	}
 	_, err := io.WriteString(w, printable(b.String()))
 	return err
+}
+
+// considered is what else could have been done, a line each; -o json has all of it.
+func considered(d edge.Decision) string {
+	var alternatives []struct {
+		Node            string  `json:"node"`
+		TransferSeconds float64 `json:"transfer_seconds"`
+		StartUpSeconds  float64 `json:"start_up_seconds"`
+		ResponseSeconds float64 `json:"response_seconds"`
+		Refused         string  `json:"refused"`
+	}
+	var excluded []struct {
+		Reason  string `json:"reason"`
+		Nodes   int    `json:"nodes"`
+		Example string `json:"example"`
+	}
+	_ = json.Unmarshal(d.Alternatives, &alternatives) // absent, or of a newer weir-edge
+	_ = json.Unmarshal(d.Excluded, &excluded)
+	var b strings.Builder
+	for _, a := range alternatives {
+		fmt.Fprintf(&b, "    on %s: ready in %.1f s, users would wait %s", a.Node, a.TransferSeconds+a.StartUpSeconds, milliseconds(a.ResponseSeconds*1000))
+		if a.Refused != "" {
+			fmt.Fprintf(&b, "; not taken: %s", a.Refused)
+		}
+		b.WriteString("\n")
+	}
+	for _, e := range excluded {
+		fmt.Fprintf(&b, "    not on %s: %s (%d nodes)\n", e.Example, e.Reason, e.Nodes)
+	}
+	return b.String()
 }
