@@ -80,7 +80,7 @@ type Agent struct {
 	log    *slog.Logger
 
 	lock      *agentLock
-	machine   *uplink.Host
+	machine   machine
 	store     *state.Store
 	uplinks   []*link
 	inspector *identity.Inspector
@@ -126,6 +126,12 @@ type Agent struct {
 	// asked of them, repairPause for how long they are left alone then.
 	repairedAt  time.Time
 	repairPause time.Duration
+}
+
+// machine is the kernel of the uplinks; *uplink.Host is it.
+type machine interface {
+	uplink.Machine
+	Close() error
 }
 
 // New prepares an agent: it checks that the uplinks can be had and reads the
@@ -217,8 +223,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 
-	a.checkTunnels(time.Now())
-	a.checkFollowers()
+	a.lookAround()
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
