@@ -356,10 +356,18 @@ func (a *Agent) reconcile() {
 	a.publish(time.Now())
 }
 
-// apply brings an uplink's scheduler to the plan, and tells of a failure once.
+// apply brings an uplink's scheduler to the plan. A failure is not the end: it is
+// told once, shown, and tried again with the next check.
 func (a *Agent) apply(u *link) {
 	before := u.reason
-	if err := u.apply(); err != nil && before == nil {
+	err := u.device.Apply(u.tree())
+	u.take()
+	u.ask()
+	if err == nil {
+		return
+	}
+	u.suspect = true
+	if before == nil {
 		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
 	}
 }

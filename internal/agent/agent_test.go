@@ -315,7 +315,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 
 func (b *bench) plan() {
 	b.link.plan(b.registry.byKey, b.registry.controlled())
-	_ = b.link.apply()
+	b.apply(b.link)
 }
 
 func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }
