@@ -95,7 +95,7 @@ func TestApplicationsInOrder(t *testing.T) {
 	arrived := [3]int{len(early[0]), len(early[1]), len(early[2])}
 	b.Check(4*time.Second, func(m harness.Measurement) error {
 		want := float64(ideal[1])
-		if got, most := m.BPS[plain.Slot], 0.01+m.Slack; got < want*(1-most) || got > want*(1+most) {
+		if got, most := m.BPS[plain.Slot], harness.SteadyTolerance+m.Slack; got < want*(1-most) || got > want*(1+most) {
 			return fmt.Errorf("the other container has %.3f Mbit/s, want %.3f; CPU: %s", got/mbit, want/mbit, m.CPU)
 		}
 		return nil
