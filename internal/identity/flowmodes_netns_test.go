@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
@@ -42,10 +40,7 @@ func (b *bed) classify(flows *Flows, number uint16, tap Tap) {
 		return
 	}
 	b.inHost(func() error {
-		var verifier *ebpf.VerifierError
-		if err := flows.AttachFlows(tap, number); errors.As(err, &verifier) {
-			return fmt.Errorf("%+v", verifier)
-		} else if err != nil {
+		if err := flows.AttachFlows(tap, number); err != nil {
 			return err
 		}
 		got, err := TapNumber(tap)
