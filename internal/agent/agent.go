@@ -85,7 +85,7 @@ type Agent struct {
 	uplinks   []*link
 	inspector *identity.Inspector
 	taps      tapper
-	// flows are those of containers whose class is auto; flowsRefused says why they
+	// flows are those of containers whose class is auto; flowsRefused says why some
 	// have no table. nil in tests.
 	flows        flowKeeper
 	flowsRefused error

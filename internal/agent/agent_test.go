@@ -143,6 +143,7 @@ type fakeClassifier struct {
 	offered   [identity.NumberLast + 1]uint64
 	cgroups   map[uint16]string
 	classes   map[uint16]identity.TrafficClass
+	forgotten []uint16
 	published map[identity.Published]uint16
 	err       error
 	// attached: it is on the device.
@@ -163,6 +164,12 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 
 func (c *fakeClassifier) SetTrafficClass(number uint16, class identity.TrafficClass) error {
 	c.classes[number] = class
+	return c.err
+}
+
+func (c *fakeClassifier) ForgetClasses(number uint16) error {
+	delete(c.classes, number)
+	c.forgotten = append(c.forgotten, number)
 	return c.err
 }
 

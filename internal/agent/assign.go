@@ -14,7 +14,7 @@ import (
 // assignDevice makes the packets of one device carry the container's number. Where
 // they do, nothing is touched.
 func (a *Agent) assignDevice(c *container, at *attachment) {
-	err := a.attachTap(c, at.Tap)
+	err := a.attachTap(c, at)
 	if at.assigned = err == nil; !at.assigned {
 		// Most often: the device went between look-up and now.
 		c.unattached = true

@@ -28,8 +28,8 @@ type container struct {
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
 
-	// flowsSeen: its taps look at flows, or are to do so; flowsRefused says why they
-	// do not.
+	// flowsSeen: it has a table for its flows, which its taps look at, or are to;
+	// flowsRefused says why it has none.
 	flowsSeen    bool
 	flowsRefused error
 
@@ -46,8 +46,10 @@ type attachment struct {
 	saved bool
 	// refusedLimit is a packet limit that could not be set.
 	refusedLimit uint32
-	// assigned: the device's packets carry the container's number.
-	assigned bool
+	// assigned: the device's packets carry the container's number; flowsRefused says
+	// why not the class of their flow.
+	assigned     bool
+	flowsRefused error
 }
 
 // isVeth says whether the device of that index in the agent's namespace is the
@@ -99,9 +101,9 @@ func (c *container) state() (v1.State, string) {
 		state = v1.StateDegraded
 		reasons = append(reasons, p.Error())
 	}
-	if c.flowsRefused != nil && c.looksAtFlows() {
+	if complaints := c.flowsComplaints(); len(complaints) > 0 {
 		state = v1.StateDegraded
-		reasons = append(reasons, "its flows are not told apart: "+c.flowsRefused.Error())
+		reasons = append(reasons, complaints...)
 	}
 	for _, share := range c.shares {
 		rejected, complaints := share.complaints()

@@ -19,6 +19,8 @@ import (
 // flowKeeper is what remembers flows; *flows.Manager is it.
 type flowKeeper interface {
 	Keep(numbers []uint16) error
+	Keeps(number uint16) bool
+	Forget(number uint16) error
 	Attach(tap identity.Tap, number uint16) error
 	Live(number uint16, most int, now time.Time) ([]v1.Flow, error)
 	Close() error
@@ -52,7 +54,7 @@ func (c *container) looksAtFlows() bool {
 }
 
 // keepFlows gives tables to the containers whose flows are looked at, and lets go of
-// those of others. A failure is told in what they show (flowsRefused).
+// those of others. A failure is told in what those without one show (flowsRefused).
 func (a *Agent) keepFlows() {
 	if a.flows == nil {
 		return
@@ -62,13 +64,6 @@ func (a *Agent) keepFlows() {
 		if c.looksAtFlows() {
 			numbers = append(numbers, number)
 		}
-		if c.flowsSeen == c.looksAtFlows() {
-			continue
-		}
-		c.flowsSeen = c.looksAtFlows()
-		for i := range c.attachments { // for assignNumbers
-			c.attachments[i].assigned = false
-		}
 	}
 	slices.Sort(numbers)
 	refused := a.flows.Keep(numbers)
@@ -76,23 +71,72 @@ func (a *Agent) keepFlows() {
 		a.log.Error("classify flows", "error", refused)
 	}
 	a.flowsRefused = refused
-	for _, number := range numbers {
-		a.registry.byNumber[number].flowsRefused = refused
+	for _, c := range a.registry.byNumber {
+		c.flowsRefused = nil
+		if c.looksAtFlows() && !a.flows.Keeps(c.number) {
+			c.flowsRefused = refused
+		}
+		if seen := c.looksAtFlows() && c.flowsRefused == nil; c.flowsSeen != seen {
+			c.flowsSeen = seen
+			for i := range c.attachments { // for assignNumbers
+				c.attachments[i].assigned = false
+			}
+		}
 	}
 }
 
 // attachTap makes what passes the tap of a container carry its number, and where its
 // flows are looked at their class.
-func (a *Agent) attachTap(c *container, tap identity.Tap) error {
-	if a.flows == nil || !c.looksAtFlows() || a.flowsRefused != nil {
-		return a.taps.Attach(tap, c.number)
+func (a *Agent) attachTap(c *container, at *attachment) error {
+	at.flowsRefused = nil
+	if a.flows != nil && c.flowsSeen {
+		if at.flowsRefused = a.flows.Attach(at.Tap, c.number); at.flowsRefused == nil {
+			return nil
+		}
+		a.log.Debug("classify the flows of a device", "name", c.Name, "interface", at.Interface, "error", at.flowsRefused)
 	}
-	err := a.flows.Attach(tap, c.number)
-	if err == nil {
+	return a.taps.Attach(at.Tap, c.number)
+}
+
+// flowsComplaints say where a container's flows are to be looked at and are not.
+func (c *container) flowsComplaints() (reasons []string) {
+	switch {
+	case c.policy().Class != v1.ClassAuto:
 		return nil
+	case c.number == 0 && c.obstacle == "":
+		return []string{"weir.class is not in force: it has no network"}
+	case !c.looksAtFlows():
+		return nil // why it is not controlled, or that it is the host, is said elsewhere
+	case c.flowsRefused != nil:
+		return []string{"its flows are not told apart: " + c.flowsRefused.Error()}
 	}
-	c.flowsRefused = err
-	return a.taps.Attach(tap, c.number)
+	for _, at := range c.attachments {
+		if at.flowsRefused != nil {
+			reasons = append(reasons, fmt.Sprintf("its flows through %s are not told apart: %v", at.Interface, at.flowsRefused))
+		}
+	}
+	return reasons
+}
+
+// forgetTraffic makes a number one that nothing is known of: its flows, and of which
+// class its packets are. To be called before the number is another's, which is not to
+// have what was true of its last holder.
+func (a *Agent) forgetTraffic(c *container, number uint16) {
+	if a.flows != nil {
+		if err := a.flows.Forget(number); err != nil {
+			a.log.Warn("forget the flows of a container", "name", c.Name, "error", err)
+		}
+	}
+	c.flowsSeen, c.flowsRefused = false, nil
+	for _, s := range c.shares {
+		s.classAssigned, s.classRefused = false, nil
+		if !s.uplink.installed() {
+			continue
+		}
+		if err := s.uplink.classifier.ForgetClasses(number); err != nil {
+			a.log.Warn("forget the classes of a container", "name", c.Name, "error", err)
+		}
+	}
 }
 
 // flowsOf are the flows of one container.

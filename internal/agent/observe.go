@@ -102,6 +102,9 @@ func (a *Agent) release(c *container) {
 		a.log.Warn("give a container's devices back", "name", c.Name, "error", err)
 	}
 	a.unassignCgroups(c)
+	if c.number != 0 {
+		a.forgetTraffic(c, c.number)
+	}
 	a.registry.release(c)
 	c.attachments = nil
 	for _, s := range c.shares {
@@ -226,9 +229,13 @@ func (a *Agent) inspectHostMode(c *container) {
 	}
 }
 
-// number gives a container a number, the preferred one if it is free.
+// number gives a container a number, the preferred one if it is free. Of any other an
+// earlier agent may have left something.
 func (a *Agent) number(c *container, preferred uint16) {
 	if a.registry.assign(c, preferred) {
+		if c.number != preferred {
+			a.forgetTraffic(c, c.number)
+		}
 		return
 	}
 	c.obstacle = "all container numbers are in use; it is counted in the host class"

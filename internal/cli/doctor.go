@@ -146,6 +146,8 @@ func examineKernel() []finding {
 		"what macvlan and ipvlan containers forward is theirs", "macvlan and ipvlan containers with CAP_NET_ADMIN can forward as the host, or as others (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("delay", identity.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
+	add("flows", identity.ProbeFlows(), resultLess,
+		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force: what such containers send is served as be")
 	return findings
 }
 

@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -44,24 +45,22 @@ func New(kernel Kernel) *Manager { return &Manager{kernel: kernel} }
 
 // Keep gives numbers a table, those that have one keep it with its flows, and takes
 // away all others. The first one that gets a table has the kernel get the classifier.
+// An error says why some of them have none (Keeps), or others still have theirs.
 func (m *Manager) Keep(numbers []uint16) error {
 	if err := m.look(); err != nil {
 		return err
 	}
+	var errs []error
 	for number := range m.sizes {
-		if slices.Contains(numbers, number) {
-			continue
+		if !slices.Contains(numbers, number) {
+			errs = append(errs, m.Forget(number))
 		}
-		if err := m.kernel.CloseTable(number); err != nil {
-			return err
-		}
-		delete(m.sizes, number)
 	}
 	if len(numbers) == 0 {
-		return nil
+		return errors.Join(errs...)
 	}
 	if err := m.classify(); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	for _, number := range numbers {
 		if m.sizes[number] > 0 {
@@ -69,10 +68,25 @@ func (m *Manager) Keep(numbers []uint16) error {
 		}
 		size := m.size()
 		if err := m.kernel.OpenTable(number, size); err != nil {
-			return err
+			return errors.Join(append(errs, err)...)
 		}
 		m.sizes[number] = size
 	}
+	return errors.Join(errs...)
+}
+
+// Keeps says whether a number has a table, and its flows get verdicts.
+func (m *Manager) Keeps(number uint16) bool { return m.classifies && m.sizes[number] > 0 }
+
+// Forget takes a number's table away, with its flows.
+func (m *Manager) Forget(number uint16) error {
+	if err := m.look(); err != nil || m.sizes[number] == 0 {
+		return err
+	}
+	if err := m.kernel.CloseTable(number); err != nil {
+		return err
+	}
+	delete(m.sizes, number)
 	return nil
 }
 

@@ -70,10 +70,11 @@ func (u *Uplink) SetEFRate(number uint16, bps uint64) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.EfByteShiftedNs = shifted })
 }
 
-// ForgetClasses makes a number one of no traffic classes, which sent nothing yet:
-// before another gets it.
+// ForgetClasses makes a number one of no traffic class, which sent nothing yet:
+// before another gets it. Where its packets go the scheduler says (SetMinors,
+// SetEFRate), to each holder anew.
 func (u *Uplink) ForgetClasses(number uint16) error {
-	if err := u.classes.change(number, func(m *uplinkWeirMinors) { *m = uplinkWeirMinors{} }); err != nil {
+	if err := u.SetTrafficClass(number, ClassNone); err != nil {
 		return err
 	}
 	if err := u.classes.activities.Update(uint32(number), uplinkWeirClassActivity{}, ebpf.UpdateExist); err != nil {

@@ -54,6 +54,8 @@ type Classifier interface {
 	// SetTrafficClass says of which traffic class all packets of a number are, or
 	// that each flow has its own.
 	SetTrafficClass(number uint16, class identity.TrafficClass) error
+	// ForgetClasses makes a number one of no traffic class, which sent nothing yet.
+	ForgetClasses(number uint16) error
 	// SetPublished says for whom processes of the host's answer at published ports.
 	SetPublished(numbers map[identity.Published]uint16) error
 	// LimitUnknownOrigins has packets judged by the network namespace they come

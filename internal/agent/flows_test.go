@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/flows"
+	"github.com/weir-project/weir/internal/identity"
+)
+
+// fakeFlows is a kernel that keeps flows, as far as it is let.
+type fakeFlows struct {
+	tables   map[uint16]int
+	closed   []uint16
+	attached []uint16
+	// What it does not do.
+	classifier, attach error
+	table              map[uint16]error
+}
+
+func (f *fakeFlows) SetClassifier(identity.FlowClassifier) error { return f.classifier }
+func (f *fakeFlows) TableFlows(number uint16) (int, error)       { return f.tables[number], nil }
+func (f *fakeFlows) Each(uint16, func(identity.Flow) bool) error { return nil }
+func (f *fakeFlows) Close() error                                { return nil }
+func (f *fakeFlows) AttachFlows(_ identity.Tap, number uint16) error {
+	f.attached = append(f.attached, number)
+	return f.attach
+}
+
+func (f *fakeFlows) OpenTable(number uint16, flows int) error {
+	if err := f.table[number]; err != nil {
+		return err
+	}
+	f.tables[number] = flows
+	return nil
+}
+
+func (f *fakeFlows) CloseTable(number uint16) error {
+	delete(f.tables, number)
+	f.closed = append(f.closed, number)
+	return nil
+}
+
+// useFlows has the agent keep flows in a kernel, and forget what it knew of one.
+func (b *bench) useFlows() *fakeFlows {
+	f := &fakeFlows{tables: map[uint16]int{}, table: map[uint16]error{}}
+	b.Agent.flows = flows.New(f)
+	return f
+}
+
+// startAuto starts a container whose class is auto, behind a device.
+func (b *bench) startAuto(name string) *share {
+	c := b.start(name, "class=auto")
+	c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
+	return c
+}
+
+// A container whose class is auto is not ok while its flows are not told apart, and
+// says why; it is again when they are. Others do not suffer.
+func TestFlowsNotInForce(t *testing.T) {
+	noMemory := errors.New("no memory")
+	for _, test := range []struct {
+		name      string
+		fail      func(f *fakeFlows, number uint16)
+		reason    string
+		othersToo bool
+	}{
+		{"no table", func(f *fakeFlows, number uint16) { f.table[number] = noMemory }, "its flows are not told apart: no memory", false},
+		{"no classifier", func(f *fakeFlows, _ uint16) { f.classifier = noMemory }, "its flows are not told apart: no memory", true},
+		{"no tap", func(f *fakeFlows, _ uint16) { f.attach = noMemory }, "its flows through eth0 are not told apart: no memory", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, 100e6)
+			kernel := b.useFlows()
+			other, plain, c := b.startAuto("other"), b.start("plain"), b.startAuto("c")
+			test.fail(kernel, c.number)
+			check := func(when string, s *share, want v1.State, reason string) {
+				t.Helper()
+				if state, got := s.state(); state != want || !strings.Contains(got, reason) {
+					t.Errorf("%s: %s is %s: %s; want %s: %s", when, s.Name, state, got, want, reason)
+				}
+			}
+			for _, when := range []string{"first", "again", "later"} {
+				b.reconcile()
+				check(when, c, v1.StateDegraded, test.reason)
+				check(when, plain, v1.StateOK, "")
+				if !test.othersToo {
+					check(when, other, v1.StateOK, "")
+				}
+				if when == "again" {
+					b.verifyTaps(epoch)
+					b.verifyTaps(epoch.Add(time.Minute))
+				}
+			}
+			kernel.table, kernel.classifier, kernel.attach = nil, nil, nil
+			kernel.attached = nil
+			b.reconcile()
+			b.verifyTaps(epoch.Add(2 * time.Minute))
+			check("mended", c, v1.StateOK, "")
+			if !slices.Contains(kernel.attached, c.number) {
+				t.Error("its tap does not look at flows")
+			}
+		})
+	}
+}
+
+// A container without a network has no flows, and says so rather than ok.
+func TestFlowsOfNoNetwork(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.useFlows()
+	c := &container{Container: discovery.Container{
+		ID: "1", Name: "c", Runtime: "docker", NoNetwork: true, Labels: map[string]string{"weir.class": "auto"},
+	}}
+	b.addShares(c)
+	b.resolve(c)
+	b.inspect(c)
+	if state, reason := c.state(); state != v1.StateDegraded || reason != "weir.class is not in force: it has no network" {
+		t.Errorf("it is %s: %s", state, reason)
+	}
+	delete(c.Labels, "weir.class")
+	b.resolve(c)
+	if state, reason := c.state(); state != v1.StateOK {
+		t.Errorf("without a class it is %s: %s", state, reason)
+	}
+}
+
+// Who gets a number that another had begins without the other's flows and class.
+func TestNumberOfAnother(t *testing.T) {
+	b := newBench(t, 100e6)
+	kernel := b.useFlows()
+	first := b.startAuto("first")
+	b.reconcile()
+	number := first.number
+	if kernel.tables[number] == 0 || b.classifier.classes[number] != identity.ClassAuto {
+		t.Fatalf("tables %v, classes %v", kernel.tables, b.classifier.classes)
+	}
+	b.release(first.container)
+	if got := b.classifier.classes[number]; kernel.tables[number] != 0 || got != identity.ClassNone {
+		t.Errorf("after its holder is gone the number has %d flows and class %d", kernel.tables[number], got)
+	}
+	// The same one comes back with another number, and has its class there.
+	if !b.registry.assign(first.container, number+7) {
+		t.Fatal("the number is taken")
+	}
+	b.reconcile()
+	if got := b.classifier.classes[number+7]; got != identity.ClassAuto || kernel.tables[number+7] == 0 {
+		t.Errorf("with another number its class is %d, of %d flows", got, kernel.tables[number+7])
+	}
+}
+
+// What an earlier agent left of a number's last holder is not the next one's; what it
+// left of a container that still has the number is.
+func TestNumberOfAnEarlierAgent(t *testing.T) {
+	b := newBench(t, 100e6)
+	kernel := b.useFlows()
+	next := b.registry.next
+	kernel.tables[next], kernel.tables[next+1] = 4096, 8192
+	b.classifier.classes[next] = identity.ClassAuto
+	for i, preferred := range []uint16{0, next + 1} {
+		c := b.container("c", i)
+		b.Agent.number(c, preferred)
+	}
+	b.reconcile()
+	if kernel.tables[next] == 4096 || kernel.tables[next+1] != 8192 || !slices.Equal(kernel.closed, []uint16{next}) {
+		t.Errorf("tables %v, closed %v", kernel.tables, kernel.closed)
+	}
+	if got := b.classifier.forgotten; !slices.Equal(got, []uint16{next}) {
+		t.Errorf("classes of %v were forgotten", got)
+	}
+}
+
+// container is one whose class is auto and that has no number yet.
+func (b *bench) container(name string, i int) *container {
+	c := &container{Container: discovery.Container{
+		ID: strings.Repeat(string(rune('a'+i)), 12), Name: name, Runtime: "docker",
+		Labels: map[string]string{"weir.class": "auto"}, StartedAt: epoch,
+	}, mode: v1.ModeBridge}
+	b.addShares(c)
+	b.resolve(c)
+	b.registry.byKey[c.key()] = c
+	return c
+}
