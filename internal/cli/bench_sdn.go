@@ -23,7 +23,10 @@ those at half of that rate. Memory is that of a fresh controller with 10,000 flo
 With --os-ken its learning switch, which installs entries by MAC address and
 classifies nothing, is measured in the same way after it. Load and controller share
 the machine's processors: packet-ins for each second of the controller's processor
-time say more on a busy one. Needs no root.`,
+time say more on a busy one. "waited/ran" is how long the controller waited for a
+processor at half load, to how long it had one: delays mean something where it is
+well below 1. Switches end their oldest flows, so that 10,000 are there at a time.
+Needs no root.`,
 		Example: `  python3 -m venv /tmp/os-ken && /tmp/os-ken/bin/pip install os-ken
   weir bench sdn --os-ken /tmp/os-ken/bin/python`,
 		Args: exactArgs(),

@@ -56,6 +56,10 @@ type SDNController struct {
 	// HalfP50MS and HalfP99MS are from packet-in to packet-out at half that rate.
 	HalfP50MS float64 `json:"half_load_p50_ms"`
 	HalfP99MS float64 `json:"half_load_p99_ms"`
+	// HalfWaitRatio is how long the controller's threads waited for a processor
+	// at half load, to how long they had one: where it is not small, delays are
+	// those of a busy machine.
+	HalfWaitRatio float64 `json:"half_load_wait_ratio"`
 	// ResidentBytes with 10,000 flows; 0 where that is not what it keeps.
 	ResidentBytes uint64 `json:"resident_bytes,omitempty"`
 }
@@ -172,9 +176,20 @@ func measureSDN(ctx context.Context, o SDNOptions, name string, command func(por
 	found.PacketInsPerSecond = float64(full.answers) / full.took.Seconds()
 	found.FlowModsPerSecond = float64(full.flowMods) / full.took.Seconds()
 	found.PerCPUSecond = float64(full.answers) / (after - before).Seconds()
+	ranBefore, waitedBefore, err := schedulerTimes(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
 	half, err := p.load.run(ctx, o.Duration, found.PacketInsPerSecond/2)
 	if err != nil {
 		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.said)
+	}
+	ran, waited, err := schedulerTimes(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	if ran > ranBefore {
+		found.HalfWaitRatio = (waited - waitedBefore).Seconds() / (ran - ranBefore).Seconds()
 	}
 	found.HalfP50MS, found.HalfP99MS = half.quantileMS(0.5), half.quantileMS(0.99)
 	return found, nil
@@ -230,17 +245,41 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
+// schedulerTimes are how long the threads of a process had a processor and how
+// long they waited for one, so far. Documentation/scheduler/sched-stats.rst.
+func schedulerTimes(pid int) (ran, waited time.Duration, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, 0, fmt.Errorf("look for the controller's threads: %w", err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) { // the thread has ended
+			continue
+		}
+		var r, w int64
+		if err == nil {
+			_, err = fmt.Sscan(string(b), &r, &w)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("read how long the controller waited for a processor: %w", err)
+		}
+		ran, waited = ran+time.Duration(r), waited+time.Duration(w)
+	}
+	return ran, waited, nil
+}
+
 // WriteText writes a table.
 func (r *SDNResult) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d switches; every packet-in is a new flow\n\n", r.Switches)
-	fmt.Fprintf(&b, "%-8s %14s %14s %20s %12s %12s %10s\n", "", "packet-ins/s", "flow-mods/s", "packet-ins/CPU-s", "p50 at half", "p99 at half", "memory")
+	fmt.Fprintf(&b, "%-8s %14s %14s %20s %12s %12s %12s %10s\n", "", "packet-ins/s", "flow-mods/s", "packet-ins/CPU-s", "p50 at half", "p99 at half", "waited/ran", "memory")
 	for _, c := range r.Controllers {
 		memory := "-"
 		if c.ResidentBytes > 0 {
 			memory = fmt.Sprintf("%.1f MB", float64(c.ResidentBytes)/1e6)
 		}
-		fmt.Fprintf(&b, "%-8s %14.0f %14.0f %20.0f %9.2f ms %9.2f ms %10s\n", c.Name, c.PacketInsPerSecond, c.FlowModsPerSecond, c.PerCPUSecond, c.HalfP50MS, c.HalfP99MS, memory)
+		fmt.Fprintf(&b, "%-8s %14.0f %14.0f %20.0f %9.2f ms %9.2f ms %12.1f %10s\n", c.Name, c.PacketInsPerSecond, c.FlowModsPerSecond, c.PerCPUSecond, c.HalfP50MS, c.HalfP99MS, c.HalfWaitRatio, memory)
 	}
 	if r.Ratio > 0 {
 		fmt.Fprintf(&b, "\nweir / os-ken: %.1f packet-ins a second, %.1f for each second of processor time\n", r.Ratio, r.RatioCPU)

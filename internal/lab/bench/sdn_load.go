@@ -23,6 +23,7 @@ type sdnLoad struct{ switches []*loadSwitch }
 type loadSwitch struct {
 	conn    net.Conn
 	dpid    uint64
+	keeps   int    // entries of flows; the oldest ends when there are more
 	in      []byte // a packet-in
 	frameAt int
 	next    uint32 // number of the next flow
@@ -30,6 +31,8 @@ type loadSwitch struct {
 
 	mu       sync.Mutex
 	sent     []time.Time // of packet-ins that wait
+	entries  [][]byte    // of flows, the oldest first, each as the FlowRemoved that it ends with
+	ended    []byte      // FlowRemoved messages to send with the next packet-ins
 	answers  int
 	flowMods int
 	delays   []time.Duration
@@ -58,7 +61,7 @@ func (l *sdnLoad) connect(ctx context.Context, address string, n int) error {
 		if err != nil {
 			return err
 		}
-		s := &loadSwitch{conn: conn, dpid: uint64(len(l.switches) + 1), room: make(chan struct{}, 1<<16)}
+		s := &loadSwitch{conn: conn, dpid: uint64(len(l.switches) + 1), keeps: 2 * memoryFlows / n, room: make(chan struct{}, 1<<16)}
 		for i := range 2 {
 			s.ports = append(s.ports, openflow.PortDesc{PortNo: openflow.Port(i + 1), Name: fmt.Sprintf("p%d", i+1), HWAddr: s.mac(i + 3)})
 		}
@@ -133,7 +136,10 @@ var services = [...]uint16{443, 53, 25, 22, 5060, 80, 6881, 5222}
 
 // send sends n packet-ins of new flows at once.
 func (s *loadSwitch) send(n int) error {
-	b := make([]byte, 0, n*len(s.in))
+	s.mu.Lock()
+	b := append(make([]byte, 0, n*len(s.in)+len(s.ended)), s.ended...)
+	s.ended = s.ended[:0]
+	s.mu.Unlock()
 	now := time.Now()
 	for range n {
 		s.next++
@@ -173,9 +179,7 @@ func (s *loadSwitch) read() {
 func (s *loadSwitch) take(b []byte) error {
 	switch openflow.Type(b[1]) {
 	case openflow.OFPT_FLOW_MOD:
-		s.mu.Lock()
-		s.flowMods++
-		s.mu.Unlock()
+		s.takeFlowMod(b)
 		return nil
 	case openflow.OFPT_PACKET_OUT:
 		// An answer has the packet's port; LLDP comes from the controller's.
@@ -216,6 +220,36 @@ func (s *loadSwitch) take(b []byte) error {
 	return nil // statistics are not answered: there is nothing to tell
 }
 
+// Where a flow_mod (section 7.3.4.1) and a flow_removed (section 7.4.2) have what
+// the latter repeats: cookie and priority, and the match behind both.
+const (
+	cookieAt, commandAt, priorityAt, flagsAt, matchAt = 8, 25, 30, 44, 48
+	removedPriorityAt, removedReasonAt                = 16, 18
+)
+
+// takeFlowMod keeps an entry and ends the oldest when there are too many, as idle
+// time-outs do on a switch whose flows come and go.
+func (s *loadSwitch) takeFlowMod(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flowMods++
+	if b[commandAt] != byte(openflow.OFPFC_ADD) || binary.BigEndian.Uint16(b[flagsAt:])&uint16(openflow.OFPFF_SEND_FLOW_REM) == 0 {
+		return
+	}
+	matchBytes := int(binary.BigEndian.Uint16(b[matchAt+2:])+7) / 8 * 8
+	removed := make([]byte, matchAt+matchBytes)
+	removed[0], removed[1] = openflow.Version, byte(openflow.OFPT_FLOW_REMOVED)
+	binary.BigEndian.PutUint16(removed[2:], uint16(len(removed)))
+	copy(removed[cookieAt:cookieAt+8], b[cookieAt:])
+	copy(removed[removedPriorityAt:removedPriorityAt+2], b[priorityAt:])
+	removed[removedReasonAt] = byte(openflow.OFPRR_IDLE_TIMEOUT)
+	copy(removed[matchAt:], b[matchAt:matchAt+matchBytes])
+	if s.entries = append(s.entries, removed); len(s.entries) > s.keeps {
+		s.ended = append(s.ended, s.entries[0]...)
+		s.entries = s.entries[1:]
+	}
+}
+
 // reset begins a run.
 func (s *loadSwitch) reset() {
 	s.mu.Lock()
@@ -238,10 +272,11 @@ func (l *sdnLoad) run(ctx context.Context, duration time.Duration, perSecond flo
 	defer cancel()
 	var wg sync.WaitGroup
 	begin := time.Now()
-	for _, s := range l.switches {
+	for i, s := range l.switches {
 		s.reset()
 		wg.Go(func() {
 			if perSecond > 0 {
+				time.Sleep(pace * time.Duration(i) / time.Duration(len(l.switches))) // not all at once
 				s.paced(ctx, perSecond/float64(len(l.switches)))
 			} else {
 				s.closedLoop(ctx)

@@ -3,6 +3,7 @@ package controller
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +55,8 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	defer s.close(errors.New("done"))
 
 	_ = nc.SetDeadline(time.Now().Add(c.options.HandshakeTimeout))
-	r := openflow.NewReader(bufio.NewReaderSize(nc, 1<<16))
+	in := bufio.NewReaderSize(nc, 1<<16)
+	r := openflow.NewReader(in)
 	features, ports, err := s.handshake(r)
 	if err == nil {
 		_ = nc.SetDeadline(time.Time{})
@@ -72,7 +74,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	c.options.Log.Info("switch connected", "dpid", s.dpid, "from", s.remote, "ports", len(ports))
 	go s.write()
 	watch := time.AfterFunc(c.options.EchoInterval, s.watch)
-	err = s.read(r)
+	err = s.read(r, in)
 	watch.Stop()
 	s.close(err)
 	c.unregister(s)
@@ -166,37 +168,79 @@ func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
 	}
 }
 
-func (s *conn) read(r *openflow.Reader) error {
+// maxBatch bounds how many packet-ins of one switch are decided on while the
+// others wait: a fraction of a millisecond.
+const maxBatch = 32
+
+// packetIn is a packet-in that has been read and classified.
+type packetIn struct {
+	message *openflow.PacketIn
+	frame   core.Frame
+	verdict core.Verdict
+}
+
+// read takes what a switch sends. Packet-ins that have arrived together are
+// decided on together: a lock for each would be handed from switch to switch,
+// with a change of goroutines every time.
+func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
+	var batch []packetIn
 	for {
 		m, err := s.next(r)
 		if errors.Is(err, io.EOF) {
-			return errors.New("it closed the connection")
+			err = errors.New("it closed the connection")
+		}
+		now := time.Now()
+		p, isPacketIn := m.(*openflow.PacketIn)
+		if err == nil {
+			s.heard.Store(now.UnixNano())
+		}
+		if err == nil && isPacketIn {
+			batch = s.classify(now, batch, p)
+			if len(batch) < maxBatch && wholeMessageWaits(in) {
+				continue
+			}
+		}
+		if len(batch) > 0 {
+			s.c.decidePacketIns(now, s.dpid, batch)
+			clear(batch)
+			batch = batch[:0]
 		}
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		s.heard.Store(now.UnixNano())
-		s.take(now, m)
+		if !isPacketIn {
+			s.take(now, m)
+		}
 	}
 }
 
-// take is what a message leads to.
+// wholeMessageWaits tells whether the next message can be read without waiting.
+func wholeMessageWaits(in *bufio.Reader) bool {
+	if in.Buffered() < openflow.HeaderLen {
+		return false
+	}
+	header, err := in.Peek(openflow.HeaderLen)
+	return err == nil && in.Buffered() >= int(binary.BigEndian.Uint16(header[2:]))
+}
+
+// classify adds a packet-in to those to decide on, unless there are too many.
+func (s *conn) classify(now time.Time, batch []packetIn, m *openflow.PacketIn) []packetIn {
+	if !s.bucket.take(now) {
+		s.c.counters.limited.Add(1)
+		return batch
+	}
+	frame, ok := core.ReadFrame(m.Data)
+	if !ok {
+		s.c.counters.badMessages.Add(1)
+		return batch
+	}
+	return append(batch, packetIn{m, frame, s.c.options.Classifier.First(&frame)})
+}
+
+// take is what a message leads to that is no packet-in.
 func (s *conn) take(now time.Time, m openflow.Message) {
 	c, d := s.c, s.dpid
 	switch m := m.(type) {
-	case *openflow.PacketIn:
-		if !s.bucket.take(now) {
-			c.counters.limited.Add(1)
-			return
-		}
-		frame, ok := core.ReadFrame(m.Data)
-		if !ok {
-			c.counters.badMessages.Add(1)
-			return
-		}
-		verdict := c.options.Classifier.First(&frame)
-		c.decide(func() []core.Command { return c.core.PacketIn(now, d, m, &frame, verdict) })
 	case *openflow.EchoRequest:
 		s.send(&openflow.EchoReply{Header: m.Header, Data: m.Data})
 	case *openflow.PortStatus:

@@ -184,7 +184,21 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 func (c *Controller) decide(event func() []core.Command) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, command := range event() {
+	c.deliver(event())
+}
+
+// decidePacketIns is decide for packet-ins of one switch.
+func (c *Controller) decidePacketIns(now time.Time, d topology.DPID, batch []packetIn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range batch {
+		c.deliver(c.core.PacketIn(now, d, batch[i].message, &batch[i].frame, batch[i].verdict))
+	}
+}
+
+// deliver queues messages; c.mu is held.
+func (c *Controller) deliver(commands []core.Command) {
+	for _, command := range commands {
 		if conn := c.conns[command.Switch]; conn != nil {
 			conn.send(command.Message)
 		}

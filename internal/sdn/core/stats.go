@@ -47,8 +47,10 @@ func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemov
 			return nil
 		}
 		c.count(f, m.PacketCount, m.ByteCount)
-		c.drop(f) // on the rest of its path
-		delete(c.leaving, id)
+		c.forgetFlow(f)
+		for _, hop := range f.Path[1:] { // the first switch has told
+			c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0)))
+		}
 	}
 	return c.finish()
 }

@@ -78,7 +78,6 @@ func (x *OXM) code(c *coder) {
 	start := c.at()
 	id := OXMID{Class: x.Class, Field: x.Field, HasMask: x.Mask != nil, Experimenter: x.Experimenter}
 	if c.mode == writing {
-		c.what = "OXM " + x.name()
 		x.check(c, len(x.Value), x.Mask != nil, len(x.Mask) == len(x.Value))
 		id.Length = uint8(x.length())
 	}
@@ -103,13 +102,12 @@ func (x *OXM) length() int {
 
 func (x *OXM) read(c *coder, start int, id OXMID) {
 	*x = OXM{Class: id.Class, Field: id.Field, Experimenter: id.Experimenter}
-	c.what = "OXM " + x.name()
 	n := int(id.Length)
 	if id.Class == OFPXMC_EXPERIMENTER {
 		n -= 4
 	}
 	if c.err == nil && n > c.end-c.off {
-		c.fail(fmt.Errorf("length %d where %d bytes are left: %w", n, c.end-c.off, io.ErrUnexpectedEOF))
+		x.fail(c, fmt.Errorf("length %d where %d bytes are left: %w", n, c.end-c.off, io.ErrUnexpectedEOF))
 		return
 	}
 	whole := c.off
@@ -136,14 +134,20 @@ func (x *OXM) check(c *coder, length int, masked, halves bool) {
 	info := x.known()
 	switch {
 	case masked && !halves:
-		c.fail(errors.New("value and mask are not of the same length"))
+		x.fail(c, errors.New("value and mask are not of the same length"))
 	case info != nil && length != info.len():
-		c.fail(fmt.Errorf("value of %d bytes, want %d", length, info.len()))
+		x.fail(c, fmt.Errorf("value of %d bytes, want %d", length, info.len()))
 	case x.Class == OFPXMC_OPENFLOW_BASIC && info == nil:
-		c.fail(fmt.Errorf("field %d of %v: %w", x.Field, x.Class, ErrUnsupported))
+		x.fail(c, fmt.Errorf("field %d of %v: %w", x.Field, x.Class, ErrUnsupported))
 	case x.length() > 255:
-		c.fail(fmt.Errorf("%d bytes are too many: at most 255", x.length()))
+		x.fail(c, fmt.Errorf("%d bytes are too many: at most 255", x.length()))
 	}
+}
+
+// fail is the coder's, with the field's name, which takes time to make.
+func (x *OXM) fail(c *coder, err error) {
+	c.what = "OXM " + x.name()
+	c.fail(err)
 }
 
 func (x *OXM) name() string {

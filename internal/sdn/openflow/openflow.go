@@ -129,7 +129,7 @@ func marshal(m Message) ([]byte, error) {
 	if version != Version && !speaksAnyVersion(t) {
 		return nil, &Error{"ofp_header", 0, fmt.Errorf("%v of version %d: %w (version %d)", t, version, ErrUnsupported, Version)}
 	}
-	c := &coder{mode: writing, what: t.String(), b: make([]byte, HeaderLen, 128)}
+	c := &coder{mode: writing, what: t.String(), b: make([]byte, HeaderLen, 192)} // an entry of a flow fits
 	c.b[0], c.b[1] = version, byte(t)
 	binary.BigEndian.PutUint32(c.b[4:], h.XID)
 	m.code(c)
