@@ -19,11 +19,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -82,7 +80,7 @@ type Agent struct {
 	log    *slog.Logger
 
 	lock      *agentLock
-	machine   *uplink.Host
+	machine   machine
 	store     *state.Store
 	uplinks   []*link
 	inspector *identity.Inspector
@@ -128,6 +126,12 @@ type Agent struct {
 	// asked of them, repairPause for how long they are left alone then.
 	repairedAt  time.Time
 	repairPause time.Duration
+}
+
+// machine is the kernel of the uplinks; *uplink.Host is it.
+type machine interface {
+	uplink.Machine
+	Close() error
 }
 
 // New prepares an agent: it checks that the uplinks can be had and reads the
@@ -203,42 +207,6 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 	return a, nil
 }
 
-// openUplinks claims the uplinks. One of several may be missing: it is shared
-// out when it comes.
-func (a *Agent) openUplinks() error {
-	var missing []error
-	for i, config := range a.config.Uplinks {
-		device := uplink.New(config, a.machine, a.store)
-		problem := device.Claim()
-		a.uplinks = append(a.uplinks, newLink(i, device, a.config.ReserveBasisPoints))
-		switch {
-		case problem == nil:
-		case problem.Kind == uplink.Missing:
-			missing = append(missing, problem)
-		default:
-			return problem
-		}
-	}
-	if len(missing) == len(a.uplinks) {
-		return errors.Join(missing...)
-	}
-	for _, err := range missing {
-		a.log.Error("uplink is not there; waiting for it", "error", err)
-	}
-	return nil
-}
-
-func (a *Agent) closeUplinks() {
-	for _, u := range a.uplinks {
-		u.device.Close()
-	}
-	a.machine.Close()
-	a.origins.watcher.Close()
-	if a.flows != nil {
-		a.flows.Close()
-	}
-}
-
 // Run works until ctx ends or Down was asked for. What it put into the kernel
 // stays, except after Down.
 func (a *Agent) Run(ctx context.Context) error {
@@ -255,8 +223,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 
-	a.checkTunnels(time.Now())
-	a.checkFollowers()
+	a.lookAround()
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
@@ -370,26 +337,6 @@ func (a *Agent) install() error {
 	return nil
 }
 
-// dropUplinks gives back the uplinks of an earlier agent that are no longer
-// wanted.
-func (a *Agent) dropUplinks() error {
-	var names []string
-	for _, saved := range a.store.Uplinks {
-		names = append(names, saved.Name)
-	}
-	for _, name := range names {
-		wanted := slices.ContainsFunc(a.uplinks, func(u *link) bool { return u.name == name })
-		if wanted {
-			continue
-		}
-		if _, err := uplink.GiveBack(name, a.machine, a.store); err != nil {
-			return err
-		}
-		a.log.Info("uplink given back: the configuration no longer names it", "uplink", name)
-	}
-	return nil
-}
-
 // reconcile brings classes, minimums and taps in line with who is running.
 func (a *Agent) reconcile() {
 	controlled := a.registry.controlled()
@@ -409,75 +356,18 @@ func (a *Agent) reconcile() {
 	a.publish(time.Now())
 }
 
-// apply brings an uplink's scheduler to the plan, and tells of a failure once.
+// apply brings an uplink's scheduler to the plan. A failure is not the end: it is
+// told once, shown, and tried again with the next check.
 func (a *Agent) apply(u *link) {
 	before := u.reason
-	if err := u.apply(); err != nil && before == nil {
+	err := u.device.Apply(u.tree())
+	u.take()
+	u.ask()
+	if err == nil {
+		return
+	}
+	u.suspect = true
+	if before == nil {
 		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
 	}
-}
-
-// control is one turn of the control loop over all uplinks. It returns when to
-// look next.
-func (a *Agent) control(now time.Time) time.Duration {
-	next := restInterval
-	suspect := false
-	for _, u := range a.uplinks {
-		if !u.installed() {
-			continue
-		}
-		known := u.suspect || u.reason != nil
-		interval, err := u.control(now)
-		if err != nil {
-			u.suspect = true
-			if !known {
-				a.log.Warn("look at who is sending", "uplink", u.name, "error", err)
-			}
-		}
-		suspect = suspect || u.suspect
-		next = min(next, interval)
-		if u.unknownSent() {
-			a.origins.pending = true
-		}
-	}
-	if suspect && now.Sub(a.repairedAt) >= max(a.repairPause, minRepairPause) {
-		a.repairedAt = now
-		a.repair()
-	}
-	a.searchUnknownOrigins(now)
-	a.verifyTaps(now)
-	a.saveSoon(now)
-	a.publishSoon(now)
-	return next
-}
-
-// repair looks at uplinks that did not do what was asked of them, and brings
-// them to the plan again.
-func (a *Agent) repair() {
-	for _, u := range a.uplinks {
-		if u.suspect {
-			u.device.Forget()
-			a.advance(u)
-		}
-	}
-	a.reconcile()
-	if slices.ContainsFunc(a.uplinks, func(u *link) bool { return u.suspect }) {
-		a.repairPause = min(2*max(a.repairPause, minRepairPause), checkInterval)
-	} else {
-		a.repairPause = 0
-	}
-}
-
-// check compares everything with the kernel and mends what differs.
-func (a *Agent) check() {
-	for _, u := range a.uplinks {
-		u.device.Forget()
-		a.advance(u)
-	}
-	a.checkTunnels(time.Now())
-	a.checkFollowers()
-	a.inspectMissing()
-	a.inspectSome()
-	a.checkOrigins()
-	a.reconcile()
 }

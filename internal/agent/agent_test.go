@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -192,8 +193,11 @@ func (c *fakeClassifier) OfferedBytes(dst []uint64) error {
 	return nil
 }
 
-// fakeMachine has one device, and does whatever it is asked to.
+// fakeMachine has one device, up0 with index 3 unless it says something else, and
+// does whatever it is asked to.
 type fakeMachine struct {
+	index      int
+	name       string
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
 	delays     uplink.Delays
@@ -208,7 +212,7 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 	if m.gone {
 		return kernel.Link{}, kernel.ErrNoLink
 	}
-	return kernel.Link{Index: 3, Name: name, GSOMaxBytes: 65536}, nil
+	return kernel.Link{Index: cmp.Or(m.index, 3), Name: name, GSOMaxBytes: 65536}, nil
 }
 
 func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
@@ -311,7 +315,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 
 func (b *bench) plan() {
 	b.link.plan(b.registry.byKey, b.registry.controlled())
-	_ = b.link.apply()
+	b.apply(b.link)
 }
 
 func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }

@@ -129,3 +129,68 @@ func (u *link) share(number uint16) *share {
 	}
 	return u.controlled[i]
 }
+
+// control is one turn of the control loop over all uplinks. It returns when to
+// look next.
+func (a *Agent) control(now time.Time) time.Duration {
+	next := restInterval
+	suspect := false
+	for _, u := range a.uplinks {
+		if !u.installed() {
+			continue
+		}
+		known := u.suspect || u.reason != nil
+		interval, err := u.control(now)
+		if err != nil {
+			u.suspect = true
+			if !known {
+				a.log.Warn("look at who is sending", "uplink", u.name, "error", err)
+			}
+		}
+		suspect = suspect || u.suspect
+		next = min(next, interval)
+		if u.unknownSent() {
+			a.origins.pending = true
+		}
+	}
+	if suspect && now.Sub(a.repairedAt) >= max(a.repairPause, minRepairPause) {
+		a.repairedAt = now
+		a.repair()
+	}
+	a.searchUnknownOrigins(now)
+	a.verifyTaps(now)
+	a.saveSoon(now)
+	a.publishSoon(now)
+	return next
+}
+
+// repair looks at uplinks that did not do what was asked of them, and brings
+// them to the plan again.
+func (a *Agent) repair() {
+	for _, u := range a.uplinks {
+		if u.suspect {
+			u.device.Forget()
+			a.advance(u)
+		}
+	}
+	a.reconcile()
+	if slices.ContainsFunc(a.uplinks, func(u *link) bool { return u.suspect }) {
+		a.repairPause = min(2*max(a.repairPause, minRepairPause), checkInterval)
+	} else {
+		a.repairPause = 0
+	}
+}
+
+// check compares everything with the kernel and mends what differs.
+func (a *Agent) check() {
+	for _, u := range a.uplinks {
+		u.device.Forget()
+		a.advance(u)
+	}
+	a.checkTunnels(time.Now())
+	a.checkFollowers()
+	a.inspectMissing()
+	a.inspectSome()
+	a.checkOrigins()
+	a.reconcile()
+}

@@ -107,16 +107,6 @@ func (u *link) take() {
 	}
 }
 
-// apply brings the scheduler to the plan. A failure is not the end: it is
-// shown, and tried again with the next check.
-func (u *link) apply() error {
-	err := u.device.Apply(u.tree())
-	u.take()
-	u.ask()
-	u.suspect = u.suspect || err != nil
-	return err
-}
-
 // advance brings the device as far as it can be brought.
 func (a *Agent) advance(u *link) (changed bool) {
 	u.suspect = false

@@ -279,39 +279,13 @@ func (a *Agent) checkOrigins() {
 // originHeld decides whose a network namespace is by those who hold it, and
 // reports false if there is none.
 func (r *registry) originHeld(netns uint32, holders []kernel.NetNSHolder, mount cgroup.Mount) (origin, bool) {
-	const (
-		processOfContainer = iota
-		processOfHost
-		mountOfHost
-		fileOfContainer
-		fileOfHost
-		nobody
-	)
-	best, rank := origin{}, nobody
-	for _, h := range holders {
-		if h.Inode != netns {
-			continue
+	number, shownBy, held := identity.OwnerOf(netns, holders, func(h kernel.NetNSHolder) (uint16, bool) {
+		if c := r.ofProcess(mount.OfProcess(h.Cgroups), h.Cgroups); c != nil {
+			return c.number, true
 		}
-		c := r.ofProcess(mount.OfProcess(h.Cgroups), h.Cgroups)
-		found := origin{shownBy: h.Path}
-		var held int
-		switch {
-		case h.How == kernel.ByProcess && c != nil:
-			found.number, held = c.number, processOfContainer
-		case h.How == kernel.ByProcess:
-			found.number, held = identity.NumberHost, processOfHost
-		case h.PID == 1:
-			held = mountOfHost
-		case c != nil:
-			found.number, held = c.number, fileOfContainer
-		default:
-			held = fileOfHost
-		}
-		if held < rank {
-			best, rank = found, held
-		}
-	}
-	return best, rank < nobody
+		return 0, false
+	})
+	return origin{number: number, shownBy: shownBy}, held
 }
 
 // ofProcess finds the container that counts for a process, by the directory of

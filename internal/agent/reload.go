@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
@@ -13,7 +12,7 @@ import (
 
 // Settings are what of a Config may change while the agent runs.
 type Settings struct {
-	// Uplinks are the same devices as before, with other rates perhaps.
+	// Uplinks are at least one.
 	Uplinks            []UplinkConfig
 	ReserveBasisPoints uint32
 	Host               v1.Policy
@@ -22,7 +21,7 @@ type Settings struct {
 
 // Reload reads the settings again and puts them into force: all of them, or, with
 // an error, none. Classes and queues are changed in place, so that no packet is
-// lost. Errors: ErrRefused.
+// lost, but for what waits at an uplink that is given back. Errors: ErrRefused.
 func (a *Agent) Reload(ctx context.Context) error {
 	if a.config.Reload == nil {
 		return fmt.Errorf("%w: this agent has no config file to read again", ErrRefused)
@@ -38,7 +37,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 }
 
 func (a *Agent) takeSettings(settings Settings) error {
-	uplinks, err := a.sameUplinks(settings.Uplinks)
+	kept, err := a.takeUplinks(settings)
 	if err != nil {
 		err = fmt.Errorf("%w: the configuration stays as it was: %w", ErrRefused, err)
 		a.log.Error("read the configuration again", "error", err)
@@ -49,10 +48,10 @@ func (a *Agent) takeSettings(settings Settings) error {
 	for _, c := range a.registry.byKey {
 		a.resolve(c)
 	}
-	for i, u := range a.uplinks {
+	for u, config := range kept {
 		beforeBPS := u.rateBPS
 		u.reserveBasisPoints = settings.ReserveBasisPoints
-		u.device.Configure(uplinks[i])
+		u.device.Configure(config)
 		a.advance(u)
 		if u.rateBPS != beforeBPS {
 			a.log.Info("the uplink has another rate", "uplink", u.name, "rate_bps", u.rateBPS, "before_bps", beforeBPS)
@@ -63,27 +62,75 @@ func (a *Agent) takeSettings(settings Settings) error {
 	return a.save()
 }
 
-// sameUplinks are the configurations of list in the order of the uplinks, which
-// have to be the same, and able to be what is configured.
-func (a *Agent) sameUplinks(list []UplinkConfig) ([]UplinkConfig, error) {
-	var before, after []string
-	for _, u := range a.uplinks {
-		before = append(before, u.device.Config().Name)
+// takeUplinks shares out the uplinks that settings name, and no others. It returns
+// those that were there before, with what they are to be. With an error all is as it
+// was: new ones come first, and those that are not named any more go last, so that
+// nobody has been without control when one of them is refused.
+func (a *Agent) takeUplinks(settings Settings) (map[*link]UplinkConfig, error) {
+	change, err := a.compareUplinks(settings.Uplinks)
+	if err != nil {
+		return nil, err
 	}
-	for _, config := range list {
-		after = append(after, config.Name)
-	}
-	if !slices.Equal(slices.Sorted(slices.Values(before)), slices.Sorted(slices.Values(after))) {
-		return nil, fmt.Errorf("it names other uplinks (%s) than those that are shared out (%s): restart the agent for that, which loses nothing",
-			strings.Join(after, ", "), strings.Join(before, ", "))
-	}
-	ordered := slices.SortedFunc(slices.Values(list), func(x, y UplinkConfig) int {
-		return slices.Index(before, x.Name) - slices.Index(before, y.Name)
-	})
-	for i, u := range a.uplinks {
-		if err := u.device.Check(ordered[i]); err != nil {
-			return nil, err
+	before := len(a.uplinks)
+	for _, config := range change.added {
+		if err = a.addUplink(config, settings.ReserveBasisPoints); err != nil {
+			break
 		}
 	}
-	return ordered, nil
+	if err == nil {
+		err = a.removeUplinks(change.removed)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.removeUplinks(slices.Clone(a.uplinks[before:])))
+	}
+	return change.kept, nil
+}
+
+// uplinkChange is what another list of uplinks asks for.
+type uplinkChange struct {
+	kept    map[*link]UplinkConfig
+	added   []UplinkConfig
+	removed []*link
+}
+
+// compareUplinks finds the uplinks that list names, by the names that they are
+// configured with, or else by those that they have now. Those that stay must be able
+// to be what is configured.
+func (a *Agent) compareUplinks(list []UplinkConfig) (uplinkChange, error) {
+	if len(list) == 0 {
+		return uplinkChange{}, errors.New("it names no uplink: `weir down` gives all of them back")
+	}
+	change := uplinkChange{kept: map[*link]UplinkConfig{}}
+	for _, config := range list {
+		u := a.uplinkNamed(config.Name)
+		if u == nil {
+			change.added = append(change.added, config)
+			continue
+		}
+		if other, twice := change.kept[u]; twice {
+			return uplinkChange{}, fmt.Errorf("it names %s twice, as %s and as %s", u.name, other.Name, config.Name)
+		}
+		if err := u.device.Check(config); err != nil {
+			return uplinkChange{}, err
+		}
+		change.kept[u] = config
+	}
+	for _, u := range a.uplinks {
+		if _, stays := change.kept[u]; !stays {
+			change.removed = append(change.removed, u)
+		}
+	}
+	return change, nil
+}
+
+func (a *Agent) uplinkNamed(name string) *link {
+	for _, is := range []func(u *link) bool{
+		func(u *link) bool { return u.device.Config().Name == name },
+		func(u *link) bool { return u.name == name },
+	} {
+		if i := slices.IndexFunc(a.uplinks, is); i >= 0 {
+			return a.uplinks[i]
+		}
+	}
+	return nil
 }

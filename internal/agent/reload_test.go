@@ -5,9 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/uplink"
 )
@@ -51,11 +55,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("a wrong file: %v", err)
 	}
 	check("a wrong file")
-	next.Uplinks, wrong = append(next.Uplinks, UplinkConfig{Name: "up1"}), nil
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "restart the agent") {
-		t.Errorf("one more uplink: %v", err)
-	}
-	check("one more uplink")
+	wrong = nil
 	next.Uplinks = []UplinkConfig{{Name: "up0", RateBPS: 40e6}}
 	b.machine.speedBPS = 10e6
 	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "above the speed") {
@@ -76,14 +76,208 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The configurations of the file find their uplinks, in whatever order it has them.
-func TestSameUplinks(t *testing.T) {
+// machines are several devices, each of which does what it is asked to.
+type machines map[int]*fakeMachine
+
+// with adds a device, without anything on it.
+func (m machines) with(index int, name string) *fakeMachine {
+	m[index] = &fakeMachine{
+		index: index, name: name, scheduler: newScheduler(),
+		classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]identity.TrafficClass{}},
+	}
+	return m[index]
+}
+
+func (m machines) LinkByName(name string) (kernel.Link, error) {
+	if name == "alias" { // another name of a device, as a bridge's is for its port
+		name = "up0"
+	}
+	for _, device := range m {
+		if device.name == name {
+			return device.LinkByName(name)
+		}
+	}
+	return kernel.Link{}, kernel.ErrNoLink
+}
+
+func (m machines) at(index int) *fakeMachine {
+	if device := m[index]; device != nil {
+		return device
+	}
+	return &fakeMachine{gone: true}
+}
+
+func (m machines) LinkByIndex(i int) (kernel.Link, error) { return m.at(i).LinkByName(m.at(i).name) }
+func (m machines) Links() ([]kernel.Link, error)          { return nil, nil }
+
+func (m machines) SpeedBPS(name string) (uint64, error) {
+	link, err := m.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	return m[link.Index].SpeedBPS(name)
+}
+
+func (m machines) SetGSOMaxBytes(i int, bytes uint32) error { return m.at(i).SetGSOMaxBytes(i, bytes) }
+func (m machines) Qdiscs(i int) ([]kernel.Qdisc, error)     { return m.at(i).Qdiscs(i) }
+func (m machines) Save(i int) ([]kernel.SavedObject, error) { return m.at(i).Save(i) }
+func (m machines) Restore(i int, objects []kernel.SavedObject) error {
+	return m.at(i).Restore(i, objects)
+}
+func (m machines) DeleteRoot(i int) error           { return m.at(i).DeleteRoot(i) }
+func (m machines) Scheduler(i int) uplink.Scheduler { return m.at(i).Scheduler(i) }
+func (m machines) Classified(i int) (bool, error)   { return m.at(i).Classified(i) }
+func (m machines) Declassify(i int) error           { return m.at(i).Declassify(i) }
+func (machines) Close() error                       { return nil }
+
+func (m machines) OpenClassifier(i int, majors sched.Majors) (uplink.Classifier, uplink.Delays, error) {
+	return m.at(i).OpenClassifier(i, majors)
+}
+
+// Uplinks are added and removed while the agent runs. The others do not notice, and
+// what is refused leaves those that there were.
+func TestReloadUplinks(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	host := machines{}
+	b.Agent.machine = host
+	second := host.with(7, "up1")
+	third := host.with(8, "up2")
+	same := host.with(3, "up0")
+	c, other := b.start("c", "min=10mbit"), b.start("other")
+	for _, s := range []*share{c, other} {
+		s.mode, s.CgroupPath = v1.ModeHost, "/nowhere"
+	}
+	b.reconcile()
+	next := Settings{Host: policy.Default(), ReserveBasisPoints: 500}
+	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
+	named := func(names ...string) {
+		next.Uplinks = nil
+		for _, name := range names {
+			next.Uplinks = append(next.Uplinks, UplinkConfig{Name: name, RateBPS: 100e6})
+		}
+	}
+	expect := func(when string, names ...string) {
+		t.Helper()
+		var have []string
+		for i, u := range b.uplinks {
+			have = append(have, u.name)
+			if u.index != i || !u.installed() || len(u.participants) != 3 || u.host.uplink != u || c.container.shares[i].uplink != u || u.share(other.number).container != other.container {
+				t.Errorf("%s: uplink %d: %+v", when, i, u)
+			}
+		}
+		if !slices.Equal(have, names) || len(c.container.shares) != len(names) || len(b.Agent.host.shares) != len(names) {
+			t.Errorf("%s: shared out are %v with %d shares of a container", when, have, len(c.container.shares))
+		}
+		var remembered []string
+		for _, saved := range b.store.Uplinks {
+			remembered = append(remembered, saved.Name)
+		}
+		if slices.Sort(remembered); !slices.Equal(remembered, slices.Sorted(slices.Values(names))) {
+			t.Errorf("%s: remembered are %v", when, remembered)
+		}
+	}
+	refused := func(when, reason string) {
+		t.Helper()
+		if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	b.store.Uplink("up0", 3)
+	changes := len(b.scheduler.kernel.ops)
+
+	named("up0", "up9")
+	refused("no such device", `no network device "up9"`)
+	expect("no such device", "up0")
+	named("up1", "up9")
+	refused("one that is there and one that is not", `no network device "up9"`)
+	expect("one that is there and one that is not", "up0")
+	if second.scheduler.inKernel || second.classifier.attached {
+		t.Error("what was put on up1 before up9 was refused is still there")
+	}
+	second.foreign = &kernel.Qdisc{Handle: 0x8001 << 16, Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: "pfifo"}}
+	named("up0", "up1")
+	refused("somebody else's queueing", "carries a pfifo qdisc")
+	if expect("somebody else's queueing", "up0"); second.foreign == nil || second.scheduler.inKernel {
+		t.Error("somebody else's queueing was put aside")
+	}
+	second.foreign = nil
+	second.scheduler.err = errors.New("no memory")
+	refused("a scheduler that cannot be made", "no memory")
+	if expect("a scheduler that cannot be made", "up0"); second.scheduler.inKernel || second.classifier.attached {
+		t.Error("half a scheduler is left")
+	}
+	second.scheduler.err = nil
+	named("up0", "alias")
+	refused("the same device twice", "shared out already")
+	if expect("the same device twice", "up0"); same.scheduler.forgot > 0 {
+		t.Error("something was taken off the device")
+	}
+	named()
+	refused("none", "names no uplink")
+	expect("none", "up0")
+
+	named("up2", "up0", "up1")
+	if err := b.Agent.Reload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	expect("two more", "up0", "up2", "up1")
+	if got := second.classifier.cgroups[c.number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
+		t.Errorf("the container's cgroup is %q at the new uplink, its minimum %d", got, c.container.shares[2].admittedBPS)
+	}
+	b.control(epoch)
+
+	// One that cannot be given back: none is.
+	third.gsoErr = errors.New("device is busy")
+	named("up0")
+	refused("one that is busy", "give up2 back: device is busy")
+	if expect("one that is busy", "up0", "up2", "up1"); !third.scheduler.inKernel || !second.scheduler.inKernel {
+		t.Error("an uplink is without a scheduler")
+	}
+	third.gsoErr = nil
+	if err := b.Agent.Reload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if expect("one", "up0"); third.scheduler.inKernel || third.classifier.attached || second.scheduler.inKernel || second.classifier.attached {
+		t.Error("uplinks that are not named any more were not given back")
+	}
+	if now := len(b.scheduler.kernel.ops); now != changes {
+		t.Errorf("the uplink that stayed was changed %d times", now-changes)
+	}
+
+	// All others: there is never none.
+	named("up1")
+	if err := b.Agent.Reload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if expect("another one", "up1"); b.scheduler.inKernel {
+		t.Error("up0 was not given back")
+	}
+	b.control(epoch.Add(time.Second))
+	view := c.container.view()
+	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" {
+		t.Errorf("the container has %+v", view.Shares)
+	}
+}
+
+// The uplinks of the file are found by the names they were configured with, and by
+// those that they have now, in whatever order the file has them.
+func TestCompareUplinks(t *testing.T) {
 	a := &Agent{}
 	for i, name := range []string{"a", "b"} {
 		a.uplinks = append(a.uplinks, newLink(i, uplink.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
 	}
-	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "a", RateBPS: 1}}
-	if ordered, err := a.sameUplinks(list); err != nil || !slices.Equal(ordered, []UplinkConfig{list[1], list[0]}) {
-		t.Errorf("%v, in the order %v", err, ordered)
+	a.uplinks[1].name = "wan0"
+	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "c", RateBPS: 1}}
+	change, err := a.compareUplinks(list)
+	if err != nil || len(change.kept) != 1 || change.kept[a.uplinks[1]] != list[0] || !slices.Equal(change.added, list[1:]) || !slices.Equal(change.removed, a.uplinks[:1]) {
+		t.Errorf("%+v, %v", change, err)
+	}
+	list = []UplinkConfig{{Name: "wan0"}, {Name: "a"}}
+	if change, err = a.compareUplinks(list); err != nil || len(change.kept) != 2 || change.kept[a.uplinks[1]] != list[0] {
+		t.Errorf("by its name now: %+v, %v", change, err)
+	}
+	if _, err = a.compareUplinks([]UplinkConfig{{Name: "wan0"}, {Name: "b"}}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("by both names: %v", err)
 	}
 }

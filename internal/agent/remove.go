@@ -14,7 +14,7 @@ import (
 // down gives everything back, the uplinks first: if one cannot be given back, all
 // of it stays in force.
 func (a *Agent) down() error {
-	err := a.giveBack()
+	err := a.giveBack(a.uplinks)
 	if err == nil {
 		for _, c := range a.registry.byKey {
 			a.release(c)
@@ -33,9 +33,10 @@ func (a *Agent) down() error {
 	return nil
 }
 
-func (a *Agent) giveBack() error {
+// giveBack makes uplinks what they were before.
+func (a *Agent) giveBack(list []*link) error {
 	var errs []error
-	for _, u := range a.uplinks {
+	for _, u := range list {
 		err := u.device.GiveBack()
 		u.take()
 		if err != nil {

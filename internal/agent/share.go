@@ -61,17 +61,6 @@ type measured struct {
 	p50, p99     time.Duration
 }
 
-// addShares gives a container its share of every uplink.
-func (a *Agent) addShares(c *container) {
-	for _, u := range a.uplinks {
-		s := &share{container: c, uplink: u}
-		c.shares = append(c.shares, s)
-		if c == a.host {
-			u.host = s
-		}
-	}
-}
-
 // wake makes a share active again that has offered nothing until at.
 func (s *share) wake(at time.Time) {
 	s.active = true

@@ -17,18 +17,6 @@ type tapper interface {
 	Attach(tap identity.Tap, number uint16) error
 }
 
-// assignDevice makes the packets of one device carry the container's number. Where
-// they do, nothing is touched.
-func (a *Agent) assignDevice(c *container, at *attachment) {
-	err := a.attachTap(c, at.Tap)
-	if at.assigned = err == nil; !at.assigned {
-		// Most often: the device went between look-up and now.
-		c.unattached = true
-		c.obstacle = "its packets cannot be told apart: " + err.Error()
-		a.log.Debug("assign a device", "name", c.Name, "error", err)
-	}
-}
-
 // verifyTaps looks whether the taps of the next containers in turn are still there,
 // and puts those back that somebody took away: of so many of them as it takes to
 // have looked at all once in tapsInterval. A few at a time, as the control loop

@@ -20,11 +20,12 @@ func newReloadCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Let the agent read its config file again",
-		Long: `Let the agent read its config file again (SIGHUP does the same): rates and reserve
-of the uplinks, the host's policy, defaults, limits, policies and
-trust_image_labels change at once, and no packet is lost. With a mistake in the
-file, or a change of anything else, which takes a restart of the agent, everything
-stays as it was.`,
+		Long: `Let the agent read its config file again (SIGHUP does the same): the uplinks, their
+rates and reserve, the host's policy, defaults, limits, policies and
+trust_image_labels change at once, and no packet is lost. An uplink that is new is
+shared out, and one that is not named any more is given back as it was. With a
+mistake in the file, an uplink that cannot be had, or a change of anything else,
+which takes a restart of the agent, everything stays as it was.`,
 		Args: exactArgs(),
 	}
 	connect := addConnectionFlags(cmd, g)

@@ -80,7 +80,7 @@ const (
 // Minors are the scheduler's numbers of the classes that packets of one competitor
 // go to, by kind of traffic. 0 is that of unclassified packets, and of these the
 // competitor's own number.
-type Minors [BE + 1]uint16
+type Minors = [BE + 1]uint16
 
 // Majors are the handles by which the classifier names the scheduler's qdiscs in a
 // packet's priority.

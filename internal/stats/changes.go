@@ -82,8 +82,8 @@ func changedState(was, is *v1.Container, add func(v1.Event)) {
 	}
 }
 
-// changedUplinks compares the uplinks, whose order never changes: a device may
-// get another name.
+// changedUplinks compares the uplinks, whose order never changes while there are as
+// many: a device may get another name.
 func changedUplinks(before, after *Snapshot, add func(v1.Event)) {
 	if len(before.Status.Uplinks) != len(after.Status.Uplinks) {
 		return

@@ -167,11 +167,6 @@ func (t *traffic) SetDirect(bounds sched.Bounds, direct []sched.Direct) error {
 	return t.Uplink.SetDirect(identity.Link(bounds), t.direct)
 }
 
-// SetMinors implements sched.Traffic.
-func (t *traffic) SetMinors(number uint16, minors sched.Minors) error {
-	return t.Uplink.SetMinors(number, minors)
-}
-
 // Classified implements Machine.
 func (*Host) Classified(ifindex int) (bool, error) { return identity.UplinkAttached(ifindex) }
 

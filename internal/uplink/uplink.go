@@ -94,6 +94,9 @@ func (d *Device) Check(config Config) error {
 // Configure takes another configuration of the same device. The next Advance puts
 // it into force.
 func (d *Device) Configure(config Config) {
+	if config.Name != d.config.Name { // the name that it has now
+		d.held.bridge = ""
+	}
 	d.config = config
 	if d.state == Absent && config.RateBPS != 0 {
 		d.held.rateBPS = config.RateBPS

@@ -36,8 +36,10 @@ type fakeAgent struct {
 	mu     sync.Mutex
 	seen   v1.Snapshot
 	events []v1.Event
+	flows  []v1.Flow
 	silent bool
-	tag    int // of the policy of web
+	tag    int             // of the policy of web
+	wanted v1.PolicyChange // the last of classes that was previewed
 }
 
 // policy answers what the page asks of the policy of web.
@@ -47,6 +49,14 @@ func (a *fakeAgent) policy(w http.ResponseWriter, r *http.Request) {
 	var change v1.PolicyChange
 	_ = json.NewDecoder(r.Body).Decode(&change)
 	switch {
+	case r.Method == http.MethodPost && change.EFMax != nil:
+		before, after := web.Policy, web.Policy
+		after.Class, after.EFMax, after.AFMin = v1.Class(*change.Class), v1.Part{BPS: 2e6}, v1.Part{Percent: 40}
+		_ = json.NewEncoder(w).Encode(v1.Preview{Before: before, After: after, Uplinks: []v1.UplinkPreview{{Uplink: "eth0", Shares: []v1.SharePreview{
+			{ID: "web", Name: "web", EntitledBeforeBPS: 42e6, EntitledAfterBPS: 42e6, AllocatedBeforeBPS: 50e6, AllocatedAfterBPS: 50e6},
+		}}}})
+		a.wanted = change
+		return
 	case r.Method == http.MethodPost && *change.Weight == "0":
 		_ = json.NewEncoder(w).Encode(v1.Preview{Refused: "refused: " + hostile})
 		return
@@ -83,6 +93,16 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadGateway, "the agent does not answer: "+hostile)
 	case strings.Contains(r.URL.Path, "/policy"):
 		a.policy(w, r)
+	case strings.HasSuffix(r.URL.Path, "/explain"):
+		_ = encoder.Encode(v1.Explanation{
+			Policy: []v1.ExplainedValue{{Name: "minimum", Value: "10mbit", Notes: []string{"in force"}}},
+			Shares: []v1.ExplainedShare{{
+				Uplink: "eth0", EntitledBPS: 42e6, Entitled: []string{"300 of 500 by weight"},
+				AllocatedBPS: 50e6, Allocated: []string{"what " + hostile + " leaves"}, ForMore: []string{"a larger weight"},
+			}},
+		})
+	case r.URL.Path == "/v1/flows":
+		_ = encoder.Encode(a.flows)
 	case r.URL.Path == "/v1/access":
 		caller := access.Of(r.Context())
 		_ = encoder.Encode(v1.Access{Name: caller.Name, Role: caller.Role.String()})
@@ -122,9 +142,21 @@ func busyAgent() *fakeAgent {
 	host.Runtime, host.Mode = "host", v1.ModeHost
 	rejected := container(hostile, 14e6, 0, v1.Policy{Weight: 100})
 	rejected.State, rejected.Reason = v1.StateRejected, "minimum 98mbit cannot be guaranteed "+hostile
-	web := container("web", 42e6, 43e6, v1.Policy{Weight: 300, MinBPS: 10e6, MaxBPS: 80e6, Priority: 5, LatencyMS: 20})
+	web := container("web", 42e6, 43e6, v1.Policy{
+		Weight: 300, MinBPS: 10e6, MaxBPS: 80e6, Priority: 5, LatencyMS: 20,
+		Class: v1.ClassAuto, EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{BPS: 3e6},
+	})
 	web.Shares[0].BacklogBytes = 30_000
+	web.Shares[0].Classes = []v1.ClassShare{
+		{Class: v1.ClassEF, MaxBPS: 21e6, RateBPS: 64_000, DelayP50MS: 0.2, DelayP99MS: 0.9},
+		{Class: v1.ClassAF, MinBPS: 3e6, RateBPS: 7e6},
+		{Class: v1.ClassBE, RateBPS: 36e6, BacklogBytes: 30_000, DroppedPackets: 7},
+	}
 	return &fakeAgent{
+		flows: []v1.Flow{
+			{Container: "web", ID: "web", Protocol: "udp", Initiator: "198.18.0.2:40000", Responder: "198.18.9.9:5060", Application: "VOIP", Class: v1.ClassEF, Stage: 2, Confidence: 0.97, SentBytes: 81_000, ReceivedBytes: 79_000},
+			{Container: "web", ID: "web", Protocol: "tcp", Initiator: "[2001:db8::2]:51000", Responder: "[2001:db8::9]:443", SentBytes: 900},
+		},
 		seen: v1.Snapshot{
 			Status: v1.Status{
 				Version: "v-test", State: v1.StateOK, Sources: []v1.Source{{Name: "docker", Connected: true}},
@@ -227,18 +259,20 @@ func TestPageShowsContainers(t *testing.T) {
 		width                    int64
 	}{
 		{"wide and light", "light", "rgb(255, 255, 255)", 1280},
-		{"phone and dark", "dark", "rgb(20, 24, 29)", 390},
+		{"phone and dark", "dark", "rgb(20, 24, 29)", 400},
+		{"wide and dark", "dark", "rgb(20, 24, 29)", 1280},
+		{"phone and light", "light", "rgb(255, 255, 255)", 400},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx := open(t, busyAgent(), tc.width, tc.scheme)
-			holds(ctx, t, `document.querySelectorAll("tbody tr").length === 4`)
-			holds(ctx, t, contains("tbody tr", "300"))
-			holds(ctx, t, contains("tbody tr", "wants more"))
-			holds(ctx, t, contains("tbody tr", "42mbit"))
+			holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4`)
+			holds(ctx, t, contains(".containers tbody tr", "300"))
+			holds(ctx, t, contains(".containers tbody tr", "wants more"))
+			holds(ctx, t, contains(".containers tbody tr", "42mbit"))
 			holds(ctx, t, `document.querySelector(".events li")?.textContent.includes("refused")`)
 			holds(ctx, t, `document.querySelectorAll("canvas").length === 1`)
 			// Names are text, wherever they stand.
-			holds(ctx, t, fmt.Sprintf(`[...document.querySelectorAll("tbody tr button")].some((b) => b.textContent === %q)`, hostile))
+			holds(ctx, t, fmt.Sprintf(`[...document.querySelectorAll(".containers tbody tr button")].some((b) => b.textContent === %q)`, hostile))
 			holds(ctx, t, `document.images.length === 0 && document.title === "Weir"`)
 			// It is of the scheme and fits the width.
 			holds(ctx, t, fmt.Sprintf(`getComputedStyle(document.body).backgroundColor === %q`, tc.background))
@@ -247,10 +281,11 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
 
 			// With the keyboard: one container's samples, and back.
-			act(ctx, t, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+			act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
 			holds(ctx, t, `document.querySelectorAll(".detail canvas").length === 4`)
 			holds(ctx, t, `document.activeElement?.textContent === "web" && document.activeElement.tagName === "H3"`)
 			holds(ctx, t, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
+			checkInside(ctx, t)
 			time.Sleep(3 * time.Second) // some samples
 			picture(ctx, t, strings.ReplaceAll(tc.name, " ", "-"))
 
@@ -260,10 +295,22 @@ func TestPageShowsContainers(t *testing.T) {
 			act(ctx, t, chromedp.KeyEvent(kb.Escape))
 			holds(ctx, t, `!document.querySelector(".detail")`)
 
-			act(ctx, t, chromedp.Click(".top button"))
+			act(ctx, t, chromedp.Click("button[aria-pressed]"))
 			holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
 		})
 	}
+}
+
+// checkInside looks at the reasons, classes and flows of a container.
+func checkInside(ctx context.Context, t *testing.T) {
+	t.Helper()
+	holds(ctx, t, contains(".explain", "300 of 500 by weight"))
+	holds(ctx, t, contains(".explain", "what "+hostile+" leaves"))
+	holds(ctx, t, contains("[aria-label='Classes at eth0'] tbody", "up to 21mbit"))
+	holds(ctx, t, contains("[aria-label='Classes at eth0'] tbody", "36mbit"))
+	holds(ctx, t, `[...document.querySelectorAll("[aria-label='Flows of web'] tbody tr")].map((r) => r.innerText.replace(/\s+/g, " ")).some((r) => ["udp 198.18.0.2:40000 → 198.18.9.9:5060", "VOIP", "EF", "97%", "81 kB", "79 kB"].every((part) => r.includes(part)))`)
+	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr:nth-child(2)", "BE, no verdict"))
+	holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth && document.images.length === 0`)
 }
 
 // What is empty says why.
@@ -302,7 +349,7 @@ func TestManyContainers(t *testing.T) {
 		}
 	})
 	ctx := open(t, agent, 1280, "light")
-	holds(ctx, t, `document.querySelectorAll("tbody tr").length === 204`)
+	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 204`)
 	act(ctx, t, chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
 	time.Sleep(6 * time.Second)
 	picture(ctx, t, "many")

@@ -4,6 +4,7 @@ package web
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -32,8 +33,8 @@ func TestChangeAPolicy(t *testing.T) {
 	}
 	agent := busyAgent()
 	ctx := openWith(t, agent, access.NewTokens(path, slog.New(slog.DiscardHandler)), 360, "dark")
-	holds(ctx, t, `document.querySelectorAll("tbody tr").length === 4`)
-	act(ctx, t, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4`)
+	act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
 	holds(ctx, t, `document.querySelector(".detail") && !document.querySelector(".change")`)
 
 	signIn := func(token string) {
@@ -67,7 +68,7 @@ func TestChangeAPolicy(t *testing.T) {
 	apply := chromedp.Click(".change button[type=button]")
 	act(ctx, t, apply)
 	holds(ctx, t, contains(".change .actions", "somebody else has changed this policy"))
-	act(ctx, t, chromedp.Click(".detail header button"), chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+	act(ctx, t, chromedp.Click(".detail header button"), chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
 	holds(ctx, t, `document.querySelector("[name=weight]:not([readonly])")?.value === "300"`)
 	weigh("100")
 	holds(ctx, t, `document.querySelector(".preview")`)
@@ -76,6 +77,21 @@ func TestChangeAPolicy(t *testing.T) {
 	agent.change(func(a *fakeAgent) {
 		if weight := a.seen.Containers[0].Policy.Weight; weight != 100 {
 			t.Errorf("the weight is %d", weight)
+		}
+	})
+	write := func(field, value string) {
+		act(ctx, t, chromedp.Evaluate(fmt.Sprintf(`(() => { const e = document.querySelector("[name=%s]"); e.value = %q; e.dispatchEvent(new Event(e.tagName === "SELECT" ? "change" : "input", {bubbles: true})); })()`, field, value), nil))
+	}
+	holds(ctx, t, `document.querySelector("[name=ef_max]:not([readonly])")?.value === "50%" && document.querySelector("[name=af_min]").value === "3mbit" && document.querySelector("[name=class]").value === "auto"`)
+	write("class", "ef")
+	write("ef_max", "2mbit")
+	write("af_min", "40%")
+	holds(ctx, t, `document.querySelector("[name=af_min]").value === "40%"`)
+	act(ctx, t, chromedp.Click(".change button[type=submit]"))
+	holds(ctx, t, contains(".change", "up to 50% → 2mbit (2mbit), AF has 3mbit → 40% (20mbit)"))
+	agent.change(func(a *fakeAgent) {
+		if got := a.wanted; *got.Class != "ef" || *got.EFMax != "2mbit" || *got.AFMin != "40%" || got.Weight != nil || got.Min != nil {
+			t.Errorf("previewed: %+v", got)
 		}
 	})
 	act(ctx, t, chromedp.Click(".top > button")) // sign out
@@ -101,9 +117,9 @@ func TestAccessibility(t *testing.T) {
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 360} {
 			ctx := openWith(t, busyAgent(), access.NewTokens(path, slog.New(slog.DiscardHandler)), width, scheme)
-			holds(ctx, t, `document.querySelectorAll("tbody tr").length === 4`)
+			holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4`)
 			act(ctx, t, chromedp.Click(".top > button"), chromedp.SendKeys(".signin input", admin+kb.Enter))
-			act(ctx, t, chromedp.Focus("tbody tr button"), chromedp.KeyEvent(kb.Enter))
+			act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
 			holds(ctx, t, `document.querySelector("[name=weight]:not([readonly])")?.value === "300"`)
 			act(ctx, t, chromedp.Focus("[name=weight]"), chromedp.KeyEvent("1"+kb.Enter))
 			holds(ctx, t, `document.querySelector(".preview")`)

@@ -11,7 +11,7 @@
 // # Method
 //
 // Whoever can reach it may look: at the page, and of the agent's API at the snapshot,
-// the events and policies, which the same handlers serve as on its socket. Whoever
+// the events, flows, policies and their explanations, which the same handlers serve as on its socket. Whoever
 // changes a policy sends a token with the role admin with each request (change.go):
 // a browser sends nothing by itself that would let anybody in. A request must be for a
 // loopback host, and no answer allows another origin to read it. The page itself may
@@ -78,7 +78,7 @@ func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Serve
 func handler(feed http.Handler, tokens *access.Tokens, atOnce int) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /v1/snapshot", &recent{feed: feed})
-	for _, path := range []string{"GET /v1/events", "GET /v1/access", "GET /v1/containers/{name}/policy", "GET /v1/containers/{name}/explain"} {
+	for _, path := range []string{"GET /v1/events", "GET /v1/access", "GET /v1/containers/{name}/policy", "GET /v1/containers/{name}/explain", "GET /v1/flows"} {
 		mux.Handle(path, feed)
 	}
 	for _, change := range changes {

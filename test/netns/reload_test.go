@@ -3,6 +3,9 @@
 package netns
 
 import (
+	"fmt"
+	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -10,6 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -53,11 +57,11 @@ func TestReload(t *testing.T) {
 		t.Errorf("a wrong rate: %+v", refused)
 	}
 	check("a wrong rate")
-	b.WriteConfig(map[string]any{"uplink": "lo", "rate": "10mbit"})
-	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "restart the agent") {
-		t.Errorf("another uplink: %+v", refused)
+	b.WriteConfig(map[string]any{"uplink": "nowhere", "rate": "10mbit"})
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, `no network device "nowhere"`) {
+		t.Errorf("an uplink that is not there: %+v", refused)
 	}
-	check("another uplink")
+	check("an uplink that is not there")
 	b.WriteConfig(settings("60mbit", map[string]any{"socket_group": "root"}))
 	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "socket_group: restart the agent") {
 		t.Errorf("another group: %+v", refused)
@@ -86,4 +90,77 @@ func TestReload(t *testing.T) {
 	if said := strings.TrimSpace(agent.Said()); !strings.Contains(said[strings.LastIndex(said, "\n")+1:], "told to stop") {
 		t.Errorf("it ended without a word: %s", said)
 	}
+}
+
+// TestReloadUplinks: an uplink is added and removed while traffic flows through
+// another one, which loses no packet and keeps its classes. What was on the device is
+// put aside and put back; without leave to do that, nothing changes.
+func TestReloadUplinks(t *testing.T) {
+	b := newBed(t)
+	addBackup(b)
+	b.Run("tc", "qdisc", "add", "dev", backup, "root", "handle", "77:", "pfifo", "limit", "777")
+	theirs := b.Run("tc", "qdisc", "show", "dev", backup)
+	careful, flooding := b.Add("careful", labels("min", "20mbit")), b.Add("flooding", nil)
+	main := uplinkAt("uplink", "100mbit")
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: uplinks(main)})
+	b.Send(flooding, harness.Flood)
+	sequence := startSequence(t, b, careful)
+	time.Sleep(200 * time.Millisecond)
+	handles := tcClasses(b)
+	expect := func(when string, names ...string) {
+		t.Helper()
+		var have []string
+		for _, u := range agent.Status().Uplinks {
+			have = append(have, u.Name)
+			if u.State != v1.StateOK {
+				t.Errorf("%s: %+v", when, u)
+			}
+		}
+		if shares := agent.Container("careful").Shares; !slices.Equal(have, names) || len(shares) != len(names) {
+			t.Errorf("%s: shared out are %v; a container has %+v", when, have, shares)
+		}
+	}
+
+	b.WriteConfig(uplinks(main, uplinkAt(backup, "30mbit")))
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, backup+" carries a pfifo qdisc") {
+		t.Errorf("somebody else's queueing: %+v", refused)
+	}
+	expect("somebody else's queueing", "uplink")
+	if now := b.Run("tc", "qdisc", "show", "dev", backup); now != theirs {
+		t.Errorf("it was %s, is %s", theirs, now)
+	}
+
+	added := uplinkAt(backup, "30mbit")
+	added["replace"] = true
+	b.WriteConfig(uplinks(main, added))
+	b.MustWeir("reload")
+	expect("added", "uplink", backup)
+	b.SendTo(flooding, netip.AddrPortFrom(backupPeer, uint16(harness.BasePort+flooding.Slot)), harness.Load{Protocol: traffic.UDP, RateBPS: 90 * mbit})
+	b.Await("the rate of the new uplink", 10*time.Second, func() (bool, string) {
+		shares := agent.Container("flooding").Shares
+		got := float64(shares[1].RateBPS)
+		return math.Abs(got-30*mbit) < 1.5*mbit, fmt.Sprintf("%+v", shares)
+	})
+
+	b.WriteConfig(uplinks(main))
+	if err := syscall.Kill(agent.Pid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	b.Await("the uplink to be given back", 2*time.Second, func() (bool, string) {
+		return len(agent.Status().Uplinks) == 1, agent.Said()
+	})
+	expect("removed", "uplink")
+	if now := b.Run("tc", "qdisc", "show", "dev", backup); now != theirs {
+		t.Errorf("it was %s, is %s", theirs, now)
+	}
+	time.Sleep(200 * time.Millisecond)
+	sequence.stop(t)
+	if now := tcClasses(b); !slices.Equal(now, handles) {
+		t.Errorf("classes and queues were %v, are %v", handles, now)
+	}
+	agent.Kill()
+	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: uplinks(main)})
+	b.MustWeir("down")
+	agent.Ended()
+	checkNothingLeft(t, b)
 }

@@ -1,5 +1,11 @@
 // What the agent says, as api/v1/types.go has it; a test there compares the names.
 
+// Part is a part of a share: a rate, or where that is 0 a percentage.
+export interface Part {
+  bps: number;
+  percent: number;
+}
+
 export interface Policy {
   weight: number;
   min_bps: number;
@@ -7,6 +13,8 @@ export interface Policy {
   priority: number;
   latency_ms: number;
   class: string;
+  ef_max: Part;
+  af_min: Part;
 }
 
 export interface PolicyFrom {
@@ -16,6 +24,19 @@ export interface PolicyFrom {
   priority: string;
   latency: string;
   class: string;
+  ef_max: string;
+  af_min: string;
+}
+
+export interface ClassShare {
+  class: string;
+  max_bps: number;
+  min_bps: number;
+  rate_bps: number;
+  backlog_bytes: number;
+  dropped_packets: number;
+  delay_p50_ms: number;
+  delay_p99_ms: number;
 }
 
 export interface Share {
@@ -27,6 +48,7 @@ export interface Share {
   dropped_packets: number;
   delay_p50_ms: number;
   delay_p99_ms: number;
+  classes?: ClassShare[];
 }
 
 export type State = "ok" | "degraded" | "rejected";
@@ -113,6 +135,42 @@ export interface PolicyChange {
   max?: string;
   priority?: string;
   latency?: string;
+  class?: string;
+  ef_max?: string;
+  af_min?: string;
+}
+
+export interface Flow {
+  protocol: string;
+  initiator: string;
+  responder: string;
+  application: string;
+  class: string;
+  stage: number;
+  confidence: number;
+  sent_bytes: number;
+  received_bytes: number;
+}
+
+export interface ExplainedShare {
+  uplink: string;
+  entitled_bps: number;
+  entitled: string[] | null;
+  allocated_bps: number;
+  allocated: string[] | null;
+  for_more: string[] | null;
+}
+
+export interface ExplainedValue {
+  name: string;
+  value: string;
+  from: string;
+  notes?: string[];
+}
+
+export interface Explanation {
+  policy: ExplainedValue[] | null;
+  shares: ExplainedShare[] | null;
 }
 
 export interface Access {
@@ -169,6 +227,17 @@ async function ask(path: string, request: RequestInit = {}): Promise<{ text: str
 
 export async function snapshot(): Promise<Snapshot> {
   return JSON.parse((await ask("v1/snapshot")).text) as Snapshot;
+}
+
+// mostFlows is how many flows of a container the page shows: those seen last.
+export const mostFlows = 100;
+
+export async function flows(id: string): Promise<Flow[]> {
+  return (JSON.parse((await ask(`v1/flows?container=${encodeURIComponent(id)}&limit=${mostFlows}`)).text) as Flow[] | null) ?? [];
+}
+
+export async function explanation(id: string): Promise<Explanation> {
+  return JSON.parse((await ask(`v1/containers/${encodeURIComponent(id)}/explain`)).text) as Explanation;
 }
 
 const policyPath = (id: string) => `v1/containers/${encodeURIComponent(id)}/policy`;

@@ -2,18 +2,23 @@
 // nobody else has changed the policy since the form was opened.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { change, type Container, type Policy, type PolicyChange, policyTag, type Preview, preview } from "./api";
-import { exactRate, rate } from "./format";
+import { change, type Container, type Part, type Policy, type PolicyChange, policyTag, type Preview, preview } from "./api";
+import { exactRate, part, rate } from "./format";
 import { Name } from "./name";
 
 type Field = keyof PolicyChange;
 
-const fields: { name: Field; label: string; hint: string }[] = [
+const classes = ["none", "ef", "af", "be", "auto"];
+
+const fields: { name: Field; label: string; hint: string; choices?: string[] }[] = [
   { name: "weight", label: "Weight", hint: "0 to 10000" },
   { name: "min", label: "Minimum", hint: "such as 20mbit, or none" },
   { name: "max", label: "Maximum", hint: "such as 50mbit, or none" },
   { name: "priority", label: "Priority", hint: "0 to 1000" },
   { name: "latency", label: "Latency", hint: "such as 20ms, or none" },
+  { name: "class", label: "Class", hint: "auto: of each flow by itself", choices: classes },
+  { name: "ef_max", label: "EF goes first up to", hint: "such as 50%, or 2mbit" },
+  { name: "af_min", label: "AF before BE", hint: "such as 30%, or 2mbit" },
 ];
 
 type Values = Record<Field, string>;
@@ -23,6 +28,7 @@ function valuesOf(p: Policy): Values {
     weight: String(p.weight), priority: String(p.priority),
     min: p.min_bps ? exactRate(p.min_bps) : "none", max: p.max_bps ? exactRate(p.max_bps) : "none",
     latency: p.latency_ms ? p.latency_ms + "ms" : "none",
+    class: p.class || "none", ef_max: part(p.ef_max), af_min: part(p.af_min),
   };
 }
 
@@ -66,6 +72,10 @@ export function Change({ c }: { c: Container }) {
 
   const made = changes(was, is);
   const anything = Object.keys(made).length > 0;
+  const write = (name: Field, value: string) => {
+    setIs({ ...is, [name]: value });
+    show(undefined);
+  };
   const look = (event: SubmitEvent) => {
     event.preventDefault();
     void run(async () => {
@@ -82,11 +92,16 @@ export function Change({ c }: { c: Container }) {
   return (
     <form class="change" onSubmit={look} aria-label="Change its policy">
       <div class="fields">
-        {fields.map(({ name, label, hint }) => (
+        {fields.map(({ name, label, hint, choices }) => (
           <label key={name}>
             {label}
-            <input name={name} value={is[name]} autocomplete="off" spellcheck={false} readOnly={!ready} aria-describedby={"hint-" + name}
-              onInput={(event) => { setIs({ ...is, [name]: event.currentTarget.value }); show(undefined); }} />
+            {choices
+              ? <select name={name} value={is[name]} disabled={!ready} aria-describedby={"hint-" + name}
+                  onChange={(event) => write(name, event.currentTarget.value)}>
+                  {choices.map((choice) => <option key={choice} value={choice}>{choice}</option>)}
+                </select>
+              : <input name={name} value={is[name]} autocomplete="off" spellcheck={false} readOnly={!ready} aria-describedby={"hint-" + name}
+                  onInput={(event) => write(name, event.currentTarget.value)} />}
             <small id={"hint-" + name} class="quiet">{hint}</small>
           </label>
         ))}
@@ -99,6 +114,21 @@ export function Change({ c }: { c: Container }) {
       </p>
       {shown && <Shown preview={shown} id={c.id} />}
     </form>
+  );
+}
+
+// InClasses is what a change does to the order of a container's own packets at an uplink.
+function InClasses({ before, after, hasBPS }: { before: Policy; after: Policy; hasBPS: number }) {
+  const same = (a: Part, b: Part) => a.bps === b.bps && a.percent === b.percent;
+  if (before.class === after.class && same(before.ef_max, after.ef_max) && same(before.af_min, after.af_min)) return null;
+  if (after.class === "") return <p>It has no classes then: its packets wait in one queue.</p>;
+  const of = (p: Part) => p.bps || (hasBPS * p.percent) / 100;
+  return (
+    <p>
+      Class {before.class || "none"} → <b>{after.class}</b>. Of what it gets now, EF goes first
+      up to {part(before.ef_max)} → <b>{part(after.ef_max)}</b> ({rate(Math.min(hasBPS, of(after.ef_max)))}), AF
+      has {part(before.af_min)} → <b>{part(after.af_min)}</b> ({rate(Math.min(hasBPS, of(after.af_min)))}) before BE.
+    </p>
   );
 }
 
@@ -125,6 +155,7 @@ function Shown({ preview, id }: { preview: Preview; id: string }) {
                 ))}
               </tbody>
             </table>
+            <InClasses before={preview.before} after={preview.after} hasBPS={u.shares?.find((s) => s.id === id)?.allocated_after_bps ?? 0} />
           </div>
         );
       })}

@@ -3,7 +3,9 @@
 import { useEffect, useRef } from "preact/hooks";
 import { type Container, signedIn, type Uplink } from "./api";
 import { Change } from "./change";
-import { bytes, exactRate, milliseconds, rate } from "./format";
+import { Classes, Flows } from "./classes";
+import { Explain } from "./explain";
+import { bytes, exactRate, milliseconds, part, rate } from "./format";
 import { type History, keyOf, type Values } from "./history";
 import { Name } from "./name";
 import { Plot } from "./plot";
@@ -23,12 +25,15 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
   }, [keyOf(c)]);
   const series = history.of(keyOf(c), uplink.name);
   const { policy, policy_from: from } = c;
+  const classes = shareAt(c, uplink.name)?.classes ?? [];
   const values: [string, string, string][] = [
     ["weight", String(policy.weight), from.weight],
     ["minimum", policy.min_bps ? exactRate(policy.min_bps) : "none", from.min],
     ["maximum", policy.max_bps ? exactRate(policy.max_bps) : "none", from.max],
     ["priority", String(policy.priority), from.priority],
     ["latency", policy.latency_ms ? milliseconds(policy.latency_ms) : "none", from.latency],
+    ["class", policy.class || "none", from.class],
+    ...(policy.class === "" ? [] : [["EF first up to", part(policy.ef_max), from.ef_max], ["AF before BE", part(policy.af_min), from.af_min]] as [string, string, string][]),
   ];
   return (
     <section class="detail" aria-label="One container" onKeyDown={(event) => event.key === "Escape" && props.close()}>
@@ -48,6 +53,9 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
       {signedIn() && !props.gone && (c.runtime === "host"
         ? <p class="nothing">The host's policy is in the configuration file: change it there, then <code>weir reload</code>.</p>
         : <Change key={keyOf(c)} c={c} />)}
+      {!props.gone && <Explain c={c} uplink={uplink.name} />}
+      {!props.gone && classes.length > 0 && <Classes list={classes} uplink={uplink.name} />}
+      {!props.gone && policy.class === "auto" && <Flows c={c} />}
       {!series ? <p class="nothing">It has no samples at {uplink.name}: none of its traffic leaves there.</p> : (
         <div class="plots">
           <Plot title="Rate" times={history.times} format={rate} height={180} theme={theme} atLeast={1000} lines={[

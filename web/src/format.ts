@@ -15,6 +15,11 @@ export function exactRate(bps: number): string {
   return String(bps / size) + unit;
 }
 
+// part is a part of a share as labels have it: 2mbit, 50%.
+export function part(p: { bps: number; percent: number }): string {
+  return p.bps ? exactRate(p.bps) : p.percent + "%";
+}
+
 export function bytes(count: number): string {
   if (count < 1000) return count.toFixed(0) + " B";
   return count < 1e6 ? Number((count / 1e3).toPrecision(3)) + " kB" : (count / 1e6).toFixed(1) + " MB";

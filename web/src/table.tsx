@@ -88,7 +88,7 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
         <span><i class="tick of-ceiling" /> maximum</span>
         <span class="quiet">full bar: {rate(fullBPS)}</span>
       </p>
-      <div class="wide">
+      <div class="wide containers">
         <table role="table" aria-label={"Containers at " + uplink.name}>
           <thead role="rowgroup">
             <tr role="row">

@@ -42,5 +42,6 @@ export function policyText(p: NonNullable<Event["policy"]>): string {
   if (p.max_bps) parts.push("max " + exactRate(p.max_bps));
   if (p.priority) parts.push("priority " + p.priority);
   if (p.latency_ms) parts.push("latency " + p.latency_ms + "ms");
+  if (p.class) parts.push("class " + p.class);
   return parts.join(", ");
 }
