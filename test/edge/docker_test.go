@@ -23,6 +23,7 @@ func TestOneEngine(t *testing.T) {
 	t.Run("removed", s.testRemove)
 	t.Run("bad input", s.testBadInput)
 	t.Run("images that do not work", s.testBadImages)
+	t.Run("profile", s.testProfile)
 	t.Run("two at once", s.testTwoAtOnce)
 	t.Run("a minimum that is refused", s.testRefused)
 	t.Run("dry run", s.testDryRun)

@@ -243,12 +243,17 @@ func (s *site) deploy(t *testing.T, document map[string]any) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, err = s.weirEdge("deploy", file(t, text))
+	return err
+}
+
+func file(t *testing.T, text []byte) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "specification.json")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.weirEdge("deploy", path)
-	return err
+	return path
 }
 
 func specification(name, image string, port int, maxUsers int, labels map[string]string) map[string]any {

@@ -83,6 +83,7 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 		newRunCommand(g),
 		newDeployCommand(g),
 		newRemoveCommand(g),
+		newProfileCommand(),
 		newPsCommand(g),
 		newNodesCommand(g),
 		newExplainCommand(g),

@@ -57,8 +57,12 @@ func (w *world) nodeAvailability(n *node) float64 {
 // require decides what must be.
 func (w *world) require(s *service) {
 	w.replace(s)
-	w.haveRoom(s)
-	w.haveNodes(s)
+	// Instances on other nodes have room for users as well, so they come before further
+	// ones for users, which might all go to the node that has the image.
+	if w.haveRoom(s, 1) {
+		w.haveNodes(s)
+		w.haveRoom(s, s.wanted())
+	}
 }
 
 // replace finds another place for instances that cannot stay where they are.
@@ -107,23 +111,25 @@ func (s *service) full() string {
 	return ""
 }
 
-// haveRoom starts instances for the users that have to have room.
-func (w *world) haveRoom(s *service) {
+// haveRoom starts instances until there are as many as wanted for the users that have to
+// have room. It says whether there are.
+func (w *world) haveRoom(s *service, wanted int) bool {
 	for range w.e.policy.MostStarts {
-		have, wanted := len(s.instances), s.wanted()
+		have := len(s.instances)
 		if have >= wanted {
-			return
+			return true
 		}
 		why := "no instance runs"
 		if have > 0 {
 			why = fmt.Sprintf("there has to be room for %d users, and %s for %d", s.Spec.NumUsers, s.have(), have*s.Spec.MaxUsers)
 		} else if len(s.lost) > 0 { // they could not be replaced, and it is said why
-			return
+			return false
 		}
 		if !w.place(s, need{cause: CauseCapacity, must: true, why: why}) {
-			return
+			return false
 		}
 	}
+	return len(s.instances) >= wanted
 }
 
 // haveNodes starts instances on other nodes until the service is there for as much of

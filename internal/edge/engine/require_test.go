@@ -78,6 +78,22 @@ func TestEstimateAvailability(t *testing.T) {
 	}
 }
 
+// TestRoomOnOtherNodes: instances for availability have room for users, too, wherever
+// the image is.
+func TestRoomOnOtherNodes(t *testing.T) {
+	nodes := boards("abc")
+	nodes[0].Images = []string{"busybox"}
+	s := web(func(s *spec.Spec) { s.NumUsers, s.AvailabilityPercent, s.ImageBytes = 150, 99.9, 100e6 })
+	r := newEngine(t).Round(engine.Input{At: start, Nodes: nodes, Services: []engine.Service{s}})
+	on := map[string]bool{}
+	for _, d := range r.Decisions {
+		on[d.Node] = d.Action == engine.Start
+	}
+	if len(r.Decisions) != 3 || len(on) < 2 {
+		t.Errorf("%d decisions on %v, want 3 on two nodes: %+v", len(r.Decisions), on, r.Decisions)
+	}
+}
+
 // TestRoom: room for QoS.numUsers at all times.
 func TestRoom(t *testing.T) {
 	s := web(func(s *spec.Spec) { s.NumUsers = 101 })

@@ -21,6 +21,9 @@ type Crowd struct {
 	// Requests bounds how many all users make together; 0: as many as they can until
 	// the context ends.
 	Requests int
+	// For is how long they begin requests, if it is not 0; those that they have begun
+	// then are waited for, so that slow answers count as well.
+	For time.Duration
 	// Timeout is after how long a user gives up on an answer.
 	Timeout time.Duration
 	// Dial connects a user; nil: from this host.
@@ -63,9 +66,15 @@ func (c Crowd) Run(ctx context.Context) Answers {
 	tickets := make(chan struct{})
 	go func() {
 		defer close(tickets)
+		var over <-chan time.Time
+		if c.For > 0 {
+			over = time.After(c.For)
+		}
 		for i := 0; c.Requests == 0 || i < c.Requests; i++ {
 			select {
 			case tickets <- struct{}{}:
+			case <-over:
+				return
 			case <-ctx.Done():
 				return
 			}
@@ -78,14 +87,15 @@ func (c Crowd) Run(ctx context.Context) Answers {
 			defer transport.CloseIdleConnections()
 			user := &http.Client{Transport: transport, Timeout: c.Timeout}
 			for range tickets {
-				took, bytes, good, err := ask(ctx, user, c.URL)
-				if ctx.Err() != nil && !good {
+				took, bytes, status, err := ask(ctx, user, c.URL)
+				answered := err == nil && good(status)
+				if ctx.Err() != nil && !answered {
 					return
 				}
 				mu.Lock()
 				total.Requests++
 				total.Bytes += bytes
-				if good {
+				if answered {
 					times = append(times, took)
 				} else {
 					total.Failed++
@@ -94,7 +104,7 @@ func (c Crowd) Run(ctx context.Context) Answers {
 					total.LastError = err
 				}
 				mu.Unlock()
-				if !good {
+				if !answered {
 					time.Sleep(pause)
 				}
 			}
@@ -120,17 +130,19 @@ func (a *Answers) summarize(times []time.Duration) {
 	a.P95 = times[len(times)*95/100]
 }
 
-func ask(ctx context.Context, user *http.Client, url string) (took time.Duration, bytes int64, good bool, err error) {
+func good(status int) bool { return status/100 == 2 }
+
+func ask(ctx context.Context, user *http.Client, url string) (took time.Duration, bytes int64, status int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, 0, false, err
+		return 0, 0, 0, err
 	}
 	began := time.Now()
 	response, err := user.Do(request)
 	if err != nil {
-		return 0, 0, false, err
+		return 0, 0, 0, err
 	}
 	defer response.Body.Close()
 	bytes, err = io.Copy(io.Discard, response.Body)
-	return time.Since(began), bytes, err == nil && response.StatusCode/100 == 2, err
+	return time.Since(began), bytes, response.StatusCode, err
 }

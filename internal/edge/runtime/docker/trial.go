@@ -1,0 +1,143 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// TrialOptions say what is tried.
+type TrialOptions struct {
+	Image string
+	// MemoryBytes and CPUs are the instance's limits; 0: none.
+	MemoryBytes uint64
+	CPUs        float64
+}
+
+// Trial is a container that is measured. It belongs to no service, so that no
+// weir-edge that manages this engine takes it for an instance.
+type Trial struct {
+	r  *Runtime
+	id string
+	// Addr is where it is reached.
+	Addr netip.Addr
+}
+
+// Usage is what a container takes, as its cgroup counts it.
+type Usage struct {
+	// CPUSeconds is processor time since it was started.
+	CPUSeconds float64
+	// MemoryBytes is what it has now, without cached files that nobody uses.
+	MemoryBytes uint64
+}
+
+// Ports are the TCP ports that an image says that it listens at.
+func (r *Runtime) Ports(ctx context.Context, image string) ([]uint16, error) {
+	found, err := r.api.ImageInspect(ctx, image)
+	if err != nil {
+		return nil, r.unreachable(err)
+	}
+	var ports []uint16
+	if found.Config == nil {
+		return nil, nil
+	}
+	for exposed := range found.Config.ExposedPorts {
+		number, protocol, _ := strings.Cut(exposed, "/")
+		if n, err := strconv.ParseUint(number, 10, 16); err == nil && n > 0 && (protocol == "" || protocol == "tcp") {
+			ports = append(ports, uint16(n))
+		}
+	}
+	slices.Sort(ports)
+	return ports, nil
+}
+
+// Try starts a container, which Close ends.
+func (r *Runtime) Try(ctx context.Context, o TrialOptions) (*Trial, error) {
+	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:   "edge-profile-" + strings.ToLower(rand.Text()[:8]),
+		Config: &container.Config{Image: o.Image},
+		HostConfig: &container.HostConfig{
+			NetworkMode: container.NetworkMode(r.opts.Network),
+			Resources:   container.Resources{Memory: int64(o.MemoryBytes), NanoCPUs: int64(o.CPUs * 1e9)},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create a container of %s: %w", o.Image, err)
+	}
+	t := &Trial{r: r, id: created.ID}
+	if _, err := r.api.ContainerStart(ctx, t.id, client.ContainerStartOptions{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a container of %s: %w", o.Image, err), t.Close())
+	}
+	found, err := r.api.ContainerInspect(ctx, t.id, client.ContainerInspectOptions{})
+	if err != nil {
+		return nil, errors.Join(r.unreachable(err), t.Close())
+	}
+	if settings := found.Container.NetworkSettings; settings != nil {
+		for _, endpoint := range settings.Networks {
+			t.Addr = endpoint.IPAddress
+		}
+	}
+	if err := t.Ended(ctx); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	if !t.Addr.IsValid() {
+		return nil, errors.Join(fmt.Errorf("a container of %s has no address in the network %s: name a bridge network with --network", o.Image, r.opts.Network), t.Close())
+	}
+	return t, nil
+}
+
+// Ended says why it does not run, if it does not.
+func (t *Trial) Ended(ctx context.Context) error {
+	found, err := t.r.api.ContainerInspect(ctx, t.id, client.ContainerInspectOptions{})
+	if err != nil {
+		return t.r.unreachable(err)
+	}
+	if p, reason, _ := phase(found.Container.State, 0); p == runtime.Failing {
+		return fmt.Errorf("the container does not run: %s", reason)
+	}
+	return nil
+}
+
+// Usage is what it takes.
+func (t *Trial) Usage(ctx context.Context) (Usage, error) {
+	result, err := t.r.api.ContainerStats(ctx, t.id, client.ContainerStatsOptions{})
+	if err != nil {
+		return Usage{}, t.r.unreachable(err)
+	}
+	defer result.Body.Close()
+	var s container.StatsResponse
+	if err := json.NewDecoder(result.Body).Decode(&s); err != nil {
+		return Usage{}, fmt.Errorf("read what a container takes: %w", err)
+	}
+	memory := s.MemoryStats
+	cached := memory.Stats["inactive_file"] // cgroup v2
+	if v1, found := memory.Stats["total_inactive_file"]; found {
+		cached = v1
+	}
+	return Usage{
+		CPUSeconds:  float64(s.CPUStats.CPUUsage.TotalUsage) / float64(time.Second),
+		MemoryBytes: memory.Usage - min(cached, memory.Usage),
+	}, nil
+}
+
+// Close ends it and removes it, also when everything else is being broken off.
+func (t *Trial) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := t.r.remove(ctx, t.id); err != nil {
+		return fmt.Errorf("remove the container %s: %w: remove it with docker rm -f", t.id[:12], err)
+	}
+	return nil
+}
