@@ -34,7 +34,7 @@ for _ in $(seq 100); do
 	sleep 0.1
 done
 inside weir ps
-tc qdisc show dev wan0 | grep -q "htb 7e0f:" || fail "the agent does not share out wan0"
+grep -q "htb 7e0f:" <<<"$(tc qdisc show dev wan0)" || fail "the agent does not share out wan0"
 
 inside dpkg -i /tmp/weir.deb
 [ -s "$root/etc/weir/weir.yaml" ] || fail "an upgrade took the configuration"

@@ -150,13 +150,13 @@ func (s *site) testBadLabels(t *testing.T) {
 		policy  v1.Policy
 		reasons []string
 	}{
-		{map[string]string{"weir.weight": "heavy", "weir.max": "20mbit"}, v1.Policy{Weight: 100, MaxBPS: 20e6}, []string{"weir.weight", "heavy"}},
-		{map[string]string{"weir.min": "10MB/s", "weir.weight": "7"}, v1.Policy{Weight: 7}, []string{"weir.min", "bytes"}},
-		{map[string]string{"weir.min": "30mbit", "weir.max": "20mbit"}, v1.Policy{Weight: 100, MaxBPS: 20e6}, []string{"weir.min", "above the maximum"}},
-		{map[string]string{"weir.wieght": "7"}, v1.Policy{Weight: 100}, []string{"weir.wieght", "weir.weight?"}},
-		{map[string]string{"weir.latency": "20ms"}, v1.Policy{Weight: 100}, []string{"weir.latency", "minimum"}},
-		{map[string]string{"weir.priority": "-1", "weir.class": "gold"}, v1.Policy{Weight: 100}, []string{"weir.priority", "weir.class"}},
-		{map[string]string{"kubernetes.io/egress-bandwidth": "8M"}, v1.Policy{Weight: 100, MaxBPS: 8e6}, nil},
+		{map[string]string{"weir.weight": "heavy", "weir.max": "20mbit"}, harness.Policy(v1.Policy{Weight: 100, MaxBPS: 20e6}), []string{"weir.weight", "heavy"}},
+		{map[string]string{"weir.min": "10MB/s", "weir.weight": "7"}, harness.Policy(v1.Policy{Weight: 7}), []string{"weir.min", "bytes"}},
+		{map[string]string{"weir.min": "30mbit", "weir.max": "20mbit"}, harness.Policy(v1.Policy{Weight: 100, MaxBPS: 20e6}), []string{"weir.min", "above the maximum"}},
+		{map[string]string{"weir.wieght": "7"}, harness.Policy(v1.Policy{Weight: 100}), []string{"weir.wieght", "weir.weight?"}},
+		{map[string]string{"weir.latency": "20ms"}, harness.Policy(v1.Policy{Weight: 100}), []string{"weir.latency", "minimum"}},
+		{map[string]string{"weir.priority": "-1", "weir.class": "gold"}, harness.Policy(v1.Policy{Weight: 100}), []string{"weir.priority", "weir.class"}},
+		{map[string]string{"kubernetes.io/egress-bandwidth": "8M"}, harness.Policy(v1.Policy{Weight: 100, MaxBPS: 8e6}), nil},
 	} {
 		name := fmt.Sprint("bad", i)
 		c := s.run(t, testbed.RunOptions{Name: name, Labels: test.labels})
@@ -196,13 +196,13 @@ func (s *site) testImageLabels(t *testing.T) {
 	seen := func(c v1.Container) bool { return c.EntitledBPS > 0 }
 	s.run(t, testbed.RunOptions{Name: "greedy", Image: "example.test/greedy:1", Labels: map[string]string{"weir.max": "50mbit"}})
 	got := s.await(t, "greedy", "seen", seen)
-	want := v1.Policy{Weight: 300, MaxBPS: 50e6}
+	want := harness.Policy(v1.Policy{Weight: 300, MaxBPS: 50e6})
 	if got.Policy != want || got.State != v1.StateDegraded || !strings.Contains(got.Reason, "weir.min") || !strings.Contains(got.Reason, "weir.priority") || !strings.Contains(got.Reason, "trust_image_labels") {
 		t.Errorf("labels of the image: %+v", got)
 	}
 	s.run(t, testbed.RunOptions{Name: "owned", Image: "example.test/greedy:1", Labels: map[string]string{"weir.min": "5mbit", "weir.priority": "1"}})
 	got = s.await(t, "owned", "seen", seen)
-	want = v1.Policy{Weight: 300, MinBPS: 5e6, Priority: 1}
+	want = harness.Policy(v1.Policy{Weight: 300, MinBPS: 5e6, Priority: 1})
 	if got.Policy != want || got.State != v1.StateOK || got.PolicyFrom.Min != v1.LayerLabels {
 		t.Errorf("labels that differ from the image's: %+v", got)
 	}
@@ -351,7 +351,7 @@ func (s *site) testSetEnds(t *testing.T) {
 	check(t, s.engine.Remove(t.Context(), "again"))
 	again := s.run(t, testbed.RunOptions{Name: "again", Labels: map[string]string{"weir.max": "7mbit"}})
 	s.await(t, "again", "a new container with labels of its own", func(c v1.Container) bool {
-		return controlled(c) && c.ID == again.ID && c.Policy == v1.Policy{Weight: 100, MaxBPS: 7e6}
+		return controlled(c) && c.ID == again.ID && c.Policy == harness.Policy(v1.Policy{Weight: 100, MaxBPS: 7e6})
 	})
 	// What does not end the container does not end what was set.
 	s.MustWeir("set", "again", "--weight", "500")

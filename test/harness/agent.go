@@ -14,6 +14,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 const (
@@ -250,4 +251,12 @@ func (b *Bed) Await(what string, timeout time.Duration, fits func() (bool, strin
 		}
 		time.Sleep(pollInterval)
 	}
+}
+
+// Policy is a policy with the parts of EF and AF that a container has which asks for
+// none.
+func Policy(p v1.Policy) v1.Policy {
+	of := policy.Default()
+	p.EFMax, p.AFMin = of.EFMax, of.AFMin
+	return p
 }

@@ -143,7 +143,7 @@ func TestCommandsWithoutPermission(t *testing.T) {
 func TestLabelsThatAreNotInForce(t *testing.T) {
 	b := newBed(t)
 	b.Add("late", labels("latency", "0.4ms", "min", "10mbit"))
-	b.Add("classy", labels("class", "ef"))
+	b.Add("classy", labels("class", "ef", "af-min", "90mbit"))
 	b.Add("greedy", labels("min", "90mbit", "weight", "7"))
 	agent := b.StartAgent(harness.AgentOptions{})
 	for _, want := range []struct {
@@ -152,7 +152,7 @@ func TestLabelsThatAreNotInForce(t *testing.T) {
 		reason string
 	}{
 		{"late", v1.StateRejected, "the smallest is 50"},
-		{"classy", v1.StateDegraded, "weir.class"},
+		{"classy", v1.StateDegraded, "the minimum of AF 90mbit is cut"},
 		{"greedy", v1.StateRejected, "85mbit is free"},
 		{"host", v1.StateOK, ""},
 	} {

@@ -702,7 +702,7 @@ func TestLookalikes(t *testing.T) {
 	}
 	agent := b.StartAgent(harness.AgentOptions{})
 	for name, got := range agent.Containers() {
-		if name != "host" && (got.Policy != v1.Policy{Weight: 100} || got.State != v1.StateOK) {
+		if name != "host" && (got.Policy != harness.Policy(v1.Policy{Weight: 100}) || got.State != v1.StateOK) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}

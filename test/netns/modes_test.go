@@ -461,7 +461,7 @@ func TestOtherLabelsAfterRestart(t *testing.T) {
 	agent.Stop()
 	one.Labels = labels("weight", "300", "max", "5mbit")
 	agent = b.StartAgent(harness.AgentOptions{Rate: slowRate})
-	if got := agent.Container("one"); got.Policy != (v1.Policy{Weight: 300, MaxBPS: 5 * mbit}) || !inForce(got) {
+	if got := agent.Container("one"); got.Policy != harness.Policy(v1.Policy{Weight: 300, MaxBPS: 5 * mbit}) || !inForce(got) {
 		t.Errorf("got %+v", got)
 	}
 	if now := tcClasses(b); !slices.Equal(now, classes) {
