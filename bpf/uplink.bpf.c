@@ -550,15 +550,22 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	const __u64 burst_ns = 20000000, burst_bytes = 3028;
 	const __u32 hold_ms = 250, ms_ns = 1000000;
 	__u64 tolerance_ns = burst_bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
-	__u32 now_ms = bpf_ktime_get_ns() / ms_ns, *until_ms;
+	__u64 cost_ns = bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
+	__u64 now_ns = bpf_ktime_get_ns(), most_ns;
+	__u32 now_ms = now_ns / ms_ns, *until_ms, left_ms;
 
 	until_ms = &counts->ef_excess_until_ms[bpf_get_hash_recalc(skb) % WEIR_EF_FLOWS];
-	if ((__s32)(*until_ms - now_ms) > 0)
+	/* What is further away than it can be was never set, or long ago. */
+	left_ms = *until_ms - now_ms;
+	if (left_ms && left_ms <= hold_ms)
 		return 0;
 	if (tolerance_ns < burst_ns)
 		tolerance_ns = burst_ns;
-	if (gcra(&counts->ef_due, bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT,
-		 tolerance_ns) <= tolerance_ns)
+	/* What was used at a lower rate is no debt at this one. */
+	most_ns = now_ns + tolerance_ns + cost_ns;
+	if (counts->ef_due > most_ns)
+		counts->ef_due = most_ns;
+	if (gcra(&counts->ef_due, cost_ns, tolerance_ns) <= tolerance_ns)
 		return 1;
 	*until_ms = now_ms + hold_ms;
 	return 0;

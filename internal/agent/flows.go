@@ -145,8 +145,13 @@ type flowsOf struct {
 	name, id string
 }
 
+// mostFlows is how many flows are told of at once: the kernel may know a million, which
+// would take the agent gigabytes to say.
+const mostFlows = 20_000
+
 // Flows are the live flows of the containers whose class is auto, or of one of them:
-// those seen last first, so many of each at most; 0 for all. Errors: ErrUnknown,
+// those seen last first, so many of each at most; 0 for as many as there may be, which
+// is mostFlows of all together. Errors: ErrUnknown,
 // ErrAmbiguous, ErrRefused for one whose flows nobody looks at.
 func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, error) {
 	var (
@@ -159,6 +164,9 @@ func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, er
 	}
 	out := []v1.Flow{}
 	now := time.Now()
+	if most <= 0 || most*len(wanted) > mostFlows {
+		most = mostFlows / max(1, len(wanted))
+	}
 	for _, w := range wanted {
 		live, err := a.flows.Live(w.number, most, now)
 		if err != nil {

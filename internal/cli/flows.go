@@ -30,7 +30,7 @@ flow of their first one.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	format := addOutputFlag(cmd)
-	cmd.Flags().UintVar(&limit, "limit", 100, "so many flows of each container at most; 0 for all")
+	cmd.Flags().UintVar(&limit, "limit", 100, "so many flows of each container at most; 0 for as many as there may be (20,000 of all)")
 	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		agent, err := connect.open()

@@ -162,7 +162,7 @@ func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, p
 }
 
 // guarantees are the labels that take something from other containers.
-var guarantees = []string{LabelMin, LabelPriority, LabelLatency}
+var guarantees = []string{LabelMin, LabelPriority, LabelLatency, LabelClass, LabelEFMax}
 
 // mayAsk says why a label may not ask for what it does: who makes an image is not
 // who runs the host.

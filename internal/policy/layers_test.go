@@ -395,3 +395,16 @@ func TestParsePattern(t *testing.T) {
 		}
 	}
 }
+
+// EF goes before what others have queued, so an image may not ask for it either.
+func TestClassOfImage(t *testing.T) {
+	labels := map[string]string{"weir.class": "ef", "weir.ef-max": "60%"}
+	got := policy.Resolve(policy.Inputs{Labels: labels, ImageLabels: labels})
+	if got.Policy.Class != v1.ClassNone || got.Policy.EFMax.Percent != policy.DefaultEFMaxPercent || len(got.Problems) != 2 {
+		t.Errorf("labels of the image: %+v, %v", got.Policy, got.Problems)
+	}
+	got = policy.Resolve(policy.Inputs{Labels: labels, ImageLabels: labels, TrustImageLabels: true})
+	if got.Policy.Class != v1.ClassEF || got.Policy.EFMax.Percent != 60 {
+		t.Errorf("of one that is trusted: %+v", got.Policy)
+	}
+}

@@ -91,7 +91,7 @@ func (a *API) routes() []route {
 			method: "GET", path: "/v1/flows", role: access.Read, summary: "Live flows of containers whose class is auto, those of each that were seen last",
 			query: []parameter{
 				{"container", "only those of this container, by name or ID", ""},
-				{"limit", "so many of each container at most; 0 for all", uint64(defaultFlows)},
+				{"limit", "so many of each container at most; 0 for as many as there may be (20,000 of all)", uint64(defaultFlows)},
 			},
 			response: []v1.Flow{}, handle: a.flows,
 		},
