@@ -69,6 +69,8 @@ const (
 	// settle is how long an entry may take to work: packets that come in
 	// meanwhile do not have it sent again.
 	settle = time.Second
+	// evictPause is how long after one search for silent flows there is another.
+	evictPause = time.Second
 	// fullPause is how long a switch whose table is full gets no entries of
 	// single flows.
 	fullPause = 10 * time.Second
@@ -99,6 +101,8 @@ type Core struct {
 	hosts      map[openflow.MAC]*host
 	flows      map[Key]*Flow
 	byID       map[uint64]*Flow
+	ofMAC      map[openflow.MAC]map[uint64]*Flow // flows from or to a station
+	nextEvict  time.Time
 	leaving    map[uint64]*Flow // deleted, their last count is on the way
 	nextID     uint64
 	totals     [appid.NumLevels]Total
@@ -127,6 +131,7 @@ type port struct {
 	since  time.Time
 	heard  time.Time // last LLDP that proved a link
 	hosts  int
+	opened int        // flows that began with a packet from here, and their answers
 	queues map[openflow.Queue]*QueueCount
 }
 
@@ -153,7 +158,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
 		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
-		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, leaving: map[uint64]*Flow{},
+		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]map[uint64]*Flow{}, leaving: map[uint64]*Flow{},
 		nextID: cfg.FirstFlowID & cookieIDMask,
 	}
 }

@@ -190,10 +190,8 @@ func (c *Core) forgetHost(mac openflow.MAC) {
 	if n := c.switches[h.at.Switch]; n != nil && n.ports[h.at.Number] != nil {
 		n.ports[h.at.Number].hosts--
 	}
-	for key, f := range c.flows {
-		if key.DstMAC == mac || key.SrcMAC == mac {
-			c.drop(f)
-		}
+	for _, f := range c.ofMAC[mac] {
+		c.drop(f)
 	}
 	for _, n := range c.switches {
 		if _, ok := n.entries[mac]; ok {

@@ -145,7 +145,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 		// What it has carried before is not this controller's to count.
 		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true,
 	}
-	c.flows[k], c.byID[id] = f, f
+	c.remember(f)
 	c.totals[f.Verdict.Level].Flows++
 	c.setPath(f, []topology.Hop{{Switch: n.dpid, In: in, Out: out}})
 	return f

@@ -1,0 +1,114 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+)
+
+var boundsNow = time.Unix(1e9, 0)
+
+// bounded is a core with one switch of three ports, behind the first two of which
+// a station has spoken.
+func bounded(maxFlows int) *Core {
+	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: maxFlows, LLDPInterval: time.Second, StatsInterval: 5 * time.Second})
+	c.Connected(boundsNow, &openflow.FeaturesReply{DatapathID: 1}, []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}, {PortNo: 3}})
+	c.at(boundsNow.Add(3 * time.Second))
+	opened(c, 1, mac(1), mac(2), 0)
+	opened(c, 2, mac(2), mac(1), 0)
+	return c
+}
+
+// opened has a station send the first packet of flow n.
+func opened(c *Core, in uint32, src, dst openflow.MAC, n int) {
+	f := Frame{}
+	f.SrcMAC, f.DstMAC, f.EtherType, f.Proto = src, dst, 0x0800, flow.UDP
+	f.Src.Port, f.Dst.Port, f.Src.Addr[0] = uint16(n), uint16(n>>16), byte(in)
+	c.PacketIn(c.now, 1, &openflow.PacketIn{Reason: openflow.OFPR_ACTION, Match: openflow.Match{Fields: []openflow.OXM{inPort(in)}}, Data: make([]byte, 60)}, &f, Verdict{})
+}
+
+// full has both stations open flows until no more are kept.
+func full(maxFlows int) (c *Core, next int) {
+	c = bounded(maxFlows)
+	for n := 1; n <= maxFlows; n++ {
+		opened(c, 1, mac(1), mac(2), n)
+		opened(c, 2, mac(2), mac(1), n)
+	}
+	return c, maxFlows + 1
+}
+
+// fastest is the least time that something took in five goes.
+func fastest(do func()) time.Duration {
+	best := time.Hour
+	for range 5 {
+		began := time.Now()
+		do()
+		best = min(best, time.Since(began))
+	}
+	return best
+}
+
+// TestFullTableIsNotScanned: what a packet costs that finds no room does not grow
+// with the flows that are kept.
+func TestFullTableIsNotScanned(t *testing.T) {
+	cost := func(maxFlows int) time.Duration {
+		c, n := full(maxFlows)
+		if len(c.flows) < maxFlows-1 {
+			t.Fatalf("%d flows of %d", len(c.flows), maxFlows)
+		}
+		return fastest(func() {
+			for range 50 {
+				opened(c, 1, mac(1), mac(2), n)
+				n++
+			}
+		})
+	}
+	if few, many := cost(200), cost(40000); many > 20*few+time.Millisecond {
+		t.Errorf("50 packets take %v with 200 flows and %v with 40000", few, many)
+	}
+}
+
+// TestLostStationsAreNotSearched: what it costs to forget stations does not grow
+// with the flows of others.
+func TestLostStationsAreNotSearched(t *testing.T) {
+	cost := func(maxFlows int) time.Duration {
+		c, _ := full(maxFlows)
+		return fastest(func() {
+			for i := range 100 {
+				opened(c, 3, openflow.MAC{2, 9, 0, 0, 0, byte(i)}, mac(9), 0)
+			}
+			if c.switches[1].ports[3].hosts != 100 {
+				t.Fatal("stations not learned")
+			}
+			for i := range 100 {
+				c.forgetHost(openflow.MAC{2, 9, 0, 0, 0, byte(i)})
+			}
+		})
+	}
+	if few, many := cost(200), cost(40000); many > 20*few+time.Millisecond {
+		t.Errorf("100 stations take %v with 200 flows and %v with 40000", few, many)
+	}
+}
+
+// TestPortLeavesRoom: one port's station cannot take all the room for flows, and
+// what has ended counts no more.
+func TestPortLeavesRoom(t *testing.T) {
+	c := bounded(100)
+	for n := 1; n <= 200; n++ {
+		opened(c, 1, mac(1), mac(2), n)
+	}
+	if n := len(c.flows); n < 40 || n > 52 {
+		t.Errorf("one port has %d of 100 flows", n)
+	}
+	before := len(c.flows)
+	opened(c, 2, mac(2), mac(1), 5000)
+	if len(c.flows) <= before {
+		t.Error("no room for another port")
+	}
+	c.forgetHost(mac(1))
+	if p := c.switches[1].ports[1]; len(c.flows) != 0 || len(c.ofMAC) != 0 || p.opened != 0 {
+		t.Errorf("left: %d flows, %d addresses, %d of port 1", len(c.flows), len(c.ofMAC), p.opened)
+	}
+}
