@@ -34,6 +34,7 @@ type conn struct {
 	xid    atomic.Uint32
 	bad    int
 	bucket bucket
+	lldp   map[uint32]*bucket // by port
 
 	mu    sync.Mutex
 	ready *sync.Cond
@@ -49,6 +50,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 		s.remote = "the local socket"
 	}
 	s.ready = sync.NewCond(&s.mu)
+	s.lldp = map[uint32]*bucket{}
 	s.bucket = bucket{perSecond: 2 * float64(c.options.Core.PacketInsPerSecond)}
 	stop := context.AfterFunc(ctx, func() { s.close(context.Cause(ctx)) })
 	defer stop()
@@ -225,7 +227,7 @@ func wholeMessageWaits(in *bufio.Reader) bool {
 
 // classify adds a packet-in to those to decide on, unless there are too many.
 func (s *conn) classify(now time.Time, batch []packetIn, m *openflow.PacketIn) []packetIn {
-	if !s.bucket.take(now) {
+	if !s.allowed(now, m) {
 		s.c.counters.limited.Add(1)
 		return batch
 	}
@@ -235,6 +237,27 @@ func (s *conn) classify(now time.Time, batch []packetIn, m *openflow.PacketIn) [
 		return batch
 	}
 	return append(batch, packetIn{m, frame, s.c.options.Classifier.First(&frame)})
+}
+
+// lldpPerInterval bounds the LLDP of one port; one frame is what Weir sends there.
+const lldpPerInterval = 4
+
+// allowed tells whether a packet-in is within bounds. LLDP has one of its own, for
+// each port: what stations send must not cost links.
+func (s *conn) allowed(now time.Time, m *openflow.PacketIn) bool {
+	in := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
+	if s.bucket.perSecond == 0 || in == nil || len(m.Data) < 14 || binary.BigEndian.Uint16(m.Data[12:]) != topology.EtherTypeLLDP {
+		return s.bucket.take(now)
+	}
+	b := s.lldp[uint32(in.Number())]
+	if b == nil {
+		if len(s.lldp) >= maxPorts {
+			return false
+		}
+		b = &bucket{perSecond: max(lldpPerInterval, lldpPerInterval/s.c.options.Core.LLDPInterval.Seconds())}
+		s.lldp[uint32(in.Number())] = b
+	}
+	return b.take(now)
 }
 
 // take is what a message leads to that is no packet-in.

@@ -112,3 +112,32 @@ func TestPortLeavesRoom(t *testing.T) {
 		t.Errorf("left: %d flows, %d addresses, %d of port 1", len(c.flows), len(c.ofMAC), p.opened)
 	}
 }
+
+// TestLimitedSwitchKeepsLinks: a switch whose meter drops packets may have
+// dropped LLDP too. Its links end when it is silent without being limited.
+func TestLimitedSwitchKeepsLinks(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.PacketInsPerSecond = 100 })
+	w.add(1, 2)
+	w.add(2, 2)
+	w.cable(at(1, 2), at(2, 1))
+	w.connectAll()
+	w.pass(3 * time.Second)
+	if n := len(w.core.graph.Links()); n != 1 {
+		t.Fatalf("%d links", n)
+	}
+	clear(w.cables) // no LLDP comes over it any more
+	s := stationAt(at(1, 1), 1)
+	for range 10 {
+		for range 100 {
+			w.send(s.at, s.broadcast())
+		}
+		w.pass(time.Second)
+	}
+	if n := len(w.core.graph.Links()); n != 1 {
+		t.Error("the link of a switch that is limited has ended")
+	}
+	w.pass(6 * time.Second)
+	if n := len(w.core.graph.Links()); n != 0 {
+		t.Error("the link of a silent switch stays")
+	}
+}

@@ -94,6 +94,7 @@ type Core struct {
 	signer     topology.Signer
 	round      uint64
 	nextRound  time.Time
+	lastRound  time.Time
 	nextStats  time.Time
 	now        time.Time
 	graph      *topology.Graph
@@ -123,6 +124,8 @@ type node struct {
 	fullUntil time.Time
 	asked     time.Time // for flow statistics
 	asking    bool      // and has not answered
+	packetIns uint64    // in this round of LLDP
+	limited   time.Time // when its meter dropped packets last, as it seems
 }
 
 type port struct {
@@ -266,6 +269,7 @@ func (c *Core) Tick(now time.Time) []Command {
 	if !c.now.Before(c.nextRound) {
 		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
 		c.round++
+		c.noteLimited()
 		for _, n := range c.switches {
 			c.sendLLDP(n)
 		}

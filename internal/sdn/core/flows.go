@@ -44,6 +44,9 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	c.at(now)
 	c.counters.PacketIns++
 	n := c.switches[d]
+	if n != nil {
+		n.packetIns++
+	}
 	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
 	if n == nil || field == nil {
 		c.counters.Unknown++

@@ -122,6 +122,23 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 	}
 }
 
+// limitedPart of the packets that a switch's meter lets through in a second, and
+// more, are taken for a sign that it drops others, LLDP among them: no message
+// says so.
+const limitedPart = 2
+
+// noteLimited notes which switches were limited in the round that ends.
+func (c *Core) noteLimited() {
+	seconds := c.now.Sub(c.lastRound).Seconds()
+	for _, n := range c.switches {
+		if rate := float64(c.cfg.PacketInsPerSecond); rate > 0 && float64(n.packetIns) >= rate*seconds/limitedPart {
+			n.limited = c.now
+		}
+		n.packetIns = 0
+	}
+	c.lastRound = c.now
+}
+
 // expireLinks ends links that no LLDP came over, of switches that could have
 // said so.
 func (c *Core) expireLinks() {
@@ -149,10 +166,8 @@ func (c *Core) silent(from, at topology.Port) bool {
 		return p == nil
 	}
 	last := p.heard
-	for _, n := range []*node{a, b} { // their time begins when they are back
-		if n.since.After(last) {
-			last = n.since
-		}
+	for _, n := range []*node{a, b} { // their time begins when they are back, or heard again
+		last = later(later(last, n.since), n.limited)
 	}
 	return c.now.Sub(last) > linkRounds*c.cfg.LLDPInterval
 }
