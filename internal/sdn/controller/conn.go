@@ -20,9 +20,13 @@ import (
 // Bounds on what one switch can make a controller keep.
 const (
 	maxQueued      = 1 << 16
-	maxPorts       = 1 << 12
+	maxQueuedBytes = 16 << 20 // of what messages carry
 	maxBadMessages = 100
 )
+
+// started has a monotonic reading, which all times of connections count from: the
+// wall clock may be set meanwhile.
+var started = time.Now()
 
 // conn is a connection to one switch.
 type conn struct {
@@ -30,7 +34,7 @@ type conn struct {
 	net    net.Conn
 	remote string
 	dpid   topology.DPID
-	heard  atomic.Int64 // when, in nanoseconds
+	heard  atomic.Int64 // when, in nanoseconds since the package's start
 	xid    atomic.Uint32
 	bad    int
 	bucket bucket
@@ -39,6 +43,7 @@ type conn struct {
 	mu    sync.Mutex
 	ready *sync.Cond
 	queue []openflow.Message
+	bytes int   // of what is queued or being written
 	done  error // why it is closed
 	gone  chan struct{}
 }
@@ -63,7 +68,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	if err == nil {
 		_ = nc.SetDeadline(time.Time{})
 		s.dpid = topology.DPID(features.DatapathID)
-		s.heard.Store(time.Now().UnixNano())
+		s.hear(time.Now())
 		err = c.register(s, features, ports)
 	}
 	if err != nil {
@@ -136,8 +141,8 @@ func (s *conn) handshake(r *openflow.Reader) (*openflow.FeaturesReply, []openflo
 				ports = append(ports, *list...)
 				whole = m.Flags&openflow.OFPMPF_REPLY_MORE == 0
 			}
-			if len(ports) > maxPorts {
-				return nil, nil, fmt.Errorf("more than %d ports", maxPorts)
+			if len(ports) > core.MaxPorts {
+				return nil, nil, fmt.Errorf("more than %d ports", core.MaxPorts)
 			}
 		case *openflow.EchoRequest:
 			_ = s.sendNow(&openflow.EchoReply{Header: m.Header, Data: m.Data})
@@ -194,7 +199,7 @@ func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
 		now := time.Now()
 		p, isPacketIn := m.(*openflow.PacketIn)
 		if err == nil {
-			s.heard.Store(now.UnixNano())
+			s.hear(now)
 		}
 		if err == nil && isPacketIn {
 			batch = s.classify(now, batch, p)
@@ -251,7 +256,7 @@ func (s *conn) allowed(now time.Time, m *openflow.PacketIn) bool {
 	}
 	b := s.lldp[uint32(in.Number())]
 	if b == nil {
-		if len(s.lldp) >= maxPorts {
+		if len(s.lldp) >= core.MaxPorts {
 			return false
 		}
 		b = &bucket{perSecond: max(lldpPerInterval, lldpPerInterval/s.c.options.Core.LLDPInterval.Seconds())}
@@ -305,8 +310,31 @@ func (s *conn) send(m openflow.Message) {
 		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", maxQueued))
 		return
 	}
+	if s.bytes += payload(m); s.bytes > maxQueuedBytes {
+		s.c.counters.overflows.Add(1)
+		s.closeLocked(fmt.Errorf("it does not read: more than %d bytes wait", maxQueuedBytes))
+		return
+	}
 	s.queue = append(s.queue, m)
 	s.ready.Signal()
+}
+
+// payload is the bytes of others that a message carries.
+func payload(m openflow.Message) int {
+	switch m := m.(type) {
+	case *openflow.EchoReply:
+		return len(m.Data)
+	case *openflow.PacketOut:
+		return len(m.Data)
+	}
+	return 0
+}
+
+// written notes that messages wait no more.
+func (s *conn) written(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= bytes
 }
 
 // write sends what is queued, as many messages at once as there are.
@@ -325,10 +353,12 @@ func (s *conn) write() {
 		batch, s.queue = s.queue, batch[:0]
 		s.mu.Unlock()
 		buffer = buffer[:0]
+		bytes := 0
 		for i, m := range batch {
 			if reply, isReply := m.(*openflow.EchoReply); !isReply || reply.XID == 0 {
 				openflow.SetXID(m, s.xid.Add(1))
 			}
+			bytes += payload(m)
 			b, err := m.MarshalBinary()
 			if err != nil { // a message of our own is wrong
 				s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
@@ -341,13 +371,19 @@ func (s *conn) write() {
 			s.close(err)
 			return
 		}
+		s.written(bytes)
 	}
 }
+
+// hear notes when the switch said something.
+func (s *conn) hear(now time.Time) { s.heard.Store(int64(now.Sub(started))) }
+
+func (s *conn) silentFor(now time.Time) time.Duration { return now.Sub(started) - time.Duration(s.heard.Load()) }
 
 // watch gives up a switch that does not answer.
 func (s *conn) watch() {
 	o := &s.c.options
-	silent := time.Since(time.Unix(0, s.heard.Load()))
+	silent := s.silentFor(time.Now())
 	switch {
 	case s.reason() != nil:
 		return
@@ -366,7 +402,7 @@ func (s *conn) alive(wait time.Duration) bool {
 	asked := time.Now()
 	s.send(&openflow.EchoRequest{})
 	for time.Since(asked) < wait && s.reason() == nil {
-		if s.heard.Load() > asked.UnixNano() {
+		if s.heard.Load() > int64(asked.Sub(started)) {
 			return true
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-project/weir/internal/appid/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
 var boundsNow = time.Unix(1e9, 0)
@@ -139,5 +140,45 @@ func TestLimitedSwitchKeepsLinks(t *testing.T) {
 	w.pass(6 * time.Second)
 	if n := len(w.core.graph.Links()); n != 0 {
 		t.Error("the link of a silent switch stays")
+	}
+}
+
+// TestSwitchThatInvents: what a switch makes up does not fill the controller.
+func TestSwitchThatInvents(t *testing.T) {
+	c := bounded(100)
+	for i := 1; i <= 2*maxSwitches; i++ {
+		k := Key{EtherType: 0x0800, Proto: flow.UDP, SrcMAC: mac(1), DstMAC: mac(2)}
+		k.Src.Port = uint16(i)
+		c.FlowStats(c.now, 1, []openflow.FlowStats{{
+			Cookie: cookieFlow | uint64(i), Flags: openflow.OFPFF_SEND_FLOW_REM, Match: k.match(1), Instructions: apply(through(0, 2)...),
+		}}, false)
+		c.QueueStats(c.now, 1, []openflow.QueueStats{{PortNo: 1, QueueID: openflow.Queue(i)}})
+		for j := range 4 {
+			c.PortStatus(c.now, 1, &openflow.PortStatus{Reason: openflow.OFPPR_ADD, Desc: openflow.PortDesc{PortNo: openflow.Port(4*i + j)}})
+		}
+		c.Connected(c.now, &openflow.FeaturesReply{DatapathID: uint64(1000 + i)}, nil)
+		c.Disconnected(c.now, topology.DPID(1000+i))
+	}
+	n := c.switches[1]
+	if len(c.flows) > 101 || len(n.ports[1].queues) > maxQueuesPerPort || len(n.ports) > MaxPorts || len(c.switches) > maxSwitches {
+		t.Errorf("%d flows of 100, %d queues, %d ports, %d switches", len(c.flows), len(n.ports[1].queues), len(n.ports), len(c.switches))
+	}
+}
+
+// TestSwitchForgotten: a switch that stays away goes, with all that was behind it.
+func TestSwitchForgotten(t *testing.T) {
+	c := bounded(100)
+	opened(c, 1, mac(1), mac(2), 1)
+	if len(c.flows) == 0 {
+		t.Fatal("no flow")
+	}
+	c.Disconnected(c.now, 1)
+	c.Tick(c.now.Add(switchAge - time.Second))
+	if len(c.switches) != 1 {
+		t.Error("forgotten too early")
+	}
+	c.Tick(c.now.Add(5 * time.Second))
+	if len(c.switches)+len(c.hosts)+len(c.flows)+len(c.byID)+len(c.ofMAC) != 0 {
+		t.Errorf("left: %d switches, %d hosts, %d flows", len(c.switches), len(c.hosts), len(c.flows))
 	}
 }

@@ -64,6 +64,8 @@ const (
 	linkRounds = 4
 	// hostAge is how long a silent station is remembered.
 	hostAge = 10 * time.Minute
+	// switchAge is how long a switch that is gone is remembered.
+	switchAge = time.Hour
 	// hostHold is how long a station stays before it may move again.
 	hostHold = time.Second
 	// settle is how long an entry may take to work: packets that come in
@@ -76,10 +78,15 @@ const (
 	fullPause = 10 * time.Second
 )
 
-// Bounds on what stations can make a controller remember.
+// MaxPorts is how many ports of a switch are known.
+const MaxPorts = 1 << 12
+
+// Bounds on what stations and switches can make a controller remember.
 const (
-	maxHosts        = 1 << 16
-	maxHostsPerPort = 1 << 10
+	maxSwitches      = 1 << 10 // of those connected there may be more
+	maxQueuesPerPort = 1 << 6
+	maxHosts         = 1 << 16
+	maxHostsPerPort  = 1 << 10
 )
 
 // Command is a message for one switch.
@@ -134,7 +141,7 @@ type port struct {
 	since  time.Time
 	heard  time.Time // last LLDP that proved a link
 	hosts  int
-	opened int        // flows that began with a packet from here, and their answers
+	opened int // flows that began with a packet from here, and their answers
 	queues map[openflow.Queue]*QueueCount
 }
 
@@ -197,6 +204,7 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	d := topology.DPID(features.DatapathID)
 	n := c.switches[d]
 	if n == nil {
+		c.forgetSwitches()
 		n = &node{dpid: d, ports: map[uint32]*port{}, ingress: map[uint64]*Flow{}}
 		c.switches[d] = n
 	}
@@ -205,12 +213,14 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	there := map[uint32]bool{}
 	for _, p := range ports {
 		there[uint32(p.PortNo)] = true
-		c.setPort(n, p)
 	}
 	for number := range n.ports {
 		if !there[number] {
 			c.removePort(n, number)
 		}
+	}
+	for _, p := range ports {
+		c.setPort(n, p)
 	}
 	c.setUp(n)
 	c.askStats(n)
@@ -275,6 +285,7 @@ func (c *Core) Tick(now time.Time) []Command {
 		}
 		c.expireLinks()
 		c.expireHosts()
+		c.expireSwitches()
 		c.broadcasts = true // probations may have ended
 	}
 	if !c.now.Before(c.nextStats) {

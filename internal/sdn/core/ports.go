@@ -32,6 +32,10 @@ func (c *Core) setPort(n *node, desc openflow.PortDesc) {
 	number := uint32(desc.PortNo)
 	p := n.ports[number]
 	if p == nil {
+		if len(n.ports) >= MaxPorts {
+			c.counters.Errors++
+			return
+		}
 		p = &port{since: c.now, queues: map[openflow.Queue]*QueueCount{}}
 		n.ports[number] = p
 	}
@@ -214,6 +218,42 @@ func (c *Core) forgetHost(mac openflow.MAC) {
 			c.send(n.dpid, deleteFlows(cookieHost, cookieKindMask, openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, mac[:], nil)))
 		}
 	}
+}
+
+// forgetSwitches makes room for a new switch: those go that have been away for
+// longest.
+func (c *Core) forgetSwitches() {
+	for len(c.switches) >= maxSwitches {
+		var oldest *node
+		for _, n := range c.switches {
+			if !n.connected && (oldest == nil || n.since.Before(oldest.since)) {
+				oldest = n
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		c.forgetSwitch(oldest)
+	}
+}
+
+func (c *Core) expireSwitches() {
+	for _, n := range c.switches {
+		if !n.connected && c.now.Sub(n.since) > switchAge {
+			c.forgetSwitch(n)
+		}
+	}
+}
+
+// forgetSwitch takes away a switch and what was behind it.
+func (c *Core) forgetSwitch(n *node) {
+	for number := range n.ports {
+		c.removePort(n, number)
+	}
+	for _, f := range n.ingress {
+		c.drop(f)
+	}
+	delete(c.switches, n.dpid)
 }
 
 func (c *Core) expireHosts() {
