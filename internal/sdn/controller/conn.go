@@ -378,7 +378,9 @@ func (s *conn) write() {
 // hear notes when the switch said something.
 func (s *conn) hear(now time.Time) { s.heard.Store(int64(now.Sub(started))) }
 
-func (s *conn) silentFor(now time.Time) time.Duration { return now.Sub(started) - time.Duration(s.heard.Load()) }
+func (s *conn) silentFor(now time.Time) time.Duration {
+	return now.Sub(started) - time.Duration(s.heard.Load())
+}
 
 // watch gives up a switch that does not answer.
 func (s *conn) watch() {
