@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -119,13 +121,25 @@ func connect(ctx context.Context, address string) (client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := c.Connect(ctx); err != nil {
-		return nil, fmt.Errorf("connect to the database at %s: %w", address, err)
+		return nil, fmt.Errorf("connect to the database at %s: %w (is ovsdb-server running, and is this its address?)", address, cause(err))
 	}
 	if _, err := c.Monitor(ctx, c.NewMonitor(monitored()...)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("read the database at %s: %w", address, err)
 	}
 	return c, nil
+}
+
+// cause is what a failed connection says without the address, which libovsdb and
+// package net name again.
+func cause(err error) error {
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
+		return call.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
 }
 
 // look compares and corrects until the connection ends.

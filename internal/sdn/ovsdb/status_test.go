@@ -52,3 +52,15 @@ func TestStatusAges(t *testing.T) {
 		t.Error("what was seen was changed")
 	}
 }
+
+// TestNoDatabase: the error names the socket once, and what to do.
+func TestNoDatabase(t *testing.T) {
+	address := "unix:" + t.TempDir() + "/no.sock"
+	_, err := Remove(t.Context(), address)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if n := strings.Count(err.Error(), "no.sock"); n != 1 || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("the socket is named %d times: %v", n, err)
+	}
+}
