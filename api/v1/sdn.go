@@ -35,7 +35,8 @@ type SDNPort struct {
 	// RateBPS is what the port's queues share; 0 if this controller makes none.
 	RateBPS uint64     `json:"rate_bps"`
 	Queues  []SDNQueue `json:"queues,omitempty"`
-	// State is ok, or why the port has no queues: State "refused" with Reason.
+	// State is ok; or with Reason: refused or waiting, the port has no queues;
+	// degraded, its datapath ignores them; unknown, the database is lost.
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

@@ -132,7 +132,7 @@ func (b *bed) queuesAreClasses() {
 		if p.Name != "p1" {
 			continue
 		}
-		if p.State != "ok" || p.RateBPS != 100e6 || len(p.Queues) != 3 || p.Queues[2].Class != "ef" || p.Queues[2].MinBPS != 50e6 {
+		if p.State != "degraded" || p.RateBPS != 100e6 || len(p.Queues) != 3 || p.Queues[2].Class != "ef" || p.Queues[2].MinBPS != 50e6 {
 			t.Errorf("weir sdn ps says of p1: %+v", p)
 		}
 	}
@@ -171,7 +171,7 @@ func TestQueuesOfOthers(t *testing.T) {
 
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--replace")
 	ours := func() error {
-		if state, reason := p1(); state != "ok" {
+		if state, reason := p1(); state != "degraded" {
 			return fmt.Errorf("p1 is %s: %s", state, reason)
 		}
 		if queues := strings.Count(b.vsctl("--columns=_uuid", "list", "queue"), "_uuid"); queues != 6 {

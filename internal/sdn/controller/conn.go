@@ -20,9 +20,13 @@ import (
 // Bounds on what one switch can make a controller keep.
 const (
 	maxQueued      = 1 << 16
-	maxPorts       = 1 << 12
+	maxQueuedBytes = 16 << 20 // of what messages carry
 	maxBadMessages = 100
 )
+
+// started has a monotonic reading, which all times of connections count from: the
+// wall clock may be set meanwhile.
+var started = time.Now()
 
 // conn is a connection to one switch.
 type conn struct {
@@ -30,14 +34,16 @@ type conn struct {
 	net    net.Conn
 	remote string
 	dpid   topology.DPID
-	heard  atomic.Int64 // when, in nanoseconds
+	heard  atomic.Int64 // when, in nanoseconds since the package's start
 	xid    atomic.Uint32
 	bad    int
 	bucket bucket
+	lldp   map[uint32]*bucket // by port
 
 	mu    sync.Mutex
 	ready *sync.Cond
 	queue []openflow.Message
+	bytes int   // of what is queued or being written
 	done  error // why it is closed
 	gone  chan struct{}
 }
@@ -49,6 +55,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 		s.remote = "the local socket"
 	}
 	s.ready = sync.NewCond(&s.mu)
+	s.lldp = map[uint32]*bucket{}
 	s.bucket = bucket{perSecond: 2 * float64(c.options.Core.PacketInsPerSecond)}
 	stop := context.AfterFunc(ctx, func() { s.close(context.Cause(ctx)) })
 	defer stop()
@@ -61,7 +68,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	if err == nil {
 		_ = nc.SetDeadline(time.Time{})
 		s.dpid = topology.DPID(features.DatapathID)
-		s.heard.Store(time.Now().UnixNano())
+		s.hear(time.Now())
 		err = c.register(s, features, ports)
 	}
 	if err != nil {
@@ -134,8 +141,8 @@ func (s *conn) handshake(r *openflow.Reader) (*openflow.FeaturesReply, []openflo
 				ports = append(ports, *list...)
 				whole = m.Flags&openflow.OFPMPF_REPLY_MORE == 0
 			}
-			if len(ports) > maxPorts {
-				return nil, nil, fmt.Errorf("more than %d ports", maxPorts)
+			if len(ports) > core.MaxPorts {
+				return nil, nil, fmt.Errorf("more than %d ports", core.MaxPorts)
 			}
 		case *openflow.EchoRequest:
 			_ = s.sendNow(&openflow.EchoReply{Header: m.Header, Data: m.Data})
@@ -192,7 +199,7 @@ func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
 		now := time.Now()
 		p, isPacketIn := m.(*openflow.PacketIn)
 		if err == nil {
-			s.heard.Store(now.UnixNano())
+			s.hear(now)
 		}
 		if err == nil && isPacketIn {
 			batch = s.classify(now, batch, p)
@@ -225,7 +232,7 @@ func wholeMessageWaits(in *bufio.Reader) bool {
 
 // classify adds a packet-in to those to decide on, unless there are too many.
 func (s *conn) classify(now time.Time, batch []packetIn, m *openflow.PacketIn) []packetIn {
-	if !s.bucket.take(now) {
+	if !s.allowed(now, m) {
 		s.c.counters.limited.Add(1)
 		return batch
 	}
@@ -282,8 +289,31 @@ func (s *conn) send(m openflow.Message) {
 		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", maxQueued))
 		return
 	}
+	if s.bytes += payload(m); s.bytes > maxQueuedBytes {
+		s.c.counters.overflows.Add(1)
+		s.closeLocked(fmt.Errorf("it does not read: more than %d bytes wait", maxQueuedBytes))
+		return
+	}
 	s.queue = append(s.queue, m)
 	s.ready.Signal()
+}
+
+// payload is the bytes of others that a message carries.
+func payload(m openflow.Message) int {
+	switch m := m.(type) {
+	case *openflow.EchoReply:
+		return len(m.Data)
+	case *openflow.PacketOut:
+		return len(m.Data)
+	}
+	return 0
+}
+
+// written notes that messages wait no more.
+func (s *conn) written(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= bytes
 }
 
 // write sends what is queued, as many messages at once as there are.
@@ -302,10 +332,12 @@ func (s *conn) write() {
 		batch, s.queue = s.queue, batch[:0]
 		s.mu.Unlock()
 		buffer = buffer[:0]
+		bytes := 0
 		for i, m := range batch {
 			if reply, isReply := m.(*openflow.EchoReply); !isReply || reply.XID == 0 {
 				openflow.SetXID(m, s.xid.Add(1))
 			}
+			bytes += payload(m)
 			b, err := m.MarshalBinary()
 			if err != nil { // a message of our own is wrong
 				s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
@@ -318,13 +350,21 @@ func (s *conn) write() {
 			s.close(err)
 			return
 		}
+		s.written(bytes)
 	}
+}
+
+// hear notes when the switch said something.
+func (s *conn) hear(now time.Time) { s.heard.Store(int64(now.Sub(started))) }
+
+func (s *conn) silentFor(now time.Time) time.Duration {
+	return now.Sub(started) - time.Duration(s.heard.Load())
 }
 
 // watch gives up a switch that does not answer.
 func (s *conn) watch() {
 	o := &s.c.options
-	silent := time.Since(time.Unix(0, s.heard.Load()))
+	silent := s.silentFor(time.Now())
 	switch {
 	case s.reason() != nil:
 		return
@@ -343,7 +383,7 @@ func (s *conn) alive(wait time.Duration) bool {
 	asked := time.Now()
 	s.send(&openflow.EchoRequest{})
 	for time.Since(asked) < wait && s.reason() == nil {
-		if s.heard.Load() > asked.UnixNano() {
+		if s.heard.Load() > int64(asked.Sub(started)) {
 			return true
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -370,29 +410,4 @@ func (s *conn) reason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.done
-}
-
-// bucket bounds packet-ins where a switch's meter does not.
-type bucket struct {
-	perSecond, level float64
-	at               time.Time
-}
-
-// take tells whether one more is allowed; a rate of 0 allows all. The bucket
-// holds one second.
-func (b *bucket) take(now time.Time) bool {
-	if b.perSecond == 0 {
-		return true
-	}
-	if b.at.IsZero() {
-		b.level = b.perSecond
-	} else {
-		b.level = min(b.level+b.perSecond*now.Sub(b.at).Seconds(), b.perSecond)
-	}
-	b.at = now
-	if b.level < 1 {
-		return false
-	}
-	b.level--
-	return true
 }

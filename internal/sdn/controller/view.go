@@ -16,7 +16,7 @@ import (
 // PortQoS is what is known of the queues that a port was given.
 type PortQoS struct {
 	RateBPS uint64
-	State   string // ok, refused or waiting
+	State   string // ok, degraded, refused, waiting or unknown
 	Reason  string
 	Queues  map[openflow.Queue]QueueRates
 }

@@ -64,20 +64,29 @@ const (
 	linkRounds = 4
 	// hostAge is how long a silent station is remembered.
 	hostAge = 10 * time.Minute
+	// switchAge is how long a switch that is gone is remembered.
+	switchAge = time.Hour
 	// hostHold is how long a station stays before it may move again.
 	hostHold = time.Second
 	// settle is how long an entry may take to work: packets that come in
 	// meanwhile do not have it sent again.
 	settle = time.Second
+	// evictPause is how long after one search for silent flows there is another.
+	evictPause = time.Second
 	// fullPause is how long a switch whose table is full gets no entries of
 	// single flows.
 	fullPause = 10 * time.Second
 )
 
-// Bounds on what stations can make a controller remember.
+// MaxPorts is how many ports of a switch are known.
+const MaxPorts = 1 << 12
+
+// Bounds on what stations and switches can make a controller remember.
 const (
-	maxHosts        = 1 << 16
-	maxHostsPerPort = 1 << 10
+	maxSwitches      = 1 << 10 // of those connected there may be more
+	maxQueuesPerPort = 1 << 6
+	maxHosts         = 1 << 16
+	maxHostsPerPort  = 1 << 10
 )
 
 // Command is a message for one switch.
@@ -92,6 +101,7 @@ type Core struct {
 	signer     topology.Signer
 	round      uint64
 	nextRound  time.Time
+	lastRound  time.Time
 	nextStats  time.Time
 	now        time.Time
 	graph      *topology.Graph
@@ -99,6 +109,8 @@ type Core struct {
 	hosts      map[openflow.MAC]*host
 	flows      map[Key]*Flow
 	byID       map[uint64]*Flow
+	ofMAC      map[openflow.MAC]map[uint64]*Flow // flows from or to a station
+	nextEvict  time.Time
 	leaving    map[uint64]*Flow // deleted, their last count is on the way
 	nextID     uint64
 	totals     [appid.NumLevels]Total
@@ -119,6 +131,8 @@ type node struct {
 	fullUntil time.Time
 	asked     time.Time // for flow statistics
 	asking    bool      // and has not answered
+	packetIns uint64    // in this round of LLDP
+	limited   time.Time // when its meter dropped packets last, as it seems
 }
 
 type port struct {
@@ -127,6 +141,7 @@ type port struct {
 	since  time.Time
 	heard  time.Time // last LLDP that proved a link
 	hosts  int
+	opened int // flows that began with a packet from here, and their answers
 	queues map[openflow.Queue]*QueueCount
 }
 
@@ -153,7 +168,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
 		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
-		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, leaving: map[uint64]*Flow{},
+		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]map[uint64]*Flow{}, leaving: map[uint64]*Flow{},
 		nextID: cfg.FirstFlowID & cookieIDMask,
 	}
 }
@@ -189,6 +204,7 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	d := topology.DPID(features.DatapathID)
 	n := c.switches[d]
 	if n == nil {
+		c.forgetSwitches()
 		n = &node{dpid: d, ports: map[uint32]*port{}, ingress: map[uint64]*Flow{}}
 		c.switches[d] = n
 	}
@@ -197,12 +213,14 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	there := map[uint32]bool{}
 	for _, p := range ports {
 		there[uint32(p.PortNo)] = true
-		c.setPort(n, p)
 	}
 	for number := range n.ports {
 		if !there[number] {
 			c.removePort(n, number)
 		}
+	}
+	for _, p := range ports {
+		c.setPort(n, p)
 	}
 	c.setUp(n)
 	c.askStats(n)
@@ -261,11 +279,13 @@ func (c *Core) Tick(now time.Time) []Command {
 	if !c.now.Before(c.nextRound) {
 		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
 		c.round++
+		c.noteLimited()
 		for _, n := range c.switches {
 			c.sendLLDP(n)
 		}
 		c.expireLinks()
 		c.expireHosts()
+		c.expireSwitches()
 		c.broadcasts = true // probations may have ended
 	}
 	if !c.now.Before(c.nextStats) {

@@ -30,6 +30,7 @@ type Flow struct {
 	basePacket uint64    // of entries that are gone
 	baseBytes  uint64
 	adopted    bool // only its first switch is known yet
+	opener     *port
 }
 
 // Total is what flows of a level have carried.
@@ -43,6 +44,9 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	c.at(now)
 	c.counters.PacketIns++
 	n := c.switches[d]
+	if n != nil {
+		n.packetIns++
+	}
 	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
 	if n == nil || field == nil {
 		c.counters.Unknown++
@@ -114,14 +118,15 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 		v.Level = appid.BE
 	case fl == nil && !edge: // the copy from the first switch of its path is on the way
 	case fl == nil:
-		if len(c.flows) >= c.cfg.MaxFlows && !evict(c, c.flows) {
+		opener := c.switches[at.Switch].ports[at.Number]
+		if !c.room(opener) {
 			break
 		}
-		c.add(f.Key, v, path)
+		c.add(f.Key, v, path, opener)
 		if back := f.Key.Reverse(); c.flows[back] == nil && f.ported() {
 			if from := c.hosts[f.SrcMAC]; from != nil {
 				if way := c.graph.Path(c.hosts[f.DstMAC].at, from.at, f.Key.hash()); way != nil {
-					c.add(back, v, way)
+					c.add(back, v, way, opener)
 					if c.cfg.FailSafe {
 						c.hostEntries(f.SrcMAC, way, false)
 					}
@@ -146,11 +151,44 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 	}
 }
 
+// portPart of the flows that are kept may have begun at one port: stations of
+// another find room whatever those of one do.
+const portPart = 2
+
+// room tells whether a port may begin another flow, and makes room for it. It
+// looks for flows to drop once in evictPause: most often all are active where
+// there is no room, and every packet would search them all.
+func (c *Core) room(p *port) bool {
+	if len(c.flows) < c.cfg.MaxFlows && p.opened < max(c.cfg.MaxFlows/portPart, 1) {
+		return true
+	}
+	if c.now.Before(c.nextEvict) {
+		return false
+	}
+	c.nextEvict = c.now.Add(evictPause)
+	evict(c, c.flows)
+	return len(c.flows) < c.cfg.MaxFlows && p.opened < max(c.cfg.MaxFlows/portPart, 1)
+}
+
+// remember keeps a flow where it can be found.
+func (c *Core) remember(f *Flow) {
+	c.flows[f.Key], c.byID[f.ID] = f, f
+	for _, mac := range []openflow.MAC{f.Key.SrcMAC, f.Key.DstMAC} {
+		if c.ofMAC[mac] == nil {
+			c.ofMAC[mac] = map[uint64]*Flow{}
+		}
+		c.ofMAC[mac][f.ID] = f
+	}
+	if f.opener != nil {
+		f.opener.opened++
+	}
+}
+
 // add makes a new flow and sends its entries.
-func (c *Core) add(k Key, v Verdict, path []topology.Hop) {
+func (c *Core) add(k Key, v Verdict, path []topology.Hop, opener *port) {
 	c.nextID = (c.nextID + 1) & cookieIDMask
-	f := &Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now}
-	c.flows[k], c.byID[f.ID] = f, f
+	f := &Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now, opener: opener}
+	c.remember(f)
 	c.totals[v.Level].Flows++
 	c.counters.Installed++
 	c.setPath(f, path)
@@ -219,6 +257,15 @@ func (c *Core) drop(f *Flow) {
 func (c *Core) forgetFlow(f *Flow) {
 	delete(c.flows, f.Key)
 	delete(c.byID, f.ID)
+	for _, mac := range []openflow.MAC{f.Key.SrcMAC, f.Key.DstMAC} {
+		delete(c.ofMAC[mac], f.ID)
+		if len(c.ofMAC[mac]) == 0 {
+			delete(c.ofMAC, mac)
+		}
+	}
+	if f.opener != nil {
+		f.opener.opened--
+	}
 	if n := c.switches[f.Path[0].Switch]; n != nil {
 		delete(n.ingress, f.ID)
 	}

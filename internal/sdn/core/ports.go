@@ -32,6 +32,10 @@ func (c *Core) setPort(n *node, desc openflow.PortDesc) {
 	number := uint32(desc.PortNo)
 	p := n.ports[number]
 	if p == nil {
+		if len(n.ports) >= MaxPorts {
+			c.counters.Errors++
+			return
+		}
 		p = &port{since: c.now, queues: map[openflow.Queue]*QueueCount{}}
 		n.ports[number] = p
 	}
@@ -122,6 +126,23 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 	}
 }
 
+// limitedPart of the packets that a switch's meter lets through in a second, and
+// more, are taken for a sign that it drops others, LLDP among them: no message
+// says so.
+const limitedPart = 2
+
+// noteLimited notes which switches were limited in the round that ends.
+func (c *Core) noteLimited() {
+	seconds := c.now.Sub(c.lastRound).Seconds()
+	for _, n := range c.switches {
+		if rate := float64(c.cfg.PacketInsPerSecond); rate > 0 && float64(n.packetIns) >= rate*seconds/limitedPart {
+			n.limited = c.now
+		}
+		n.packetIns = 0
+	}
+	c.lastRound = c.now
+}
+
 // expireLinks ends links that no LLDP came over, of switches that could have
 // said so.
 func (c *Core) expireLinks() {
@@ -149,10 +170,8 @@ func (c *Core) silent(from, at topology.Port) bool {
 		return p == nil
 	}
 	last := p.heard
-	for _, n := range []*node{a, b} { // their time begins when they are back
-		if n.since.After(last) {
-			last = n.since
-		}
+	for _, n := range []*node{a, b} { // their time begins when they are back, or heard again
+		last = later(later(last, n.since), n.limited)
 	}
 	return c.now.Sub(last) > linkRounds*c.cfg.LLDPInterval
 }
@@ -190,10 +209,8 @@ func (c *Core) forgetHost(mac openflow.MAC) {
 	if n := c.switches[h.at.Switch]; n != nil && n.ports[h.at.Number] != nil {
 		n.ports[h.at.Number].hosts--
 	}
-	for key, f := range c.flows {
-		if key.DstMAC == mac || key.SrcMAC == mac {
-			c.drop(f)
-		}
+	for _, f := range c.ofMAC[mac] {
+		c.drop(f)
 	}
 	for _, n := range c.switches {
 		if _, ok := n.entries[mac]; ok {
@@ -201,6 +218,42 @@ func (c *Core) forgetHost(mac openflow.MAC) {
 			c.send(n.dpid, deleteFlows(cookieHost, cookieKindMask, openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, mac[:], nil)))
 		}
 	}
+}
+
+// forgetSwitches makes room for a new switch: those go that have been away for
+// longest.
+func (c *Core) forgetSwitches() {
+	for len(c.switches) >= maxSwitches {
+		var oldest *node
+		for _, n := range c.switches {
+			if !n.connected && (oldest == nil || n.since.Before(oldest.since)) {
+				oldest = n
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		c.forgetSwitch(oldest)
+	}
+}
+
+func (c *Core) expireSwitches() {
+	for _, n := range c.switches {
+		if !n.connected && c.now.Sub(n.since) > switchAge {
+			c.forgetSwitch(n)
+		}
+	}
+}
+
+// forgetSwitch takes away a switch and what was behind it.
+func (c *Core) forgetSwitch(n *node) {
+	for number := range n.ports {
+		c.removePort(n, number)
+	}
+	for _, f := range n.ingress {
+		c.drop(f)
+	}
+	delete(c.switches, n.dpid)
 }
 
 func (c *Core) expireHosts() {

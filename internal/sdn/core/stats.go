@@ -136,7 +136,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 	k, in, ok := keyOf(&s.Match)
 	queue, out := queueAndPort(s.Instructions)
 	id := s.Cookie & cookieIDMask
-	if !ok || out == 0 || c.flows[k] != nil || c.leaving[id] != nil {
+	if !ok || out == 0 || len(c.flows) >= c.cfg.MaxFlows || c.flows[k] != nil || c.leaving[id] != nil {
 		return nil
 	}
 	f := &Flow{
@@ -145,7 +145,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 		// What it has carried before is not this controller's to count.
 		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true,
 	}
-	c.flows[k], c.byID[id] = f, f
+	c.remember(f)
 	c.totals[f.Verdict.Level].Flows++
 	c.setPath(f, []topology.Hop{{Switch: n.dpid, In: in, Out: out}})
 	return f
@@ -256,6 +256,9 @@ func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueS
 		}
 		q := p.queues[s.QueueID]
 		if q == nil {
+			if len(p.queues) >= maxQueuesPerPort {
+				continue
+			}
 			q = &QueueCount{at: c.now}
 			p.queues[s.QueueID] = q
 		} else if seconds := c.now.Sub(q.at).Seconds(); seconds > 0.1 && s.TxBytes >= q.TxBytes {

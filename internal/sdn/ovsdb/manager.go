@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -46,16 +48,27 @@ type Manager struct {
 
 	mu     sync.Mutex
 	status map[topology.Port]controller.PortQoS
+	looked time.Time // when status was found
 }
 
 // New returns a manager that is not connected.
 func New(o Options) *Manager { return &Manager{options: o} }
 
-// Status is the state of each port that has been looked at.
+// Status is the state of each port that has been looked at: unknown once the
+// database has not been read for statusAge.
 func (m *Manager) Status() map[topology.Port]controller.PortQoS {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.status
+	age := time.Since(m.looked)
+	if age <= statusAge {
+		return m.status
+	}
+	out := map[topology.Port]controller.PortQoS{}
+	for at, state := range m.status {
+		state.State, state.Reason = "unknown", "the database at "+m.options.Address+" was last read "+age.Round(time.Second).String()+" ago"
+		out[at] = state
+	}
+	return out
 }
 
 // Times of the connection to the database.
@@ -64,6 +77,8 @@ const (
 	transactTimeout = 5 * time.Second
 	retryAfter      = time.Second
 	lookEvery       = time.Second
+	// statusAge is how long what was found is said of ports.
+	statusAge = 5 * time.Second
 )
 
 // Run keeps the queues as they should be until ctx ends. They stay then; Remove
@@ -106,13 +121,25 @@ func connect(ctx context.Context, address string) (client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := c.Connect(ctx); err != nil {
-		return nil, fmt.Errorf("connect to the database at %s: %w", address, err)
+		return nil, fmt.Errorf("connect to the database at %s: %w (is ovsdb-server running, and is this its address?)", address, cause(err))
 	}
 	if _, err := c.Monitor(ctx, c.NewMonitor(monitored()...)); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("read the database at %s: %w", address, err)
 	}
 	return c, nil
+}
+
+// cause is what a failed connection says without the address, which libovsdb and
+// package net name again.
+func cause(err error) error {
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
+		return call.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
 }
 
 // look compares and corrects until the connection ends.
@@ -148,15 +175,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 			rate = m.options.RateBPS
 		}
 		change := qos.Plan(p.seen, rate, m.options.Shares, m.options.Replace)
-		state := controller.PortQoS{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
-		if change.Action == qos.Refuse {
-			state.State = "refused"
-		} else {
-			state.Queues = map[openflow.Queue]controller.QueueRates{}
-			for _, q := range change.Queues {
-				state.Queues[openflow.Queue(q.ID)] = controller.QueueRates{MinBPS: q.MinBPS, MaxBPS: q.MaxBPS}
-			}
-		}
+		state := stateOf(p, change)
 		if err := m.apply(ctx, c, p, change); err != nil {
 			if !c.Connected() {
 				return err
@@ -167,10 +186,31 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 		status[p.at] = state
 	}
 	m.mu.Lock()
-	m.status = status
+	m.status, m.looked = status, time.Now()
 	m.mu.Unlock()
 	return transact(ctx, c, tables.removeOrphans)
 }
+
+// stateOf is what a port has when a change is made.
+func stateOf(p port, change qos.Change) controller.PortQoS {
+	state := controller.PortQoS{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
+	if change.Action == qos.Refuse {
+		state.State = "refused"
+		return state
+	}
+	state.Queues = map[openflow.Queue]controller.QueueRates{}
+	for _, q := range change.Queues {
+		state.Queues[openflow.Queue(q.ID)] = controller.QueueRates{MinBPS: q.MinBPS, MaxBPS: q.MaxBPS}
+	}
+	if p.datapath == netdev {
+		state.State = "degraded"
+		state.Reason = "the queues are configured, but datapath_type=netdev sends nothing to them: use the kernel datapath (ovs-vsctl set bridge " + p.bridge + " datapath_type=system)"
+	}
+	return state
+}
+
+// netdev is Open vSwitch's userspace datapath, which ignores the queue of a packet.
+const netdev = "netdev"
 
 func (m *Manager) apply(ctx context.Context, c client.Client, p port, change qos.Change) error {
 	var make builder

@@ -8,10 +8,11 @@ import (
 // The tables of ovs-vswitchd.conf.db(5), with the columns that are used here.
 
 type bridgeRow struct {
-	UUID       string   `ovsdb:"_uuid"`
-	Name       string   `ovsdb:"name"`
-	Ports      []string `ovsdb:"ports"`
-	DatapathID *string  `ovsdb:"datapath_id"`
+	UUID         string   `ovsdb:"_uuid"`
+	Name         string   `ovsdb:"name"`
+	Ports        []string `ovsdb:"ports"`
+	DatapathID   *string  `ovsdb:"datapath_id"`
+	DatapathType string   `ovsdb:"datapath_type"`
 }
 
 type portRow struct {
@@ -54,7 +55,7 @@ func databaseModel() (model.ClientDBModel, error) {
 func monitored() []client.MonitorOption {
 	b, p, i, r, q := &bridgeRow{}, &portRow{}, &interfaceRow{}, &qosRow{}, &queueRow{}
 	return []client.MonitorOption{
-		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathID),
+		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathID, &b.DatapathType),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.QoS),
 		client.WithTable(i, &i.Name, &i.Type, &i.OFPort, &i.LinkSpeed),
 		client.WithTable(r, &r.Type, &r.Queues, &r.OtherConfig, &r.ExternalIDs),

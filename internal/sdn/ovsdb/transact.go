@@ -101,6 +101,8 @@ type port struct {
 	name string
 	at   topology.Port
 	seen qos.Port
+	// bridge and datapath are the name and datapath_type of its bridge.
+	bridge, datapath string
 }
 
 // ofLocal is the port of a bridge itself.
@@ -127,7 +129,7 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 			if i.OFPort == nil || *i.OFPort < 1 || *i.OFPort == ofLocal {
 				continue
 			}
-			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}}
+			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}, bridge: b.Name, datapath: b.DatapathType}
 			p.seen = qos.Port{Name: row.Name, Kind: i.Type}
 			if i.LinkSpeed != nil && *i.LinkSpeed > 0 {
 				p.seen.LinkSpeedBPS = uint64(*i.LinkSpeed)

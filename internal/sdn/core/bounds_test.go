@@ -1,0 +1,184 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+var boundsNow = time.Unix(1e9, 0)
+
+// bounded is a core with one switch of three ports, behind the first two of which
+// a station has spoken.
+func bounded(maxFlows int) *Core {
+	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: maxFlows, LLDPInterval: time.Second, StatsInterval: 5 * time.Second})
+	c.Connected(boundsNow, &openflow.FeaturesReply{DatapathID: 1}, []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}, {PortNo: 3}})
+	c.at(boundsNow.Add(3 * time.Second))
+	opened(c, 1, mac(1), mac(2), 0)
+	opened(c, 2, mac(2), mac(1), 0)
+	return c
+}
+
+// opened has a station send the first packet of flow n.
+func opened(c *Core, in uint32, src, dst openflow.MAC, n int) {
+	f := Frame{}
+	f.SrcMAC, f.DstMAC, f.EtherType, f.Proto = src, dst, 0x0800, flow.UDP
+	f.Src.Port, f.Dst.Port, f.Src.Addr[0] = uint16(n), uint16(n>>16), byte(in)
+	c.PacketIn(c.now, 1, &openflow.PacketIn{Reason: openflow.OFPR_ACTION, Match: openflow.Match{Fields: []openflow.OXM{inPort(in)}}, Data: make([]byte, 60)}, &f, Verdict{})
+}
+
+// full has both stations open flows until no more are kept.
+func full(maxFlows int) (c *Core, next int) {
+	c = bounded(maxFlows)
+	for n := 1; n <= maxFlows; n++ {
+		opened(c, 1, mac(1), mac(2), n)
+		opened(c, 2, mac(2), mac(1), n)
+	}
+	return c, maxFlows + 1
+}
+
+// fastest is the least time that something took in five goes.
+func fastest(do func()) time.Duration {
+	best := time.Hour
+	for range 5 {
+		began := time.Now()
+		do()
+		best = min(best, time.Since(began))
+	}
+	return best
+}
+
+// TestFullTableIsNotScanned: what a packet costs that finds no room does not grow
+// with the flows that are kept.
+func TestFullTableIsNotScanned(t *testing.T) {
+	cost := func(maxFlows int) time.Duration {
+		c, n := full(maxFlows)
+		if len(c.flows) < maxFlows-1 {
+			t.Fatalf("%d flows of %d", len(c.flows), maxFlows)
+		}
+		return fastest(func() {
+			for range 50 {
+				opened(c, 1, mac(1), mac(2), n)
+				n++
+			}
+		})
+	}
+	if few, many := cost(200), cost(40000); many > 20*few+time.Millisecond {
+		t.Errorf("50 packets take %v with 200 flows and %v with 40000", few, many)
+	}
+}
+
+// TestLostStationsAreNotSearched: what it costs to forget stations does not grow
+// with the flows of others.
+func TestLostStationsAreNotSearched(t *testing.T) {
+	cost := func(maxFlows int) time.Duration {
+		c, _ := full(maxFlows)
+		return fastest(func() {
+			for i := range 100 {
+				opened(c, 3, openflow.MAC{2, 9, 0, 0, 0, byte(i)}, mac(9), 0)
+			}
+			if c.switches[1].ports[3].hosts != 100 {
+				t.Fatal("stations not learned")
+			}
+			for i := range 100 {
+				c.forgetHost(openflow.MAC{2, 9, 0, 0, 0, byte(i)})
+			}
+		})
+	}
+	if few, many := cost(200), cost(40000); many > 20*few+time.Millisecond {
+		t.Errorf("100 stations take %v with 200 flows and %v with 40000", few, many)
+	}
+}
+
+// TestPortLeavesRoom: one port's station cannot take all the room for flows, and
+// what has ended counts no more.
+func TestPortLeavesRoom(t *testing.T) {
+	c := bounded(100)
+	for n := 1; n <= 200; n++ {
+		opened(c, 1, mac(1), mac(2), n)
+	}
+	if n := len(c.flows); n < 40 || n > 52 {
+		t.Errorf("one port has %d of 100 flows", n)
+	}
+	before := len(c.flows)
+	opened(c, 2, mac(2), mac(1), 5000)
+	if len(c.flows) <= before {
+		t.Error("no room for another port")
+	}
+	c.forgetHost(mac(1))
+	if p := c.switches[1].ports[1]; len(c.flows) != 0 || len(c.ofMAC) != 0 || p.opened != 0 {
+		t.Errorf("left: %d flows, %d addresses, %d of port 1", len(c.flows), len(c.ofMAC), p.opened)
+	}
+}
+
+// TestLimitedSwitchKeepsLinks: a switch whose meter drops packets may have
+// dropped LLDP too. Its links end when it is silent without being limited.
+func TestLimitedSwitchKeepsLinks(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.PacketInsPerSecond = 100 })
+	w.add(1, 2)
+	w.add(2, 2)
+	w.cable(at(1, 2), at(2, 1))
+	w.connectAll()
+	w.pass(3 * time.Second)
+	if n := len(w.core.graph.Links()); n != 1 {
+		t.Fatalf("%d links", n)
+	}
+	clear(w.cables) // no LLDP comes over it any more
+	s := stationAt(at(1, 1), 1)
+	for range 10 {
+		for range 100 {
+			w.send(s.at, s.broadcast())
+		}
+		w.pass(time.Second)
+	}
+	if n := len(w.core.graph.Links()); n != 1 {
+		t.Error("the link of a switch that is limited has ended")
+	}
+	w.pass(6 * time.Second)
+	if n := len(w.core.graph.Links()); n != 0 {
+		t.Error("the link of a silent switch stays")
+	}
+}
+
+// TestSwitchThatInvents: what a switch makes up does not fill the controller.
+func TestSwitchThatInvents(t *testing.T) {
+	c := bounded(100)
+	for i := 1; i <= 2*maxSwitches; i++ {
+		k := Key{EtherType: 0x0800, Proto: flow.UDP, SrcMAC: mac(1), DstMAC: mac(2)}
+		k.Src.Port = uint16(i)
+		c.FlowStats(c.now, 1, []openflow.FlowStats{{
+			Cookie: cookieFlow | uint64(i), Flags: openflow.OFPFF_SEND_FLOW_REM, Match: k.match(1), Instructions: apply(through(0, 2)...),
+		}}, false)
+		c.QueueStats(c.now, 1, []openflow.QueueStats{{PortNo: 1, QueueID: openflow.Queue(i)}})
+		for j := range 4 {
+			c.PortStatus(c.now, 1, &openflow.PortStatus{Reason: openflow.OFPPR_ADD, Desc: openflow.PortDesc{PortNo: openflow.Port(4*i + j)}})
+		}
+		c.Connected(c.now, &openflow.FeaturesReply{DatapathID: uint64(1000 + i)}, nil)
+		c.Disconnected(c.now, topology.DPID(1000+i))
+	}
+	n := c.switches[1]
+	if len(c.flows) > 101 || len(n.ports[1].queues) > maxQueuesPerPort || len(n.ports) > MaxPorts || len(c.switches) > maxSwitches {
+		t.Errorf("%d flows of 100, %d queues, %d ports, %d switches", len(c.flows), len(n.ports[1].queues), len(n.ports), len(c.switches))
+	}
+}
+
+// TestSwitchForgotten: a switch that stays away goes, with all that was behind it.
+func TestSwitchForgotten(t *testing.T) {
+	c := bounded(100)
+	opened(c, 1, mac(1), mac(2), 1)
+	if len(c.flows) == 0 {
+		t.Fatal("no flow")
+	}
+	c.Disconnected(c.now, 1)
+	c.Tick(c.now.Add(switchAge - time.Second))
+	if len(c.switches) != 1 {
+		t.Error("forgotten too early")
+	}
+	c.Tick(c.now.Add(5 * time.Second))
+	if len(c.switches)+len(c.hosts)+len(c.flows)+len(c.byID)+len(c.ofMAC) != 0 {
+		t.Errorf("left: %d switches, %d hosts, %d flows", len(c.switches), len(c.hosts), len(c.flows))
+	}
+}
