@@ -31,6 +31,10 @@ func join(port Port, seen []SeenServer) (commands []string) {
 			continue
 		}
 		there := seen[i]
+		// An engine that starts anew gives out addresses anew.
+		if there.Address.IsValid() && there.Address != s.Address {
+			commands = append(commands, fmt.Sprintf("set server %s addr %s port %d", path, s.Address.Addr(), s.Address.Port()))
+		}
 		if there.Leaving {
 			commands = append(commands, "set server "+path+" state ready")
 		}

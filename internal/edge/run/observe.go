@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,6 +63,9 @@ func (m *Manager) look(ctx context.Context) (*seen, error) {
 	}
 	if s.state, err = m.rt.Look(ctx); err != nil {
 		return nil, err
+	}
+	for _, odd := range s.state.Odd {
+		m.failed("", "", "", errors.New(odd))
 	}
 	if s.promises, _, err = m.rt.Ledger().Read(ctx); err != nil {
 		return nil, err

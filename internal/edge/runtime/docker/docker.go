@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -42,6 +43,10 @@ type Options struct {
 type Runtime struct {
 	opts Options
 	api  *client.Client
+
+	mu sync.Mutex
+	// imageLabels are those of images, by ID: an image never changes.
+	imageLabels map[string]map[string]string
 }
 
 // New makes a client of an engine and does not touch it.
@@ -53,7 +58,7 @@ func New(opts Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
 	}
-	return &Runtime{opts: opts, api: api}, nil
+	return &Runtime{opts: opts, api: api, imageLabels: map[string]map[string]string{}}, nil
 }
 
 // Kind implements runtime.Runtime.
@@ -85,11 +90,11 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	if err != nil {
 		return runtime.State{}, err
 	}
-	listed, err := r.list(ctx, runtime.LabelService)
+	listed, err := r.own(ctx, runtime.LabelRole)
 	if err != nil {
 		return runtime.State{}, err
 	}
-	var state runtime.State
+	state := runtime.State{Odd: unreadable(listed)}
 	for _, c := range listed {
 		switch c.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
@@ -211,6 +216,11 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	if err != nil {
 		return runtime.Image{}, r.unreachable(err)
 	}
+	if found.Config != nil {
+		if err := checkImageLabels(image, found.Config.Labels); err != nil {
+			return runtime.Image{}, err
+		}
+	}
 	nodes, err := r.Nodes(ctx)
 	if err != nil {
 		return runtime.Image{}, err
@@ -286,7 +296,7 @@ func (r *Runtime) remove(ctx context.Context, id string) error {
 // Remove implements runtime.Runtime. The service is there until its last instance has
 // gone, so that what was interrupted can be done again.
 func (r *Runtime) Remove(ctx context.Context, service string) error {
-	listed, err := r.list(ctx, runtime.LabelService+"="+service)
+	listed, err := r.own(ctx, runtime.LabelService+"="+service)
 	if err != nil {
 		return err
 	}
