@@ -17,7 +17,8 @@ type Instance struct {
 	// Instance is SERVICE.NUMBER.
 	Instance string `json:"instance"`
 	// State is "starting", "running", "unhealthy" (it runs and does not answer),
-	// "stopping" or "failed".
+	// "unknown" (it runs, and its proxy does not say whether it answers), "stopping"
+	// or "failed".
 	State string `json:"state"`
 	// Users are those that it serves now.
 	Users int `json:"users"`

@@ -117,6 +117,8 @@ type stop struct {
 type stateSince struct {
 	state engine.InstanceState
 	at    time.Time
+	// first is when this weir-edge saw the instance for the first time.
+	first time.Time
 }
 
 // New makes a manager; Run makes it work.

@@ -33,7 +33,8 @@ import (
 type Options struct {
 	// Socket is the engine's.
 	Socket string
-	// Dir is where the proxies' configurations and sockets are.
+	// Dir is where new proxies' configurations and sockets are. Those that are there
+	// already say themselves where theirs are, so that it may be another one's.
 	Dir string
 	// Network is the one of instances; empty means the engine's default bridge.
 	Network string
@@ -47,6 +48,8 @@ type Runtime struct {
 	mu sync.Mutex
 	// imageLabels are those of images, by ID: an image never changes.
 	imageLabels map[string]map[string]string
+	// folders are the proxies', by service, as the engine says.
+	folders map[string]string
 }
 
 // New makes a client of an engine and does not touch it.
@@ -58,7 +61,7 @@ func New(opts Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
 	}
-	return &Runtime{opts: opts, api: api, imageLabels: map[string]map[string]string{}}, nil
+	return &Runtime{opts: opts, api: api, imageLabels: map[string]map[string]string{}, folders: map[string]string{}}, nil
 }
 
 // Kind implements runtime.Runtime.
@@ -94,6 +97,7 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	if err != nil {
 		return runtime.State{}, err
 	}
+	r.learnFolders(listed)
 	state := runtime.State{Odd: unreadable(listed)}
 	for _, c := range listed {
 		switch c.Labels[runtime.LabelRole] {
@@ -303,6 +307,7 @@ func (r *Runtime) Remove(ctx context.Context, service string) error {
 	if len(listed) == 0 {
 		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
 	}
+	r.learnFolders(listed)
 	slices.SortFunc(listed, func(a, b container.Summary) int {
 		return strings.Compare(a.Labels[runtime.LabelRole], b.Labels[runtime.LabelRole]) // instances first
 	})

@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,5 +45,41 @@ func TestWellNamed(t *testing.T) {
 	}
 	if err := checkImageLabels("a", map[string]string{"weir-edge.mode": "tcp", "weir.min": "1mbit"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A proxy can write into its folder, and must not make weir-edge write elsewhere.
+func TestWriteInside(t *testing.T) {
+	folder, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	for _, name := range []string{"f", "f.new"} {
+		if err := os.Symlink(other, filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := writeInside(folder, "f", "text"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("a link was followed")
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "f")); err != nil || string(text) != "text" {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// Another weir-edge, with another folder, finds the proxies of the first.
+func TestFolderOfAnother(t *testing.T) {
+	r, err := New(Options{Socket: "/nonexistent", Dir: "/second"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.learnFolders([]container.Summary{{
+		Labels: map[string]string{runtime.LabelRole: runtime.RoleProxy, runtime.LabelService: "shop"},
+		Mounts: []container.MountPoint{{Source: "/first/shop", Destination: runtime.ProxyFolder}},
+	}})
+	if shop, other := r.folder("shop"), r.folder("other"); shop != "/first/shop" || other != "/second/other" {
+		t.Errorf("got %s and %s", shop, other)
 	}
 }

@@ -1,0 +1,59 @@
+package run
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// Who has just begun to look does not know how long an instance has not answered.
+func TestStateOf(t *testing.T) {
+	const long = time.Hour
+	silent := []seenProxy{{err: errors.New("timeout")}}
+	says := func(up bool, check string) []seenProxy {
+		return []seenProxy{{seen: proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("s.1"), Up: up, Check: check}}}}}
+	}
+	for name, test := range map[string]struct {
+		was     engine.InstanceState
+		seenFor time.Duration // 0: never
+		ranFor  time.Duration
+		proxies []seenProxy
+		want    engine.InstanceState
+	}{
+		"another weir-edge's, no proxy answers":     {"", 0, long, silent, engine.InstanceUnknown},
+		"still none":                                {engine.InstanceUnknown, long, long, silent, engine.InstanceUnknown},
+		"it ran, and its proxy falls silent":        {engine.InstanceRunning, long, long, silent, engine.InstanceUnknown},
+		"another's, its proxy says no":              {"", 0, long, says(false, "refused"), engine.InstanceStarting},
+		"its proxy has said no for long":            {engine.InstanceStarting, long, long, says(false, "refused"), engine.InstanceFailed},
+		"the container is new, the promise old":     {engine.InstanceStarting, long, time.Second, says(false, "refused"), engine.InstanceStarting},
+		"its proxy has not looked":                  {engine.InstanceStarting, long, long, []seenProxy{{}}, engine.InstanceUnknown},
+		"it answers":                                {engine.InstanceUnknown, long, long, says(true, "passed"), engine.InstanceRunning},
+		"it ran, and its proxy says no":             {engine.InstanceRunning, long, long, says(false, "refused"), engine.InstanceUnhealthy},
+		"it ran, and its proxy was told anew of it": {engine.InstanceRunning, long, long, []seenProxy{{}}, engine.InstanceRunning},
+	} {
+		m := &Manager{stopping: map[string]*stop{}, since: map[string]stateSince{}}
+		if test.seenFor > 0 {
+			m.since["s.1"] = stateSince{state: test.was, first: time.Now().Add(-test.seenFor)}
+		}
+		s := &seen{proxies: map[string][]seenProxy{"s": test.proxies}}
+		c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running, StartedAt: time.Now().Add(-test.ranFor)}
+		if got, _ := m.stateOf(s, c); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// A proxy that does not answer may have any number of users.
+func TestDrainWithoutProxy(t *testing.T) {
+	m := &Manager{opts: Options{DryRun: true}, stopping: map[string]*stop{
+		"s.1": {decision: engine.Decision{Service: "s", Instance: "s.1"}, at: time.Now().Add(-2 * period)},
+	}}
+	m.endDrained(&seen{proxies: map[string][]seenProxy{"s": {{err: errors.New("timeout")}}}})
+	if m.stopping["s.1"].ending {
+		t.Error("it was ended at once")
+	}
+}
