@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -102,4 +103,25 @@ func TestAddressGivenOutAnew(t *testing.T) {
 	if _, body := get(t, url); body != "ours" {
 		t.Errorf("users get %q", body)
 	}
+}
+
+// A busy instance, which answers one user after the other in 0.7 s, is not taken for dead.
+func TestBusyIsNotDead(t *testing.T) {
+	busy := make(chan struct{}, 1)
+	slow := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		busy <- struct{}{}
+		time.Sleep(700 * time.Millisecond)
+		<-busy
+	})
+	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: slow, Weight: 256}}}
+	startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, Health: "/", QueueTimeout: 30 * time.Second, Ports: []Port{port}})
+	var users sync.WaitGroup
+	for range 4 {
+		users.Go(func() {
+			if status, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d/", port.Host)); status != http.StatusOK {
+				t.Errorf("a user gets %d", status)
+			}
+		})
+	}
+	users.Wait()
 }

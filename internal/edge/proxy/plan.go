@@ -38,6 +38,9 @@ func join(port Port, seen []SeenServer) (commands []string) {
 		if there.Leaving {
 			commands = append(commands, "set server "+path+" state ready")
 		}
+		if there.Unreachable && s.Asked && there.Users > 0 {
+			commands = append(commands, "shutdown sessions server "+path)
+		}
 		if there.Weight != s.Weight {
 			commands = append(commands, fmt.Sprintf("set server %s weight %d", path, s.Weight))
 		}

@@ -44,6 +44,8 @@ type SeenServer struct {
 	Response             time.Duration
 	// Check is what the last health check found, in words.
 	Check string
+	// Unreachable: it found that nobody takes connections there.
+	Unreachable bool
 }
 
 // parseStat reads what "show stat" prints: a table with a head, comma separated.
@@ -105,6 +107,7 @@ func (s *Seen) add(row statRow, answers *weighted) {
 		Maintenance: strings.HasPrefix(status, "MAINT"),
 		Requests:    row.count("stot"),
 		Check:       row.text("check_desc"),
+		Unreachable: strings.HasPrefix(status, "DOWN") && strings.HasPrefix(strings.TrimPrefix(row.text("check_status"), "* "), "L4"),
 	}
 	for _, part := range []string{"qtime", "ctime", "rtime"} {
 		found.Response += time.Duration(row.number(part)) * time.Millisecond

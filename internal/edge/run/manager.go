@@ -322,7 +322,10 @@ const (
 )
 
 func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
-	c := proxy.Config{Service: s.Name, Mode: proxy.ModeHTTP, Control: control, QueueTimeout: 30 * time.Second}
+	c := proxy.Config{
+		Service: s.Name, Mode: proxy.ModeHTTP, Control: control, QueueTimeout: 30 * time.Second,
+		ResponseTime: time.Duration(s.ResponseSeconds * float64(time.Second)),
+	}
 	switch mode := proxy.Mode(s.Labels[labelMode]); mode {
 	case "":
 	case proxy.ModeHTTP, proxy.ModeTCP:
