@@ -213,15 +213,20 @@ func (m *Manager) ownMinBPS(s *seen, n Measured) (sum uint64) {
 		if c.State == v1.StateRejected {
 			continue
 		}
-		name := strings.TrimPrefix(c.Name, "/")
 		for id, p := range s.promises {
-			if p.Node == n.Node.Name && (name == runtime.InstanceName(id) || name == runtime.ProxyName(p.Service)) {
+			if p.Node == n.Node.Name && (isOf(c, runtime.InstanceName(id)) || isOf(c, runtime.ProxyName(p.Service))) {
 				sum += c.Policy.MinBPS
 				break
 			}
 		}
 	}
 	return sum
+}
+
+// isOf says whether a container has a name in its engine, or is a task of the Swarm
+// service that has it, whose label the agent tells as a group.
+func isOf(c v1.Container, name string) bool {
+	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
 }
 
 // instances are those that run, start, end or are promised.
@@ -360,7 +365,7 @@ func (m *Manager) measureInstance(s *seen, c runtime.Instance, i *engine.Instanc
 			if own {
 				i.SentBPS = policed.RateBPS
 			}
-			if (own || policed.Name == runtime.ProxyName(c.Service)) && policed.State == v1.StateRejected {
+			if (own || isOf(policed, runtime.ProxyName(c.Service))) && policed.State == v1.StateRejected {
 				i.MinRefused, i.Reason = true, policed.Reason
 			}
 		}

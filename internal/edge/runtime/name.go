@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // ProxyName is the name of a service's proxy: only one can have it.
@@ -16,6 +19,19 @@ func ProxyName(service string) string { return "edge-" + service }
 
 // InstanceName is the name of what an instance is in an engine: only one can have it.
 func InstanceName(id string) string { return "edge-" + strings.ReplaceAll(id, ".", "-") }
+
+// InstanceLabels are a service's labels without those that are its proxy's: what users get
+// is sent by the proxy, so the ledger's one minimum is in force there, and only there.
+func InstanceLabels(labels map[string]string) map[string]string {
+	kept := maps.Clone(labels)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	for _, name := range []string{"min", "latency"} {
+		delete(kept, policy.Prefix+name)
+	}
+	return kept
+}
 
 // ReadProgress reads what an engine says while it takes an image: it answers before
 // that is done, and says at the end whether it was.

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -26,7 +25,6 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/policy"
 )
 
 // Options say which engine, and where its proxies' files are.
@@ -238,7 +236,7 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ string) error {
-	labels := instanceLabels(s.Labels)
+	labels := runtime.InstanceLabels(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
 	for _, port := range s.Ports {
 		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
@@ -261,18 +259,6 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 		return errors.Join(fmt.Errorf("start instance %s: %w", instance, err), r.remove(context.WithoutCancel(ctx), created.ID))
 	}
 	return nil
-}
-
-// instanceLabels are a service's labels without those that are its proxy's.
-func instanceLabels(labels map[string]string) map[string]string {
-	kept := maps.Clone(labels)
-	if kept == nil {
-		kept = map[string]string{}
-	}
-	for _, name := range []string{"min", "latency"} {
-		delete(kept, policy.Prefix+name)
-	}
-	return kept
 }
 
 // Stop implements runtime.Runtime.
