@@ -18,7 +18,8 @@ type Instance struct {
 	Instance string `json:"instance"`
 	// State is "starting", "running", "unhealthy" (it runs and does not answer),
 	// "unknown" (it runs, and its proxy does not say whether it answers), "stopping"
-	// or "failed".
+	// or "failed"; "pending" stands for a service that has no instance, for Reason, and
+	// has neither Node nor Instance.
 	State string `json:"state"`
 	// Users are those that it serves now.
 	Users int `json:"users"`

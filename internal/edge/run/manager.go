@@ -218,6 +218,11 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	deployed, err := m.deploy(ctx, document)
 	if deployed.Changed {
 		m.round(m.ctx) // so that whoever asks next sees it
+		for _, i := range m.Instances() {
+			if i.Service == deployed.Service && i.State == statePending {
+				deployed.Notes = append(deployed.Notes, fmt.Sprintf("%s does not run: %s", i.Service, i.Reason))
+			}
+		}
 	}
 	return deployed, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -71,5 +72,16 @@ func TestOwnMinimumInSwarm(t *testing.T) {
 	}}
 	if got := m.ownMinBPS(s, n); got != 7 {
 		t.Errorf("%d bit/s in force are the promised ones, want 7", got)
+	}
+}
+
+// A service that nothing can be done for is shown, with the reason.
+func TestPending(t *testing.T) {
+	services := []runtime.Service{{Name: "big"}, {Name: "starts"}, {Name: "runs"}}
+	there := []edge.Instance{{Service: "runs", Instance: "runs.1"}}
+	keep := engine.Decision{Action: engine.Keep, Service: "big", Reason: "no node can have it", Facts: engine.Facts{Wanted: 1}}
+	got := pending(services, there, []engine.Decision{keep, {Action: engine.Start, Service: "starts"}, {Action: engine.Keep, Service: "runs"}})
+	if len(got) != 1 || got[0].Service != "big" || got[0].State != "pending" || got[0].Reason != "0 of 1: no node can have it" {
+		t.Errorf("got %+v", got)
 	}
 }

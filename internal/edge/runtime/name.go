@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/client"
 
@@ -64,8 +65,13 @@ func Architecture(machine string) string {
 	return machine
 }
 
+// pullTimeout is how long an image may take.
+const pullTimeout = 10 * time.Minute
+
 // Pull gets an image from its registry. Errors: ErrNoImage.
 func Pull(ctx context.Context, api *client.Client, image string) error {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
 	missing := func(err error) error {
 		return fmt.Errorf("run %s: %w, and fetching it failed: %w: check the name, or import or push the image first", image, ErrNoImage, err)
 	}
