@@ -124,10 +124,16 @@ func checkRemote(t *testing.T, b *harness.Bed, authority, stranger, reader, admi
 	}
 }
 
+// answer is what the dashboard answered.
+type answer struct {
+	code       int
+	etag, text string
+}
+
 // checkDashboard asks as the page does, and ends with a maximum of 10 Mbit/s.
 func checkDashboard(t *testing.T, b *harness.Bed, reader, admin string) {
 	page := httpOnHost(b, nil)
-	ask := func(method, path, token, body string, header ...string) (*http.Response, string) {
+	ask := func(method, path, token, body string, header ...string) answer {
 		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+dashboardAddress+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -150,21 +156,21 @@ func checkDashboard(t *testing.T, b *harness.Bed, reader, admin string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return response, string(text)
+		return answer{code: response.StatusCode, etag: response.Header.Get("ETag"), text: string(text)}
 	}
-	if response, text := ask("GET", "/v1/snapshot", "", ""); response.StatusCode != http.StatusOK || !strings.Contains(text, `"flooding"`) {
-		t.Errorf("anybody looks: %s: %s", response.Status, text)
+	if got := ask("GET", "/v1/snapshot", "", ""); got.code != http.StatusOK || !strings.Contains(got.text, `"flooding"`) {
+		t.Errorf("anybody looks: %d: %s", got.code, got.text)
 	}
 	const path, wanted = "/v1/containers/flooding/policy", `{"max": "10mbit"}`
-	response, _ := ask("GET", path, "", "")
-	tag := response.Header.Get("ETag")
+	seen := ask("GET", path, "", "")
+	tag := seen.etag
 	if tag == "" {
-		t.Fatalf("no ETag: %s", response.Status)
+		t.Fatalf("no ETag: %d: %s", seen.code, seen.text)
 	}
-	response, text := ask("POST", path+"/preview", admin, wanted)
+	previewed := ask("POST", path+"/preview", admin, wanted)
 	var preview v1.Preview
-	if err := json.Unmarshal([]byte(text), &preview); err != nil || preview.After.MaxBPS != 10*mbit || len(preview.Uplinks) != 1 {
-		t.Errorf("preview: %s: %s (%v)", response.Status, text, err)
+	if err := json.Unmarshal([]byte(previewed.text), &preview); err != nil || preview.After.MaxBPS != 10*mbit || len(preview.Uplinks) != 1 {
+		t.Errorf("preview: %d: %s (%v)", previewed.code, previewed.text, err)
 	}
 	for _, tc := range []struct {
 		name, token string
@@ -180,8 +186,8 @@ func checkDashboard(t *testing.T, b *harness.Bed, reader, admin string) {
 		{"as the page does it", admin, []string{"If-Match", tag, "Origin", "http://" + dashboardAddress, "Sec-Fetch-Site", "same-origin"}, http.StatusOK},
 		{"once more", admin, []string{"If-Match", tag}, http.StatusPreconditionFailed},
 	} {
-		if response, text := ask("PATCH", path, tc.token, wanted, tc.header...); response.StatusCode != tc.status {
-			t.Errorf("%s: %s: %s, want %d", tc.name, response.Status, text, tc.status)
+		if got := ask("PATCH", path, tc.token, wanted, tc.header...); got.code != tc.status {
+			t.Errorf("%s: %d: %s, want %d", tc.name, got.code, got.text, tc.status)
 		}
 	}
 }
