@@ -141,6 +141,7 @@ const (
 	EventStopped  EventKind = "stopped" // an instance is gone
 	EventFailed   EventKind = "failed"  // something did not work
 	EventNode     EventKind = "node"    // a node came, or changed its state
+	EventPulling  EventKind = "pulling" // an image is not there and is being got
 	EventMissed   EventKind = "missed"  // events that are not kept any more
 )
 

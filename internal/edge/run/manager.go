@@ -232,6 +232,11 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	if err != nil {
 		return edge.Deployed{}, &SpecificationError{err}
 	}
+	if s.Rule != "" {
+		if err := engine.CheckRule(s.Rule); err != nil {
+			return edge.Deployed{}, &SpecificationError{fmt.Errorf("read the specification: rule: %w", err)}
+		}
+	}
 	service, err := m.service(s)
 	if err != nil {
 		return edge.Deployed{}, err
@@ -270,7 +275,11 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 // fetch gets an image to where it can be got without starting anything, so that an
 // error is the answer to who deploys.
 func (m *Manager) fetch(ctx context.Context, image string) error {
+	late := time.AfterFunc(pullingAfter, func() {
+		m.record(edge.Event{Kind: edge.EventPulling, Message: "pulling the image " + image})
+	})
 	found, err := m.rt.Fetch(ctx, image)
+	late.Stop()
 	if err != nil {
 		return err
 	}
@@ -283,6 +292,10 @@ func (m *Manager) fetch(ctx context.Context, image string) error {
 	}
 	return nil
 }
+
+// pullingAfter is how long getting an image may take without a word: one that is there
+// is found at once.
+const pullingAfter = time.Second
 
 // portsFree says which other service has a port of a new one.
 func portsFree(s runtime.Service, others []runtime.Service) error {
