@@ -25,6 +25,8 @@ func TestOneEngine(t *testing.T) {
 	t.Run("images that do not work", s.testBadImages)
 	t.Run("profile", s.testProfile)
 	t.Run("two at once", s.testTwoAtOnce)
+	t.Run("a second one, with another folder", s.testOtherFolder)
+	t.Run("labels of an image", s.testImageLabels)
 	t.Run("a minimum that is refused", s.testRefused)
 	t.Run("dry run", s.testDryRun)
 	t.Run("a full disk", s.testFullDisk)

@@ -17,7 +17,9 @@ type Instance struct {
 	// Instance is SERVICE.NUMBER.
 	Instance string `json:"instance"`
 	// State is "starting", "running", "unhealthy" (it runs and does not answer),
-	// "stopping" or "failed".
+	// "unknown" (it runs, and its proxy does not say whether it answers), "stopping"
+	// or "failed"; "pending" stands for a service that has no instance, for Reason, and
+	// has neither Node nor Instance.
 	State string `json:"state"`
 	// Users are those that it serves now.
 	Users int `json:"users"`
@@ -139,6 +141,7 @@ const (
 	EventStopped  EventKind = "stopped" // an instance is gone
 	EventFailed   EventKind = "failed"  // something did not work
 	EventNode     EventKind = "node"    // a node came, or changed its state
+	EventPulling  EventKind = "pulling" // an image is not there and is being got
 	EventMissed   EventKind = "missed"  // events that are not kept any more
 )
 

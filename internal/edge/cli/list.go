@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -55,7 +56,7 @@ func table(w io.Writer, head string, rows [][]string) error {
 func printInstances(w io.Writer, list []edge.Instance) error {
 	var rows [][]string
 	for _, i := range list {
-		rows = append(rows, []string{i.Service, i.Node, i.Instance, i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), rate(i.MinBPS), i.Reason})
+		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), rate(i.MinBPS), i.Reason})
 	}
 	return table(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
 }

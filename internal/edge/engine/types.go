@@ -104,6 +104,9 @@ const (
 	InstanceRunning InstanceState = "running"
 	// InstanceUnhealthy: it runs and does not answer.
 	InstanceUnhealthy InstanceState = "unhealthy"
+	// InstanceUnknown: it runs, and no proxy says whether it answers. It counts, and
+	// is left alone.
+	InstanceUnknown InstanceState = "unknown"
 	// InstanceStopping: it gets no more users and ends.
 	InstanceStopping InstanceState = "stopping"
 	// InstanceFailed: it did not start, or crashes again and again. Reason says why.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -65,13 +66,17 @@ func (c Control) do(ctx context.Context, command string) error {
 	if err != nil {
 		return err
 	}
-	switch answer = strings.TrimSpace(answer); answer {
-	case "", "New server registered.", "Server deleted.":
+	switch answer = strings.TrimSpace(answer); {
+	case answer == "", answer == "New server registered.", answer == "Server deleted.",
+		strings.HasPrefix(command, "set server ") && changedAddress.MatchString(answer):
 		return nil
 	default:
 		return fmt.Errorf("tell the proxy %q: it answers %q", command, answer)
 	}
 }
+
+// changedAddress is what HAProxy says when it has changed a server's.
+var changedAddress = regexp.MustCompile(`^(IP changed from|no need to change the addr|port changed from)`)
 
 func (c Control) ask(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

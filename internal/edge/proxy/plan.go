@@ -31,8 +31,15 @@ func join(port Port, seen []SeenServer) (commands []string) {
 			continue
 		}
 		there := seen[i]
+		// An engine that starts anew gives out addresses anew.
+		if there.Address.IsValid() && there.Address != s.Address {
+			commands = append(commands, fmt.Sprintf("set server %s addr %s port %d", path, s.Address.Addr(), s.Address.Port()))
+		}
 		if there.Leaving {
 			commands = append(commands, "set server "+path+" state ready")
+		}
+		if there.Unreachable && s.Asked && there.Users > 0 {
+			commands = append(commands, "shutdown sessions server "+path)
 		}
 		if there.Weight != s.Weight {
 			commands = append(commands, fmt.Sprintf("set server %s weight %d", path, s.Weight))

@@ -45,6 +45,8 @@ type Config struct {
 	Remote *Remote
 	// QueueTimeout bounds how long a user waits for a place at an instance.
 	QueueTimeout time.Duration
+	// ResponseTime is how long an answer may take; 0 if nothing is said.
+	ResponseTime time.Duration
 }
 
 // Remote is a way to HAProxy's runtime socket over TLS with client certificates. That
@@ -70,6 +72,10 @@ type Server struct {
 	Weight int
 	// MaxUsers is how many it serves at once; others wait. 0: no limit.
 	MaxUsers int
+	// Asked: its health is a question that it answers, late if it is busy. Its users are
+	// then only sent away when it cannot be reached any more, which Apply sees; an
+	// instance that is not asked is down when it cannot be reached.
+	Asked bool
 }
 
 // How soon a proxy notices that an instance is dead: after two checks, the second
@@ -80,15 +86,30 @@ const (
 	checksToFall  = 2
 )
 
+// A check waits for a multiple of what users may wait, so that who is busy is not taken
+// for dead, and for minCheckTimeout at least.
+const (
+	checkPatience   = 4
+	minCheckTimeout = 5 * time.Second
+)
+
+func (c Config) checkTimeout() time.Duration {
+	return max(minCheckTimeout, checkPatience*c.ResponseTime)
+}
+
 const (
 	maxUsers       = 4000 // connections of one proxy, which takes two files for each
 	connectTimeout = 1 * time.Second
 	idleTimeout    = 60 * time.Second
+	tunnelTimeout  = 1 * time.Hour
 )
 
 func (p Port) backend() string { return fmt.Sprintf("instances-%d", p.Host) }
 
 func (p Port) frontend() string { return fmt.Sprintf("users-%d", p.Host) }
+
+// Asks says whether instances are asked for their health.
+func (c Config) Asks() bool { return c.Health != "" }
 
 // File is HAProxy's configuration.
 func (c Config) File() string {
@@ -103,9 +124,11 @@ func (c Config) File() string {
 	line("defaults")
 	line("  mode %s", c.Mode)
 	line("  timeout connect %s", milliseconds(connectTimeout))
-	line("  timeout check %s", milliseconds(checkInterval))
+	line("  timeout check %s", milliseconds(c.checkTimeout()))
 	line("  timeout client %s", milliseconds(idleTimeout))
 	line("  timeout server %s", milliseconds(idleTimeout))
+	// A connection that has become a tunnel, such as a WebSocket, may be silent.
+	line("  timeout tunnel %s", milliseconds(tunnelTimeout))
 	line("  timeout queue %s", milliseconds(c.QueueTimeout))
 	line("  retries 3")
 	line("  option redispatch 1")
@@ -129,6 +152,7 @@ func (c Config) File() string {
 			line("  option httpchk GET %s", c.Health)
 		}
 		for _, s := range port.Servers {
+			s.Asked = c.Asks()
 			line("  server %s %s", s.Name, s.arguments())
 		}
 	}
@@ -137,8 +161,11 @@ func (c Config) File() string {
 
 // arguments are those of a server in the file, and of "add server".
 func (s Server) arguments() string {
-	text := fmt.Sprintf("%s check inter %s fastinter %s downinter %s fall %d rise 1 on-marked-down shutdown-sessions weight %d",
+	text := fmt.Sprintf("%s check inter %s fastinter %s downinter %s fall %d rise 1 weight %d",
 		s.Address, milliseconds(checkInterval), milliseconds(checkHurried), milliseconds(checkHurried), checksToFall, s.Weight)
+	if !s.Asked {
+		text += " on-marked-down shutdown-sessions"
+	}
 	if s.MaxUsers > 0 {
 		text += fmt.Sprintf(" maxconn %d", s.MaxUsers)
 	}

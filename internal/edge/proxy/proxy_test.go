@@ -15,6 +15,7 @@ func server(name string, weight, maxUsers int) Server {
 func TestPlan(t *testing.T) {
 	const backend = "instances-80"
 	wanted := []Port{{Host: 80, Servers: []Server{server("a", 256, 10)}}}
+	wanted[0].Servers[0].Asked = true
 	for name, test := range map[string]struct {
 		seen    []SeenServer
 		want    []string
@@ -22,7 +23,7 @@ func TestPlan(t *testing.T) {
 	}{
 		"as it should be": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Up: true}}, nil, 0},
 		"new": {nil, []string{
-			"add server instances-80/a 198.18.0.9:80 check inter 500ms fastinter 200ms downinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions weight 256 maxconn 10",
+			"add server instances-80/a 198.18.0.9:80 check inter 500ms fastinter 200ms downinter 200ms fall 2 rise 1 weight 256 maxconn 10",
 			"enable health instances-80/a", "enable server instances-80/a",
 		}, 0},
 		"other values": {[]SeenServer{{Backend: backend, Name: "a", Weight: 1, MaxUsers: 9}}, []string{
@@ -34,6 +35,10 @@ func TestPlan(t *testing.T) {
 		"goes, with users": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Waiting: 1}}, []string{
 			"set server instances-80/b state drain",
 		}, 3},
+		"busy": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Check: "Layer7 timeout"}}, nil, 0},
+		"dead, with users": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Unreachable: true}}, []string{
+			"shutdown sessions server instances-80/a",
+		}, 0},
 		"is going": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Leaving: true}}, nil, 2},
 		"has gone": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true}}, []string{
 			"set server instances-80/b state maint", "del server instances-80/b",

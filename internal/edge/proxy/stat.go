@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -30,17 +31,21 @@ type Seen struct {
 // SeenServer is an instance behind one port.
 type SeenServer struct {
 	Backend, Name string
-	Users         int
-	Waiting       int
-	Weight        int
-	MaxUsers      int
-	Up            bool
+	// Address is where users are sent; invalid if HAProxy does not say.
+	Address  netip.AddrPort
+	Users    int
+	Waiting  int
+	Weight   int
+	MaxUsers int
+	Up       bool
 	// Leaving is one that gets no new users: drained, or in maintenance.
 	Leaving, Maintenance bool
 	Requests             uint64
 	Response             time.Duration
 	// Check is what the last health check found, in words.
 	Check string
+	// Unreachable: it found that nobody takes connections there.
+	Unreachable bool
 }
 
 // parseStat reads what "show stat" prints: a table with a head, comma separated.
@@ -94,7 +99,7 @@ func (s *Seen) add(row statRow, answers *weighted) {
 	}
 	status := row.text("status")
 	found := SeenServer{
-		Backend: proxy, Name: server,
+		Backend: proxy, Name: server, Address: row.address("addr"),
 		Users: row.number("scur"), Waiting: row.number("qcur"),
 		Weight: row.number("uweight"), MaxUsers: row.number("slim"),
 		Up:          strings.HasPrefix(status, "UP") || strings.HasPrefix(status, "no check"),
@@ -102,6 +107,7 @@ func (s *Seen) add(row statRow, answers *weighted) {
 		Maintenance: strings.HasPrefix(status, "MAINT"),
 		Requests:    row.count("stot"),
 		Check:       row.text("check_desc"),
+		Unreachable: strings.HasPrefix(status, "DOWN") && strings.HasPrefix(strings.TrimPrefix(row.text("check_status"), "* "), "L4"),
 	}
 	for _, part := range []string{"qtime", "ctime", "rtime"} {
 		found.Response += time.Duration(row.number(part)) * time.Millisecond
@@ -147,6 +153,15 @@ func (r statRow) count(name string) uint64 {
 		return 0
 	}
 	return n
+}
+
+// address is invalid where HAProxy prints none.
+func (r statRow) address(name string) netip.AddrPort {
+	address, err := netip.ParseAddrPort(r.text(name))
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return address
 }
 
 func (r statRow) number(name string) int { return int(min(r.count(name), 1<<30)) }

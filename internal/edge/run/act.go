@@ -178,13 +178,15 @@ func (m *Manager) endDrained(s *seen) {
 		}
 	}
 	for id, ending := range m.stopping {
+		// A proxy that does not answer may have any number of them.
+		unknown := slices.ContainsFunc(s.proxies[ending.decision.Service], func(p seenProxy) bool { return p.err != nil })
 		users := 0
 		for _, t := range serversOf(s, id) {
 			users += t.Users + t.Waiting
 		}
 		// Its proxies have been told in this round; what they said is from before.
 		waited := time.Since(ending.at)
-		if ending.ending || waited < period || users > 0 && waited < drainTimeout {
+		if ending.ending || waited < period || (users > 0 || unknown) && waited < drainTimeout {
 			continue
 		}
 		ending.ending = true

@@ -117,6 +117,8 @@ type stop struct {
 type stateSince struct {
 	state engine.InstanceState
 	at    time.Time
+	// first is when this weir-edge saw the instance for the first time.
+	first time.Time
 }
 
 // New makes a manager; Run makes it work.
@@ -216,6 +218,11 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	deployed, err := m.deploy(ctx, document)
 	if deployed.Changed {
 		m.round(m.ctx) // so that whoever asks next sees it
+		for _, i := range m.Instances() {
+			if i.Service == deployed.Service && i.State == statePending {
+				deployed.Notes = append(deployed.Notes, fmt.Sprintf("%s does not run: %s", i.Service, i.Reason))
+			}
+		}
 	}
 	return deployed, err
 }
@@ -224,6 +231,11 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	s, err := spec.Parse(document)
 	if err != nil {
 		return edge.Deployed{}, &SpecificationError{err}
+	}
+	if s.Rule != "" {
+		if err := engine.CheckRule(s.Rule); err != nil {
+			return edge.Deployed{}, &SpecificationError{fmt.Errorf("read the specification: rule: %w", err)}
+		}
 	}
 	service, err := m.service(s)
 	if err != nil {
@@ -263,7 +275,11 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 // fetch gets an image to where it can be got without starting anything, so that an
 // error is the answer to who deploys.
 func (m *Manager) fetch(ctx context.Context, image string) error {
+	late := time.AfterFunc(pullingAfter, func() {
+		m.record(edge.Event{Kind: edge.EventPulling, Message: "pulling the image " + image})
+	})
 	found, err := m.rt.Fetch(ctx, image)
+	late.Stop()
 	if err != nil {
 		return err
 	}
@@ -276,6 +292,10 @@ func (m *Manager) fetch(ctx context.Context, image string) error {
 	}
 	return nil
 }
+
+// pullingAfter is how long getting an image may take without a word: one that is there
+// is found at once.
+const pullingAfter = time.Second
 
 // portsFree says which other service has a port of a new one.
 func portsFree(s runtime.Service, others []runtime.Service) error {
@@ -320,7 +340,10 @@ const (
 )
 
 func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
-	c := proxy.Config{Service: s.Name, Mode: proxy.ModeHTTP, Control: control, QueueTimeout: 30 * time.Second}
+	c := proxy.Config{
+		Service: s.Name, Mode: proxy.ModeHTTP, Control: control, QueueTimeout: 30 * time.Second,
+		ResponseTime: time.Duration(s.ResponseSeconds * float64(time.Second)),
+	}
 	switch mode := proxy.Mode(s.Labels[labelMode]); mode {
 	case "":
 	case proxy.ModeHTTP, proxy.ModeTCP:

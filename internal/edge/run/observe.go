@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,6 +63,9 @@ func (m *Manager) look(ctx context.Context) (*seen, error) {
 	}
 	if s.state, err = m.rt.Look(ctx); err != nil {
 		return nil, err
+	}
+	for _, odd := range s.state.Odd {
+		m.failed("", "", "", errors.New(odd))
 	}
 	if s.promises, _, err = m.rt.Ledger().Read(ctx); err != nil {
 		return nil, err
@@ -209,15 +213,20 @@ func (m *Manager) ownMinBPS(s *seen, n Measured) (sum uint64) {
 		if c.State == v1.StateRejected {
 			continue
 		}
-		name := strings.TrimPrefix(c.Name, "/")
 		for id, p := range s.promises {
-			if p.Node == n.Node.Name && (name == runtime.InstanceName(id) || name == runtime.ProxyName(p.Service)) {
+			if p.Node == n.Node.Name && (isOf(c, runtime.InstanceName(id)) || isOf(c, runtime.ProxyName(p.Service))) {
 				sum += c.Policy.MinBPS
 				break
 			}
 		}
 	}
 	return sum
+}
+
+// isOf says whether a container has a name in its engine, or is a task of the Swarm
+// service that has it, whose label the agent tells as a group.
+func isOf(c v1.Container, name string) bool {
+	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
 }
 
 // instances are those that run, start, end or are promised.
@@ -253,7 +262,11 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		ids[list[i].ID] = true
 		old, known := m.since[list[i].ID]
 		if !known || old.state != list[i].State {
-			old = stateSince{list[i].State, time.Now()}
+			now := time.Now()
+			if !known {
+				old.first = now
+			}
+			old.state, old.at = list[i].State, now
 			m.since[list[i].ID] = old
 		}
 		list[i].Since = old.at
@@ -281,22 +294,37 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	if slices.ContainsFunc(servers, func(t proxy.SeenServer) bool { return t.Up && t.Check != "" }) {
 		return engine.InstanceRunning, ""
 	}
-	was := m.since[c.ID].state
-	if was == engine.InstanceRunning || was == engine.InstanceUnhealthy {
-		for _, t := range servers {
-			if !t.Up && t.Check != "" {
-				return engine.InstanceUnhealthy, "it does not answer its proxy: " + t.Check
-			}
-		}
-		return was, "" // the proxy has just been told of it
+	was := m.since[c.ID]
+	waited := time.Since(later(was.first, c.StartedAt))
+	if was.first.IsZero() {
+		waited = 0
 	}
-	if time.Since(c.StartedAt) > notAnswering {
+	verdict := slices.IndexFunc(servers, func(t proxy.SeenServer) bool { return !t.Up && t.Check != "" })
+	answering := slices.ContainsFunc(s.proxies[c.Service], func(p seenProxy) bool { return p.err == nil })
+	switch {
+	case !answering && (was.state != engine.InstanceStarting || waited > notAnswering):
+		return engine.InstanceUnknown, "no proxy says whether it answers"
+	case verdict < 0 && was.state == engine.InstanceRunning:
+		return was.state, "" // the proxy has just been told of it
+	case verdict < 0 && waited > notAnswering:
+		return engine.InstanceUnknown, "no proxy has looked whether it answers"
+	case verdict >= 0 && (was.state == engine.InstanceRunning || was.state == engine.InstanceUnhealthy):
+		return engine.InstanceUnhealthy, "it does not answer its proxy: " + servers[verdict].Check
+	case verdict >= 0 && waited > notAnswering:
 		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v: does it listen at the port of its specification?", notAnswering)
 	}
 	return engine.InstanceStarting, ""
 }
 
-// notAnswering is after how long an instance that has never answered has failed.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// notAnswering is after how long an instance has failed that has not answered since this
+// weir-edge first saw it.
 const notAnswering = 30 * time.Second
 
 // serverName is what proxies call an instance.
@@ -337,7 +365,7 @@ func (m *Manager) measureInstance(s *seen, c runtime.Instance, i *engine.Instanc
 			if own {
 				i.SentBPS = policed.RateBPS
 			}
-			if (own || policed.Name == runtime.ProxyName(c.Service)) && policed.State == v1.StateRejected {
+			if (own || isOf(policed, runtime.ProxyName(c.Service))) && policed.State == v1.StateRejected {
 				i.MinRefused, i.Reason = true, policed.Reason
 			}
 		}

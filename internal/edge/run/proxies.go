@@ -72,7 +72,7 @@ func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.P
 		ports[i].Host = published.Host
 		for j, c := range ready {
 			if address, ok := c.Addresses[published.Container]; ok {
-				ports[i].Servers = append(ports[i].Servers, proxy.Server{Name: serverName(c.ID), Address: address, Weight: weights[j], MaxUsers: maxUsers})
+				ports[i].Servers = append(ports[i].Servers, proxy.Server{Name: serverName(c.ID), Address: address, Weight: weights[j], MaxUsers: maxUsers, Asked: service.Proxy.Asks()})
 			}
 		}
 	}

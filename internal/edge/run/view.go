@@ -36,12 +36,40 @@ func (m *Manager) publish(s *seen, decisions []engine.Decision) {
 	for _, listed := range s.state.Services {
 		v.services = append(v.services, wireService(s, listed, v.instances))
 	}
+	for _, p := range pending(s.state.Services, v.instances, decisions) {
+		v.instances = append(v.instances, p)
+		m.failed(p.Service, "", "", errors.New(p.Service+": "+p.Reason))
+	}
 	for _, d := range decisions {
 		v.decisions = append(v.decisions, wireDecision(d))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.view = v
+}
+
+// statePending is that of a service without instances, in the place of one.
+const statePending = "pending"
+
+// pending are services that have no instance and for which none is started, and why.
+func pending(services []runtime.Service, there []edge.Instance, decisions []engine.Decision) (list []edge.Instance) {
+	for _, s := range services {
+		var of []engine.Decision
+		for _, d := range decisions {
+			if d.Service == s.Name {
+				of = append(of, d)
+			}
+		}
+		has := slices.ContainsFunc(there, func(i edge.Instance) bool { return i.Service == s.Name })
+		starts := slices.ContainsFunc(of, func(d engine.Decision) bool { return d.Action != engine.Keep })
+		if has || starts || len(of) == 0 {
+			continue
+		}
+		list = append(list, edge.Instance{
+			Service: s.Name, State: statePending, Reason: fmt.Sprintf("0 of %d: %s", of[0].Facts.Wanted, of[0].Reason),
+		})
+	}
+	return list
 }
 
 func (m *Manager) wireInstance(s *seen, i engine.Instance) edge.Instance {

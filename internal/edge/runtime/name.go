@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
+	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // ProxyName is the name of a service's proxy: only one can have it.
@@ -16,6 +20,19 @@ func ProxyName(service string) string { return "edge-" + service }
 
 // InstanceName is the name of what an instance is in an engine: only one can have it.
 func InstanceName(id string) string { return "edge-" + strings.ReplaceAll(id, ".", "-") }
+
+// InstanceLabels are a service's labels without those that are its proxy's: what users get
+// is sent by the proxy, so the ledger's one minimum is in force there, and only there.
+func InstanceLabels(labels map[string]string) map[string]string {
+	kept := maps.Clone(labels)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	for _, name := range []string{"min", "latency"} {
+		delete(kept, policy.Prefix+name)
+	}
+	return kept
+}
 
 // ReadProgress reads what an engine says while it takes an image: it answers before
 // that is done, and says at the end whether it was.
@@ -48,8 +65,13 @@ func Architecture(machine string) string {
 	return machine
 }
 
+// pullTimeout is how long an image may take.
+const pullTimeout = 10 * time.Minute
+
 // Pull gets an image from its registry. Errors: ErrNoImage.
 func Pull(ctx context.Context, api *client.Client, image string) error {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
 	missing := func(err error) error {
 		return fmt.Errorf("run %s: %w, and fetching it failed: %w: check the name, or import or push the image first", image, ErrNoImage, err)
 	}

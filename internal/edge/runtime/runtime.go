@@ -115,6 +115,8 @@ type State struct {
 	// Services have the name and the document only.
 	Services  []Service
 	Instances []Instance
+	// Odd is what weir-edge has there and cannot read, in words.
+	Odd []string
 }
 
 // Phase is how far an instance is.

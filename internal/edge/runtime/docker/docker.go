@@ -13,11 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -25,14 +25,14 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/policy"
 )
 
 // Options say which engine, and where its proxies' files are.
 type Options struct {
 	// Socket is the engine's.
 	Socket string
-	// Dir is where the proxies' configurations and sockets are.
+	// Dir is where new proxies' configurations and sockets are. Those that are there
+	// already say themselves where theirs are, so that it may be another one's.
 	Dir string
 	// Network is the one of instances; empty means the engine's default bridge.
 	Network string
@@ -42,6 +42,12 @@ type Options struct {
 type Runtime struct {
 	opts Options
 	api  *client.Client
+
+	mu sync.Mutex
+	// imageLabels are those of images, by ID: an image never changes.
+	imageLabels map[string]map[string]string
+	// folders are the proxies', by service, as the engine says.
+	folders map[string]string
 }
 
 // New makes a client of an engine and does not touch it.
@@ -53,7 +59,7 @@ func New(opts Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
 	}
-	return &Runtime{opts: opts, api: api}, nil
+	return &Runtime{opts: opts, api: api, imageLabels: map[string]map[string]string{}, folders: map[string]string{}}, nil
 }
 
 // Kind implements runtime.Runtime.
@@ -85,11 +91,12 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	if err != nil {
 		return runtime.State{}, err
 	}
-	listed, err := r.list(ctx, runtime.LabelService)
+	listed, err := r.own(ctx, runtime.LabelRole)
 	if err != nil {
 		return runtime.State{}, err
 	}
-	var state runtime.State
+	r.learnFolders(listed)
+	state := runtime.State{Odd: unreadable(listed)}
 	for _, c := range listed {
 		switch c.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
@@ -211,6 +218,11 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	if err != nil {
 		return runtime.Image{}, r.unreachable(err)
 	}
+	if found.Config != nil {
+		if err := checkImageLabels(image, found.Config.Labels); err != nil {
+			return runtime.Image{}, err
+		}
+	}
 	nodes, err := r.Nodes(ctx)
 	if err != nil {
 		return runtime.Image{}, err
@@ -224,7 +236,7 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ string) error {
-	labels := instanceLabels(s.Labels)
+	labels := runtime.InstanceLabels(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
 	for _, port := range s.Ports {
 		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
@@ -247,18 +259,6 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 		return errors.Join(fmt.Errorf("start instance %s: %w", instance, err), r.remove(context.WithoutCancel(ctx), created.ID))
 	}
 	return nil
-}
-
-// instanceLabels are a service's labels without those that are its proxy's.
-func instanceLabels(labels map[string]string) map[string]string {
-	kept := maps.Clone(labels)
-	if kept == nil {
-		kept = map[string]string{}
-	}
-	for _, name := range []string{"min", "latency"} {
-		delete(kept, policy.Prefix+name)
-	}
-	return kept
 }
 
 // Stop implements runtime.Runtime.
@@ -286,13 +286,14 @@ func (r *Runtime) remove(ctx context.Context, id string) error {
 // Remove implements runtime.Runtime. The service is there until its last instance has
 // gone, so that what was interrupted can be done again.
 func (r *Runtime) Remove(ctx context.Context, service string) error {
-	listed, err := r.list(ctx, runtime.LabelService+"="+service)
+	listed, err := r.own(ctx, runtime.LabelService+"="+service)
 	if err != nil {
 		return err
 	}
 	if len(listed) == 0 {
 		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
 	}
+	r.learnFolders(listed)
 	slices.SortFunc(listed, func(a, b container.Summary) int {
 		return strings.Compare(a.Labels[runtime.LabelRole], b.Labels[runtime.LabelRole]) // instances first
 	})

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -40,14 +42,14 @@ func ledgerName(version uint64) string { return fmt.Sprintf("edge-ledger-%d", ve
 
 // versions are the containers that are or were the ledger, by version.
 func (l ledger) versions(ctx context.Context) (byVersion map[uint64]container.Summary, latest uint64, err error) {
-	listed, err := l.r.list(ctx, runtime.LabelRole+"="+runtime.RoleLedger)
+	listed, err := l.r.own(ctx, runtime.LabelRole+"="+runtime.RoleLedger)
 	if err != nil {
 		return nil, 0, err
 	}
 	byVersion = map[uint64]container.Summary{}
 	for _, c := range listed {
-		version, err := strconv.ParseUint(c.Labels[labelVersion], 10, 64)
-		if err != nil {
+		version, ok := versionOf(c)
+		if !ok {
 			continue // not ours
 		}
 		byVersion[version] = c
@@ -62,13 +64,15 @@ func (l ledger) Read(ctx context.Context) (engine.Promises, engine.Token, error)
 	if err != nil {
 		return nil, "", err
 	}
-	promises := engine.Promises{}
-	if latest > 0 {
-		if err := json.Unmarshal([]byte(byVersion[latest].Labels[labelPromises]), &promises); err != nil {
-			return nil, "", fmt.Errorf("read what is promised from the container %s: %w: remove that container to have it written anew", ledgerName(latest), err)
+	// What cannot be read is passed over, and Look says it. Whoever changes something
+	// goes on after it.
+	token := engine.Token(strconv.FormatUint(latest, 10))
+	for _, version := range slices.Backward(slices.Sorted(maps.Keys(byVersion))) {
+		if promises, err := promisesOf(byVersion[version]); err == nil {
+			return promises, token, nil
 		}
 	}
-	return promises, engine.Token(strconv.FormatUint(latest, 10)), nil
+	return engine.Promises{}, token, nil
 }
 
 // Swap implements engine.Ledger.

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -21,7 +22,31 @@ import (
 // socketName is HAProxy's, in its folder.
 const socketName = "haproxy.sock"
 
-func (r *Runtime) folder(service string) string { return filepath.Join(r.opts.Dir, service) }
+// folder is where a service's proxy has its files on this host.
+func (r *Runtime) folder(service string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if folder, known := r.folders[service]; known {
+		return folder
+	}
+	return filepath.Join(r.opts.Dir, service)
+}
+
+// learnFolders finds the proxies' folders by what is mounted into them.
+func (r *Runtime) learnFolders(listed []container.Summary) {
+	folders := map[string]string{}
+	for _, c := range listed {
+		service := c.Labels[runtime.LabelService]
+		for _, m := range c.Mounts {
+			if c.Labels[runtime.LabelRole] == runtime.RoleProxy && m.Destination == runtime.ProxyFolder && filepath.Base(m.Source) == service {
+				folders[service] = m.Source
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.folders, folders)
+}
 
 // Deploy implements runtime.Runtime.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
@@ -63,6 +88,9 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		return fmt.Errorf("create the proxy of %s: %w", s.Name, err)
 	}
 	// The name is ours: so is the folder.
+	r.mu.Lock()
+	r.folders[s.Name] = folder
+	r.mu.Unlock()
 	err = r.save(s.Name, s.Proxy.File())
 	if err == nil {
 		_, err = r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{})
@@ -80,22 +108,43 @@ func (r *Runtime) save(service, file string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
 	}
-	path := filepath.Join(folder, runtime.ProxyFile)
-	if there, err := os.ReadFile(path); err == nil && string(there) == file {
-		return nil
-	}
-	err := os.WriteFile(path+".new", []byte(file), 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := writeInside(folder, runtime.ProxyFile, file); err != nil {
 		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
 	}
 	return nil
 }
 
+// writeInside writes a file unless it is there so. The proxy's container can write into
+// the folder as well, so no link is followed out of it.
+func writeInside(folder, name, text string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if there, err := root.ReadFile(name); err == nil && string(there) == text {
+		return nil
+	}
+	if err := root.RemoveAll(name + ".new"); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(name+".new", name)
+}
+
 func (r *Runtime) removeFiles(service string) error {
-	err := os.RemoveAll(r.folder(service))
+	folder := r.folder(service)
+	r.mu.Lock()
+	delete(r.folders, service)
+	r.mu.Unlock()
+	err := os.RemoveAll(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the files of the proxy of %s: %w", service, err)
 	}

@@ -10,8 +10,9 @@
 // Images are named by digest or, where they never were in a registry, by ID, so that no
 // node asks a registry for what it has. Such an image has to be loaded on every node.
 //
-// Traffic of instances to proxies of other nodes crosses uplinks, so instances have all
-// labels of the service, and so have the proxies, which send to users.
+// What users get is sent by the proxies, so they have the service's minimum and bound on
+// delay. Traffic of instances to proxies of other nodes crosses uplinks as well: they
+// have all other labels.
 //
 // Limits: the engine that is asked is a manager. Neither VIPs nor the routing mesh are
 // used, which need IPVS.
@@ -21,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -289,10 +289,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
-	labels := maps.Clone(s.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := runtime.InstanceLabels(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
 	labels[runtime.LabelNode], labels[labelImage] = nodes[n].ID, s.Image
 	one, soon := uint64(1), time.Second

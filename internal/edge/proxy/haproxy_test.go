@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// These tests have a real HAProxy between users and instances, all on this host.
+
+func answering(t *testing.T, handler http.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return netip.MustParseAddrPort(s.Listener.Addr().String())
+}
+
+func saying(t *testing.T, what string) netip.AddrPort {
+	return answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) })
+}
+
+// freePort is one that nobody has now.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return netip.MustParseAddrPort(l.Addr().String()).Port()
+}
+
+func startHAProxy(t *testing.T, c Config) Control {
+	t.Helper()
+	program, err := exec.LookPath("haproxy")
+	if err != nil {
+		t.Skip("HAProxy is not installed")
+	}
+	dir := t.TempDir()
+	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "c")
+	c.Control = socket + " mode 600 level admin"
+	if err := os.WriteFile(file, []byte(c.File()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-db", "-f", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	control := UnixControl(socket)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := control.See(context.Background()); err == nil {
+			return control
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// The file says an address of before a reboot, at which somebody else is now.
+func TestAddressGivenOutAnew(t *testing.T) {
+	ours, other := saying(t, "ours"), saying(t, "somebody else's")
+	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: other, Weight: 256}}}
+	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: time.Second, Ports: []Port{port}})
+	url := fmt.Sprintf("http://127.0.0.1:%d/", port.Host)
+	if _, body := get(t, url); body != "somebody else's" {
+		t.Fatalf("before, users get %q", body)
+	}
+	port.Servers[0].Address = ours
+	for range 2 {
+		if _, err := control.Apply(context.Background(), []Port{port}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, body := get(t, url); body != "ours" {
+		t.Errorf("users get %q", body)
+	}
+}
+
+// A busy instance, which answers one user after the other in 0.7 s, is not taken for dead.
+func TestBusyIsNotDead(t *testing.T) {
+	busy := make(chan struct{}, 1)
+	slow := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		busy <- struct{}{}
+		time.Sleep(700 * time.Millisecond)
+		<-busy
+	})
+	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: slow, Weight: 256}}}
+	startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, Health: "/", QueueTimeout: 30 * time.Second, Ports: []Port{port}})
+	var users sync.WaitGroup
+	for range 4 {
+		users.Go(func() {
+			if status, _ := get(t, fmt.Sprintf("http://127.0.0.1:%d/", port.Host)); status != http.StatusOK {
+				t.Errorf("a user gets %d", status)
+			}
+		})
+	}
+	users.Wait()
+}

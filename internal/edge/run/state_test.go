@@ -1,0 +1,87 @@
+package run
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// Who has just begun to look does not know how long an instance has not answered.
+func TestStateOf(t *testing.T) {
+	const long = time.Hour
+	silent := []seenProxy{{err: errors.New("timeout")}}
+	says := func(up bool, check string) []seenProxy {
+		return []seenProxy{{seen: proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("s.1"), Up: up, Check: check}}}}}
+	}
+	for name, test := range map[string]struct {
+		was     engine.InstanceState
+		seenFor time.Duration // 0: never
+		ranFor  time.Duration
+		proxies []seenProxy
+		want    engine.InstanceState
+	}{
+		"another weir-edge's, no proxy answers":     {"", 0, long, silent, engine.InstanceUnknown},
+		"still none":                                {engine.InstanceUnknown, long, long, silent, engine.InstanceUnknown},
+		"it ran, and its proxy falls silent":        {engine.InstanceRunning, long, long, silent, engine.InstanceUnknown},
+		"another's, its proxy says no":              {"", 0, long, says(false, "refused"), engine.InstanceStarting},
+		"its proxy has said no for long":            {engine.InstanceStarting, long, long, says(false, "refused"), engine.InstanceFailed},
+		"the container is new, the promise old":     {engine.InstanceStarting, long, time.Second, says(false, "refused"), engine.InstanceStarting},
+		"its proxy has not looked":                  {engine.InstanceStarting, long, long, []seenProxy{{}}, engine.InstanceUnknown},
+		"it answers":                                {engine.InstanceUnknown, long, long, says(true, "passed"), engine.InstanceRunning},
+		"it ran, and its proxy says no":             {engine.InstanceRunning, long, long, says(false, "refused"), engine.InstanceUnhealthy},
+		"it ran, and its proxy was told anew of it": {engine.InstanceRunning, long, long, []seenProxy{{}}, engine.InstanceRunning},
+	} {
+		m := &Manager{stopping: map[string]*stop{}, since: map[string]stateSince{}}
+		if test.seenFor > 0 {
+			m.since["s.1"] = stateSince{state: test.was, first: time.Now().Add(-test.seenFor)}
+		}
+		s := &seen{proxies: map[string][]seenProxy{"s": test.proxies}}
+		c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running, StartedAt: time.Now().Add(-test.ranFor)}
+		if got, _ := m.stateOf(s, c); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// A proxy that does not answer may have any number of users.
+func TestDrainWithoutProxy(t *testing.T) {
+	m := &Manager{opts: Options{DryRun: true}, stopping: map[string]*stop{
+		"s.1": {decision: engine.Decision{Service: "s", Instance: "s.1"}, at: time.Now().Add(-2 * period)},
+	}}
+	m.endDrained(&seen{proxies: map[string][]seenProxy{"s": {{err: errors.New("timeout")}}}})
+	if m.stopping["s.1"].ending {
+		t.Error("it was ended at once")
+	}
+}
+
+// Swarm names a task's container after the service, the slot and the task.
+func TestOwnMinimumInSwarm(t *testing.T) {
+	m := &Manager{}
+	s := &seen{promises: engine.Promises{"s.1": {Service: "s", Node: "n", MinBPS: 7}}}
+	task := func(name, service string) v1.Container {
+		return v1.Container{Name: name, Groups: []string{service}, Policy: v1.Policy{MinBPS: 7}}
+	}
+	n := Measured{Node: runtime.Node{Name: "n"}, Containers: []v1.Container{
+		task("edge-s.x2bkq.9fjw", "edge-s"), task("edge-other.x2bkq.7a0c", "edge-other"),
+	}}
+	if got := m.ownMinBPS(s, n); got != 7 {
+		t.Errorf("%d bit/s in force are the promised ones, want 7", got)
+	}
+}
+
+// A service that nothing can be done for is shown, with the reason.
+func TestPending(t *testing.T) {
+	services := []runtime.Service{{Name: "big"}, {Name: "starts"}, {Name: "runs"}}
+	there := []edge.Instance{{Service: "runs", Instance: "runs.1"}}
+	keep := engine.Decision{Action: engine.Keep, Service: "big", Reason: "no node can have it", Facts: engine.Facts{Wanted: 1}}
+	got := pending(services, there, []engine.Decision{keep, {Action: engine.Start, Service: "starts"}, {Action: engine.Keep, Service: "runs"}})
+	if len(got) != 1 || got[0].Service != "big" || got[0].State != "pending" || got[0].Reason != "0 of 1: no node can have it" {
+		t.Errorf("got %+v", got)
+	}
+}

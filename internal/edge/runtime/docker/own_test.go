@@ -1,0 +1,85 @@
+package docker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// Labels may be an image's, which anybody writes: names have to go with them.
+func TestWellNamed(t *testing.T) {
+	proxy := map[string]string{runtime.LabelRole: runtime.RoleProxy, runtime.LabelService: "shop"}
+	instance := map[string]string{runtime.LabelRole: runtime.RoleInstance, runtime.LabelService: "shop", runtime.LabelInstance: "shop.1"}
+	ledger := func(version string) map[string]string {
+		return map[string]string{runtime.LabelRole: runtime.RoleLedger, labelVersion: version, labelPromises: "x"}
+	}
+	for _, test := range []struct {
+		name   string
+		labels map[string]string
+		want   bool
+	}{
+		{"/edge-shop", proxy, true},
+		{"/innocent", proxy, false},
+		{"/edge-shop-1", instance, true},
+		{"/edge-shop-2", instance, false},
+		{"/edge-ledger-7", ledger("7"), true},
+		{"/innocent", ledger("7"), false},
+		{"/edge-ledger-18446744073709551615", ledger("18446744073709551615"), false},
+		{"/edge-ledger-0", ledger("0"), false},
+		{"/edge-shop", nil, false},
+	} {
+		if got := wellNamed(container.Summary{Names: []string{test.name}, Labels: test.labels}); got != test.want {
+			t.Errorf("%s with %v: got %v", test.name, test.labels, got)
+		}
+	}
+	if odd := unreadable([]container.Summary{{Names: []string{"/edge-ledger-7"}, Labels: ledger("7")}}); len(odd) != 1 || !strings.Contains(odd[0], "edge-ledger-7") {
+		t.Errorf("an unreadable ledger: %q", odd)
+	}
+	if err := checkImageLabels("a", proxy); err == nil {
+		t.Error("an image with our labels was taken")
+	}
+	if err := checkImageLabels("a", map[string]string{"weir-edge.mode": "tcp", "weir.min": "1mbit"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A proxy can write into its folder, and must not make weir-edge write elsewhere.
+func TestWriteInside(t *testing.T) {
+	folder, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	for _, name := range []string{"f", "f.new"} {
+		if err := os.Symlink(other, filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := writeInside(folder, "f", "text"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("a link was followed")
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "f")); err != nil || string(text) != "text" {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// Another weir-edge, with another folder, finds the proxies of the first.
+func TestFolderOfAnother(t *testing.T) {
+	r, err := New(Options{Socket: "/nonexistent", Dir: "/second"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.learnFolders([]container.Summary{{
+		Labels: map[string]string{runtime.LabelRole: runtime.RoleProxy, runtime.LabelService: "shop"},
+		Mounts: []container.MountPoint{{Source: "/first/shop", Destination: runtime.ProxyFolder}},
+	}})
+	if shop, other := r.folder("shop"), r.folder("other"); shop != "/first/shop" || other != "/second/other" {
+		t.Errorf("got %s and %s", shop, other)
+	}
+}
