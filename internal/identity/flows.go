@@ -302,7 +302,11 @@ func (b *flowWeirBucket) each(nowMS uint32, fn func(Flow) bool) bool {
 func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 	since := func(ms uint32) time.Duration {
 		// It may have been seen since the time was taken.
-		return time.Duration(max(0, int32(nowMS-ms))) << 20
+		const justNowMS = 60000
+		if ms-nowMS < justNowMS {
+			return 0
+		}
+		return time.Duration(nowMS-ms) << 20
 	}
 	a := netip.AddrPortFrom(address(w.Tuple.A, w.Tuple.Family), hostOrder(w.Tuple.PortA))
 	b := netip.AddrPortFrom(address(w.Tuple.B, w.Tuple.Family), hostOrder(w.Tuple.PortB))
