@@ -86,7 +86,8 @@ func (b *Backend) tellTraffic() error {
 	for _, m := range b.members {
 		minors, efBPS := minorsOf(&m.want), uint64(0)
 		if t := m.want.Traffic; t.Ordered {
-			efBPS = t.Parts.Of(max(m.allocatedBPS, m.guaranteedBPS)).EFBPS
+			// 0 would be no limit.
+			efBPS = max(1, t.Parts.Of(max(m.allocatedBPS, m.guaranteedBPS)).EFBPS)
 		}
 		if !m.told || efBPS != m.efBPS {
 			if err := b.traffic.SetEFRate(m.want.Number, efBPS); err != nil {
