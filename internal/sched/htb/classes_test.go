@@ -170,3 +170,21 @@ func TestClassesAreAdopted(t *testing.T) {
 		t.Errorf("has %b", m.leaves)
 	}
 }
+
+// Nothing of a container whose EF has no part of its share goes first: to the
+// classifier, 0 is no limit.
+func TestNoEF(t *testing.T) {
+	const number = 16
+	traffic := &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}
+	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
+		{Number: number, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true}},
+	}}
+	b := New(&queues{device: &device{}}, testIfindex)
+	if err := errors.Join(b.Connect(tree, traffic), b.Apply(tree)); err != nil {
+		t.Fatal(err)
+	}
+	if got := traffic.efBPS[number]; got != 1 {
+		t.Errorf("EF is held to %d bit/s, want 1", got)
+	}
+}
