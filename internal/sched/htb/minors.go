@@ -86,7 +86,7 @@ func (b *Backend) tellTraffic() error {
 	for _, m := range b.members {
 		minors, efBPS := minorsOf(&m.want), uint64(0)
 		if t := m.want.Traffic; t.Ordered {
-			// 0 would be no limit.
+			// To the classifier 0 is no limit.
 			efBPS = max(1, t.Parts.Of(max(m.allocatedBPS, m.guaranteedBPS)).EFBPS)
 		}
 		if !m.told || efBPS != m.efBPS {
