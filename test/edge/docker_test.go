@@ -48,7 +48,7 @@ func (s *site) testDeploy(t *testing.T) {
 	await(t, "the agent knows the proxy's policy", 5*time.Second, func() error {
 		out := s.MustWeir("ps")
 		for line := range strings.Lines(out) {
-			if strings.HasPrefix(line, "edge-shop ") && strings.Contains(line, "20mbit") && strings.Contains(line, "host") {
+			if strings.HasPrefix(line, "edgeproxy-shop ") && strings.Contains(line, "20mbit") && strings.Contains(line, "host") {
 				return nil
 			}
 		}
@@ -154,7 +154,7 @@ func (s *site) testKills(t *testing.T) {
 func (s *site) testRemove(t *testing.T) {
 	s.must(t, "rm", "shop")
 	await(t, "nothing is left", 20*time.Second, func() error {
-		left, err := s.engine.Exec(t.Context(), "edge-shop", "/bin/true")
+		left, err := s.engine.Exec(t.Context(), "edgeproxy-shop", "/bin/true")
 		if err == nil {
 			return errNot(left)
 		}

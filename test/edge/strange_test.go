@@ -50,10 +50,10 @@ func (s *site) testImageLabels(t *testing.T) {
 	}
 	docker("import", "-c", `LABEL weir-edge.service=evil weir-edge.role=proxy weir-edge.specification='{"par":{"serviceName":"evil","imageName":"`+pagesImage+`","maxUsers":1},"QoS":{"numUsers":5}}'`,
 		"-c", `CMD ["/x"]`, empty, "example.test/innocent:1")
-	docker("create", "--name", "edge-evil", "example.test/innocent:1")
+	docker("create", "--name", "edgeproxy-evil", "example.test/innocent:1")
 	docker("import", "-c", "LABEL weir-edge.role=ledger weir-edge.version=18446744073709551615 weir-edge.promises=x", "-c", `CMD ["/x"]`, empty, "example.test/innocent:2")
 	docker("create", "--name", "second-innocent", "example.test/innocent:2")
-	defer docker("rm", "edge-evil", "second-innocent")
+	defer docker("rm", "edgeproxy-evil", "second-innocent")
 	if err := s.deploy(t, specification("honest", pagesImage, 8087, 10, nil)); err != nil {
 		t.Fatal(err)
 	}

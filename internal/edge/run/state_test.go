@@ -68,7 +68,7 @@ func TestOwnMinimumInSwarm(t *testing.T) {
 		return v1.Container{Name: name, Groups: []string{service}, Policy: v1.Policy{MinBPS: 7}}
 	}
 	n := Measured{Node: runtime.Node{Name: "n"}, Containers: []v1.Container{
-		task("edge-s.x2bkq.9fjw", "edge-s"), task("edge-other.x2bkq.7a0c", "edge-other"),
+		task("edgeproxy-s.x2bkq.9fjw", "edgeproxy-s"), task("edgeproxy-other.x2bkq.7a0c", "edgeproxy-other"),
 	}}
 	if got := m.ownMinBPS(s, n); got != 7 {
 		t.Errorf("%d bit/s in force are the promised ones, want 7", got)

@@ -16,9 +16,10 @@ import (
 )
 
 // ProxyName is the name of a service's proxy: only one can have it.
-func ProxyName(service string) string { return "edge-" + service }
+func ProxyName(service string) string { return "edgeproxy-" + service }
 
-// InstanceName is the name of what an instance is in an engine: only one can have it.
+// InstanceName is the name of what an instance is in an engine: only one can have it, and
+// no proxy or ledger, whatever services are called.
 func InstanceName(id string) string { return "edge-" + strings.ReplaceAll(id, ".", "-") }
 
 // InstanceLabels are a service's labels without those that are its proxy's: what users get

@@ -38,7 +38,7 @@ type ledger struct{ r *Runtime }
 // Ledger implements runtime.Runtime.
 func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
 
-func ledgerName(version uint64) string { return fmt.Sprintf("edge-ledger-%d", version) }
+func ledgerName(version uint64) string { return fmt.Sprintf("edgeledger-%d", version) }
 
 // versions are the containers that are or were the ledger, by version.
 func (l ledger) versions(ctx context.Context) (byVersion map[uint64]container.Summary, latest uint64, err error) {

@@ -23,21 +23,22 @@ func TestWellNamed(t *testing.T) {
 		labels map[string]string
 		want   bool
 	}{
-		{"/edge-shop", proxy, true},
+		{"/edgeproxy-shop", proxy, true},
+		{"/edge-shop", proxy, false},
 		{"/innocent", proxy, false},
 		{"/edge-shop-1", instance, true},
 		{"/edge-shop-2", instance, false},
-		{"/edge-ledger-7", ledger("7"), true},
+		{"/edgeledger-7", ledger("7"), true},
 		{"/innocent", ledger("7"), false},
-		{"/edge-ledger-18446744073709551615", ledger("18446744073709551615"), false},
-		{"/edge-ledger-0", ledger("0"), false},
+		{"/edgeledger-18446744073709551615", ledger("18446744073709551615"), false},
+		{"/edgeledger-0", ledger("0"), false},
 		{"/edge-shop", nil, false},
 	} {
 		if got := wellNamed(container.Summary{Names: []string{test.name}, Labels: test.labels}); got != test.want {
 			t.Errorf("%s with %v: got %v", test.name, test.labels, got)
 		}
 	}
-	if odd := unreadable([]container.Summary{{Names: []string{"/edge-ledger-7"}, Labels: ledger("7")}}); len(odd) != 1 || !strings.Contains(odd[0], "edge-ledger-7") {
+	if odd := unreadable([]container.Summary{{Names: []string{"/edgeledger-7"}, Labels: ledger("7")}}); len(odd) != 1 || !strings.Contains(odd[0], "edgeledger-7") {
 		t.Errorf("an unreadable ledger: %q", odd)
 	}
 	if err := checkImageLabels("a", proxy); err == nil {

@@ -66,7 +66,7 @@ func (r *Runtime) Ports(ctx context.Context, image string) ([]uint16, error) {
 // Try starts a container, which Close ends.
 func (r *Runtime) Try(ctx context.Context, o TrialOptions) (*Trial, error) {
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:   "edge-profile-" + strings.ToLower(rand.Text()[:8]),
+		Name:   "edgeprofile-" + strings.ToLower(rand.Text()[:8]),
 		Config: &container.Config{Image: o.Image},
 		HostConfig: &container.HostConfig{
 			NetworkMode: container.NetworkMode(r.opts.Network),
