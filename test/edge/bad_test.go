@@ -123,7 +123,8 @@ func (s *site) importForeign(t *testing.T, image, architecture string) {
 }
 
 // testTwoAtOnce: two weir-edge never promise more than there is. 100 Mbit/s less the
-// reserve of 5 % has room for three minimums of 30 Mbit/s.
+// reserve of 5 % has room for three minimums of 30 Mbit/s. Two are promised at least: the
+// third may be in force for the proxy of a service that waits (docs/edge.md).
 func (s *site) testTwoAtOnce(t *testing.T) {
 	socket, dir := filepath.Join(s.Dir, "edge2.sock"), filepath.Join(s.Dir, "edge2")
 	second := s.launch(t, "--socket", socket, "--state-dir", dir)
@@ -161,8 +162,8 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	t.Logf("%d bit/s promised\n%s", most, s.must(t, "ps"))
-	if most != 90e6 {
-		t.Errorf("%d bit/s are promised, want 90 Mbit/s\n%s", most, s.must(t, "events"))
+	if most < 60e6 {
+		t.Errorf("%d bit/s are promised, want 60 Mbit/s at least\n%s", most, s.must(t, "events"))
 	}
 	for i := range services {
 		s.must(t, "rm", fmt.Sprintf("two%d", i))
@@ -188,8 +189,10 @@ func (s *site) testRefused(t *testing.T) {
 		return nil
 	})
 	t.Logf("explain greedy\n%s", s.must(t, "explain", "greedy"))
-	if list := s.ps(t); len(list) > 0 {
-		t.Errorf("there is %+v", list)
+	for _, i := range s.ps(t) {
+		if i.Service == "greedy" && (i.Instance != "" || !strings.Contains(i.Reason, "96mbit")) {
+			t.Errorf("there is %+v", i)
+		}
 	}
 	s.must(t, "rm", "greedy")
 }
@@ -313,7 +316,7 @@ func (s *site) testNoAgent(t *testing.T) {
 		return nil
 	})
 	for _, i := range s.ps(t) {
-		if i.Service == "guarded" {
+		if i.Service == "guarded" && (i.Instance != "" || !strings.Contains(i.Reason, "no Weir agent")) {
 			t.Errorf("there is %+v", i)
 		}
 	}
