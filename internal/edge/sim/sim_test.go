@@ -273,7 +273,7 @@ func large() *sim.World {
 	return w
 }
 
-// TestLarge: one round of a thousand nodes takes less than a second and 200 MB, and
+// TestLarge: one round of a thousand nodes allocates less than 200 MB, and
 // promises nothing that is not there.
 func TestLarge(t *testing.T) {
 	e := newEngine(t)
