@@ -157,7 +157,8 @@ const defaultFlows = 1000
 
 func (a *API) flows(r *http.Request) (any, error) {
 	limit := defaultFlows
-	if asked := r.URL.Query().Get("limit"); asked != "" {
+	if query := r.URL.Query(); query.Has("limit") {
+		asked := query.Get("limit")
 		n, err := strconv.ParseUint(asked, 10, 31)
 		if err != nil {
 			return nil, &badRequestError{fmt.Errorf("limit=%q is not a number from 0 to 2147483647", asked)}

@@ -71,6 +71,7 @@ func TestFloodLeavesLinks(t *testing.T) {
 	for _, etherType := range []uint16{0x0806, 0x88cc} {
 		c, address := start(t, func(o *Options) {
 			o.Core.PacketInsPerSecond, o.Core.FailSafe, o.EchoTimeout = 500, true, 10*time.Second
+			o.HandshakeTimeout = 10 * time.Second // these switches connect once
 		}, nil)
 		var s [2]*cabled
 		for i := range s {
