@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -103,15 +103,33 @@ func (f *benchFlags) run(cmd *cobra.Command, format output) error {
 	if err != nil {
 		return err
 	}
-	if f.report != "" {
-		if err := writePage(f.report, found.Report); err != nil {
+	if err := show(cmd, format, f.report, found.Report, found); err != nil {
+		return err
+	}
+	if missed := found.Missed(); len(missed) > 0 && !f.noVerdict {
+		return missedError(missed, len(found.Verdicts))
+	}
+	return nil
+}
+
+// suiteResult is what a suite has found.
+type suiteResult interface {
+	WriteText(w io.Writer) error
+	// Failed is the number of cases in which runs failed.
+	Failed() int
+}
+
+// show prints what was found, and writes its page unless that is "". Errors: also runs
+// that failed.
+func show(cmd *cobra.Command, format output, page string, of report.Report, found suiteResult) error {
+	if page != "" {
+		if err := writePage(page, of); err != nil {
 			return err
 		}
 	}
+	var err error
 	if format == outputJSON {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(found)
+		err = printJSON(cmd.OutOrStdout(), found)
 	} else {
 		err = found.WriteText(cmd.OutOrStdout())
 	}
@@ -120,9 +138,6 @@ func (f *benchFlags) run(cmd *cobra.Command, format output) error {
 	}
 	if failed := found.Failed(); failed > 0 {
 		return fmt.Errorf("runs failed in %d cases", failed)
-	}
-	if missed := found.Missed(); len(missed) > 0 && !f.noVerdict {
-		return missedError(missed, len(found.Verdicts))
 	}
 	return nil
 }

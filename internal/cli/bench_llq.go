@@ -64,21 +64,8 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if err != nil {
 				return err
 			}
-			if page != "" {
-				if err := writePage(page, found.Report); err != nil {
-					return err
-				}
-			}
-			if *format == outputJSON {
-				err = printJSON(cmd.OutOrStdout(), found)
-			} else {
-				err = found.WriteText(cmd.OutOrStdout())
-			}
-			if err != nil {
-				return fmt.Errorf("print the results: %w", err)
-			}
-			if failed := found.Failed(); failed > 0 {
-				return fmt.Errorf("runs failed in %d cases", failed)
+			if err := show(cmd, *format, page, found.Report, found); err != nil {
+				return err
 			}
 			if missed := found.Missed(); len(missed) > 0 && !noVerdict {
 				return missedError(missed, len(found.Verdicts))

@@ -60,23 +60,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 			if err != nil {
 				return err
 			}
-			if page != "" {
-				if err := writePage(page, found.Report); err != nil {
-					return err
-				}
-			}
-			if *format == outputJSON {
-				err = printJSON(cmd.OutOrStdout(), found)
-			} else {
-				err = found.WriteText(cmd.OutOrStdout())
-			}
-			if err != nil {
-				return fmt.Errorf("print the results: %w", err)
-			}
-			if failed := found.Failed(); failed > 0 {
-				return fmt.Errorf("runs failed in %d cases", failed)
-			}
-			return nil
+			return show(cmd, *format, page, found.Report, found)
 		},
 	}
 	set := cmd.Flags()

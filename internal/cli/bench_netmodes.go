@@ -89,23 +89,7 @@ func (f *netmodesFlags) run(cmd *cobra.Command, format output) error {
 			return err
 		}
 	}
-	if f.report != "" {
-		if err := writePage(f.report, found.Report); err != nil {
-			return err
-		}
-	}
-	if format == outputJSON {
-		err = printJSON(cmd.OutOrStdout(), found)
-	} else {
-		err = found.WriteText(cmd.OutOrStdout())
-	}
-	if err != nil {
-		return fmt.Errorf("print the results: %w", err)
-	}
-	if failed := found.Failed(); failed > 0 {
-		return fmt.Errorf("runs failed in %d cases", failed)
-	}
-	return nil
+	return show(cmd, format, f.report, found.Report, found)
 }
 
 // parse turns what was written into options and says what is wrong with it

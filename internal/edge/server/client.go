@@ -44,11 +44,6 @@ func (c *Client) Nodes(ctx context.Context) (list []edge.Node, err error) {
 	return list, c.call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
 }
 
-// Services are all services.
-func (c *Client) Services(ctx context.Context) (list []edge.Service, err error) {
-	return list, c.call(ctx, http.MethodGet, "/v1/services", nil, &list)
-}
-
 // Deploy deploys a service.
 func (c *Client) Deploy(ctx context.Context, document []byte) (d edge.Deployed, err error) {
 	return d, c.call(ctx, http.MethodPost, "/v1/services", document, &d)

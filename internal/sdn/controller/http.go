@@ -13,8 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows,
-// /v1/sdn/topology.svg and /metrics. qos tells of queues and may be nil.
+// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows and /metrics. qos tells of queues and may be nil.
 func (c *Controller) Handler(qos func() map[topology.Port]PortQoS) http.Handler {
 	view := func() v1.SDN {
 		if qos == nil {
