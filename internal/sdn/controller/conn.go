@@ -80,9 +80,8 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	}
 	c.options.Log.Info("switch connected", "dpid", s.dpid, "from", s.remote, "ports", len(ports))
 	go s.write()
-	watch := time.AfterFunc(c.options.EchoInterval, s.watch)
+	s.watchIn(c.options.EchoInterval)
 	err = s.read(r, in)
-	watch.Stop()
 	s.close(err)
 	c.unregister(s)
 	if ctx.Err() == nil {
@@ -90,7 +89,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	}
 }
 
-// now sends a message before the writer has begun.
+// sendNow sends a message before the writer has begun.
 func (s *conn) sendNow(m openflow.Message) error {
 	openflow.SetXID(m, s.xid.Add(1))
 	b, err := m.MarshalBinary()
@@ -361,10 +360,20 @@ func (s *conn) silentFor(now time.Time) time.Duration {
 	return now.Sub(started) - time.Duration(s.heard.Load())
 }
 
-// watch gives up a switch that does not answer.
-func (s *conn) watch() {
+func (s *conn) watchIn(d time.Duration) {
+	due := time.Now().Add(d)
+	time.AfterFunc(d, func() { s.watch(due) })
+}
+
+// watch gives up a switch that does not answer. What this controller slept through
+// is no silence of the switch's.
+func (s *conn) watch(due time.Time) {
 	o := &s.c.options
-	silent := s.silentFor(time.Now())
+	now := time.Now()
+	if now.Sub(due) > o.EchoInterval {
+		s.hear(now)
+	}
+	silent := s.silentFor(now)
 	switch {
 	case s.reason() != nil:
 		return
@@ -375,7 +384,7 @@ func (s *conn) watch() {
 	case silent >= o.EchoInterval:
 		s.send(&openflow.EchoRequest{})
 	}
-	time.AfterFunc(o.EchoInterval/2, s.watch)
+	s.watchIn(o.EchoInterval / 2)
 }
 
 // alive asks a switch whether it is there and waits for an answer.

@@ -102,6 +102,7 @@ type Core struct {
 	round      uint64
 	nextRound  time.Time
 	lastRound  time.Time
+	late       time.Time // when a round of LLDP came late last
 	nextStats  time.Time
 	now        time.Time
 	graph      *topology.Graph
@@ -277,6 +278,9 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 func (c *Core) Tick(now time.Time) []Command {
 	c.at(now)
 	if !c.now.Before(c.nextRound) {
+		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
+			c.late = c.now
+		}
 		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
 		c.round++
 		c.noteLimited()

@@ -138,8 +138,8 @@ func deleteFlows(cookie, mask uint64, fields ...openflow.OXM) *openflow.FlowMod 
 	return m
 }
 
-// everyFlowOfOurs asks for the statistics of the entries of a kind, or of all
-// kinds.
+// flowStatsOf asks for the statistics of the entries whose cookie is this one
+// under a mask.
 func flowStatsOf(cookie, mask uint64) openflow.Message {
 	filter := openflow.EveryFlow()
 	filter.Cookie, filter.CookieMask = cookie, mask

@@ -169,7 +169,7 @@ func (c *Core) silent(from, at topology.Port) bool {
 	if !a.connected || !b.connected || p == nil {
 		return p == nil
 	}
-	last := p.heard
+	last := later(p.heard, c.late) // what this controller did not ask for nobody owes it
 	for _, n := range []*node{a, b} { // their time begins when they are back, or heard again
 		last = later(later(last, n.since), n.limited)
 	}
