@@ -20,6 +20,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // What needs root to test: who may do what through the socket, and what the agent
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 	case socket != "":
 		err = askForAll(context.Background(), client.Unix(socket))
 	case os.Getenv(listenEnv) != "":
-		_, err = Listen(os.Getenv(listenEnv), strconv.Itoa(testGroup))
+		_, err = unixsock.Listen("weir agent", os.Getenv(listenEnv), strconv.Itoa(testGroup))
 	default:
 		os.Exit(m.Run())
 	}
@@ -86,7 +87,7 @@ func TestOnlyRootTakesDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "weir.sock")
-	listener, err := Listen(socket, strconv.Itoa(testGroup))
+	listener, err := unixsock.Listen("weir agent", socket, strconv.Itoa(testGroup))
 	if err != nil {
 		t.Fatal(err)
 	}

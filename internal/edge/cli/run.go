@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/store"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // stateDir is where measurements and the proxies' files are.
@@ -93,7 +94,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := server.Listen(socket)
+	listener, err := unixsock.Listen("weir-edge", socket, "")
 	if err != nil {
 		return err
 	}

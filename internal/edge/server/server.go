@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
-	agentserver "github.com/weir-project/weir/internal/server"
 )
 
 const (
@@ -111,15 +109,6 @@ func New(m Manager, log *slog.Logger) *http.Server {
 		a.refuse(w, http.StatusNotFound, fmt.Errorf("there is no %s %s", r.Method, r.URL.Path))
 	})
 	return &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
-}
-
-// Listen opens the socket at path, for root. Errors: another weir-edge answers there.
-func Listen(path string) (net.Listener, error) {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("another weir-edge listens on %s: stop it, or give this one another --socket", path)
-	}
-	return agentserver.Listen(path, "")
 }
 
 func (a *api) answer(route route) http.HandlerFunc {
