@@ -60,7 +60,7 @@ func Client(transport *http.Transport) *http.Client {
 }
 
 // Call makes a request and decodes the answer into result, unless that is nil. A body
-// of type []byte is sent as it is.
+// of type []byte or io.Reader is sent as it is.
 func (p *Peer) Call(ctx context.Context, method, path string, body, result any) error {
 	response, err := p.Send(ctx, method, path, body, nil)
 	if err != nil {
@@ -92,11 +92,11 @@ func (p *Peer) Send(ctx context.Context, method, path string, body any, header h
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	for name, values := range header {
-		request.Header[name] = values
-	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, values := range header {
+		request.Header[name] = values
 	}
 	if p.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+p.Token)
@@ -116,6 +116,8 @@ func encode(body any) (io.Reader, error) {
 	switch body := body.(type) {
 	case nil:
 		return nil, nil
+	case io.Reader:
+		return body, nil
 	case []byte:
 		return bytes.NewReader(body), nil
 	default:

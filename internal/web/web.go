@@ -84,17 +84,22 @@ func handler(feed http.Handler, tokens *access.Tokens, atOnce int) http.Handler 
 	for _, change := range changes {
 		mux.Handle(change, feed)
 	}
+	serveFiles(mux, "/{$}", "/app.js", "/app.css", "/icon.svg")
 	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))
 	mux.HandleFunc("GET /uplot.css", text("text/css; charset=utf-8", uplot.Style))
+	return guard(&gate{next: mux, tokens: tokens, failing: access.NewLimits(failuresPerSecond, failedBurst)}, atOnce)
+}
+
+// serveFiles serves files of the folder static.
+func serveFiles(mux *http.ServeMux, names ...string) {
 	page, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // the name is a valid path
 	}
 	files := http.FileServerFS(page)
-	for _, name := range []string{"/{$}", "/app.js", "/app.css", "/icon.svg"} {
+	for _, name := range names {
 		mux.Handle("GET "+name, files)
 	}
-	return guard(&gate{next: mux, tokens: tokens, failing: access.NewLimits(failuresPerSecond, failedBurst)}, atOnce)
 }
 
 // guard refuses what only a web site of somebody else, or nobody, asks for.

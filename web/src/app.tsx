@@ -10,6 +10,7 @@ import { Name } from "./name";
 import { SignIn } from "./signin";
 import { Stack } from "./stack";
 import { Table } from "./table";
+import { now, useTheme } from "./theme";
 import { noContainers, policyText } from "./words";
 
 const intervalMS = 1000;
@@ -40,21 +41,6 @@ class Model {
       this.trouble = error instanceof Error ? error.message : String(error);
     }
   }
-}
-
-function now(): number {
-  return performance.now() / 1000;
-}
-
-function useTheme(): string {
-  const query = matchMedia("(prefers-color-scheme: dark)");
-  const [dark, setDark] = useState(query.matches);
-  useEffect(() => {
-    const changed = () => setDark(query.matches);
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, []);
-  return dark ? "dark" : "light";
 }
 
 function Trouble({ model }: { model: Model }) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 
@@ -40,6 +42,11 @@ func unreachable(socket string, err error) error {
 	return fmt.Errorf("ask weir-edge: %w", err)
 }
 
+// Snapshot is all that weir-edge knows, of one moment.
+func (c *Client) Snapshot(ctx context.Context) (s edge.Snapshot, err error) {
+	return s, c.peer.Call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
+}
+
 // Instances are those of all services.
 func (c *Client) Instances(ctx context.Context) (list []edge.Instance, err error) {
 	return list, c.peer.Call(ctx, http.MethodGet, "/v1/instances", nil, &list)
@@ -53,6 +60,58 @@ func (c *Client) Nodes(ctx context.Context) (list []edge.Node, err error) {
 // Deploy deploys a service.
 func (c *Client) Deploy(ctx context.Context, document []byte) (d edge.Deployed, err error) {
 	return d, c.peer.Call(ctx, http.MethodPost, "/v1/services", document, &d)
+}
+
+// Stored are the services in the repository.
+func (c *Client) Stored(ctx context.Context) (list []edge.Stored, err error) {
+	return list, c.peer.Call(ctx, http.MethodGet, "/v1/repository", nil, &list)
+}
+
+// Push puts a service into the repository: its specification, and its image as an
+// archive.
+func (c *Client) Push(ctx context.Context, document []byte, image io.Reader) (stored edge.Stored, err error) {
+	reader, writer := io.Pipe()
+	defer reader.Close()
+	parts := multipart.NewWriter(writer)
+	go func() { _ = writer.CloseWithError(writeParts(parts, document, image)) }()
+	response, err := c.peer.Send(ctx, http.MethodPost, "/v1/repository", io.Reader(reader), http.Header{"Content-Type": {parts.FormDataContentType()}})
+	if err != nil {
+		return stored, err
+	}
+	defer response.Body.Close()
+	return stored, c.peer.Decode(response, &stored)
+}
+
+func writeParts(w *multipart.Writer, document []byte, image io.Reader) error {
+	part, err := w.CreateFormField(partSpecification)
+	if err == nil {
+		_, err = part.Write(document)
+	}
+	if err == nil {
+		part, err = w.CreateFormField(partImage)
+	}
+	if err == nil {
+		_, err = io.Copy(part, image)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return err
+}
+
+// Discard takes a service out of the repository.
+func (c *Client) Discard(ctx context.Context, service string) error {
+	return c.peer.Call(ctx, http.MethodDelete, "/v1/repository/"+url.PathEscape(service), nil, nil)
+}
+
+// DeployStored deploys a service of the repository.
+func (c *Client) DeployStored(ctx context.Context, service string) (d edge.Deployed, err error) {
+	return d, c.peer.Call(ctx, http.MethodPost, "/v1/repository/"+url.PathEscape(service)+"/deploy", nil, &d)
+}
+
+// Stop ends weir-edge; what runs goes on.
+func (c *Client) Stop(ctx context.Context) error {
+	return c.peer.Call(ctx, http.MethodPost, "/v1/stop", nil, nil)
 }
 
 // Remove removes a service.
