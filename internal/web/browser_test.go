@@ -181,6 +181,12 @@ func open(t *testing.T, feed http.Handler, width int64, scheme string) context.C
 // openWith is open where some have tokens.
 func openWith(t *testing.T, feed http.Handler, tokens *access.Tokens, width int64, scheme string) context.Context {
 	t.Helper()
+	return openPage(t, serveWith(t, feed, tokens), width, scheme)
+}
+
+// openPage opens the page at an address.
+func openPage(t *testing.T, address string, width int64, scheme string) context.Context {
+	t.Helper()
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -214,7 +220,7 @@ func openWith(t *testing.T, feed http.Handler, tokens *access.Tokens, width int6
 	act(ctx, t,
 		emulation.SetDeviceMetricsOverride(width, 1100, 1, width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate("http://"+serveWith(t, feed, tokens)+"/"))
+		chromedp.Navigate("http://"+address+"/"))
 	return ctx
 }
 

@@ -3,6 +3,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -98,8 +99,9 @@ func TestChangeAPolicy(t *testing.T) {
 	holds(ctx, t, `!document.querySelector(".change") && !sessionStorage.getItem("token")`)
 }
 
-// axe-core finds nothing against the page, however it looks.
-func TestAccessibility(t *testing.T) {
+// axeCore is the program that looks for what keeps people from using a page.
+func axeCore(t *testing.T) string {
+	t.Helper()
 	program := exec.Command(filepath.Join("..", "..", "scripts", "web.sh"), "axe")
 	said, err := program.Output()
 	if err != nil {
@@ -109,6 +111,31 @@ func TestAccessibility(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(axe)
+}
+
+// checkAccess lets axe-core look at the page as it is.
+func checkAccess(ctx context.Context, t *testing.T, axe, what string) {
+	t.Helper()
+	var found string
+	act(ctx, t, chromedp.Evaluate(axe+"; undefined", nil), chromedp.Evaluate(
+		`axe.run(document).then((r) => JSON.stringify({passes: r.passes.length, violations: r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.map((n) => n.html.slice(0, 120) + " " + n.any.map((a) => a.message)).join(" | "))}))`,
+		&found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	var result struct {
+		Passes     int
+		Violations []string
+	}
+	if err := json.Unmarshal([]byte(found), &result); err != nil || result.Passes < 20 {
+		t.Fatalf("axe-core says %q (%v)", found, err)
+	}
+	for _, violation := range result.Violations {
+		t.Errorf("%s: %s", what, violation)
+	}
+}
+
+// axe-core finds nothing against the page, however it looks.
+func TestAccessibility(t *testing.T) {
+	axe := axeCore(t)
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
 	if err != nil {
@@ -123,20 +150,7 @@ func TestAccessibility(t *testing.T) {
 			holds(ctx, t, `document.querySelector("[name=weight]:not([readonly])")?.value === "300"`)
 			act(ctx, t, chromedp.Focus("[name=weight]"), chromedp.KeyEvent("1"+kb.Enter))
 			holds(ctx, t, `document.querySelector(".preview")`)
-			var found string
-			act(ctx, t, chromedp.Evaluate(string(axe)+"; undefined", nil), chromedp.Evaluate(
-				`axe.run(document).then((r) => JSON.stringify({passes: r.passes.length, violations: r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.map((n) => n.html.slice(0, 120) + " " + n.any.map((a) => a.message)).join(" | "))}))`,
-				&found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-			var result struct {
-				Passes     int
-				Violations []string
-			}
-			if err := json.Unmarshal([]byte(found), &result); err != nil || result.Passes < 20 {
-				t.Fatalf("axe-core says %q (%v)", found, err)
-			}
-			for _, violation := range result.Violations {
-				t.Errorf("%s, %d wide: %s", scheme, width, violation)
-			}
+			checkAccess(ctx, t, axe, fmt.Sprintf("%s, %d wide", scheme, width))
 		}
 	}
 }

@@ -69,7 +69,7 @@ function State({ text }: { text: string }) {
 function Nodes({ seen }: { seen: EdgeSnapshot }) {
   const nodes = seen.nodes ?? [];
   return (
-    <section aria-label="Nodes">
+    <section>
       <h2>Nodes</h2>
       {nodes.length === 0 && <p class="nothing">No node is known yet.</p>}
       <Grid label="Nodes"
@@ -91,7 +91,7 @@ function Services({ seen }: { seen: EdgeSnapshot }) {
   const services = seen.services ?? [];
   const now = (name: string) => (seen.decisions ?? []).filter((d) => d.service === name).map((d) => d.action + ": " + d.reason).join("; ");
   return (
-    <section aria-label="Services">
+    <section>
       <h2>Services</h2>
       {services.length === 0
         ? <p class="nothing">No service is deployed: <code>weir-edge deploy FILE</code> deploys one.</p>
@@ -113,7 +113,7 @@ function Instances({ seen }: { seen: EdgeSnapshot }) {
   const instances = seen.instances ?? [];
   if (instances.length === 0) return null;
   return (
-    <section aria-label="Instances">
+    <section>
       <h2>Instances</h2>
       <Grid label="Instances"
         columns={[{ name: "instance" }, { name: "node" }, { name: "state" }, { name: "users", number: true }, { name: "response", number: true },
