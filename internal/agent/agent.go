@@ -86,9 +86,10 @@ type Agent struct {
 	inspector *identity.Inspector
 	taps      tapper
 	// flows are those of containers whose class is auto; flowsRefused says why some
-	// have no table. nil in tests.
+	// have no table; flowsLately are what readers were told of them. nil in tests.
 	flows        flowKeeper
 	flowsRefused error
+	flowsLately  flowsLately
 	origins      *origins
 	registry     *registry
 	host         *container
