@@ -96,6 +96,7 @@ type Agent struct {
 	sources      map[string]v1.Source
 
 	requests chan func()
+	turns    stats.Turns
 	// board and events are what readers see, who never enter the loop.
 	board   *stats.Board
 	history stats.History
@@ -280,6 +281,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-check.C:
 			a.check()
 		case now := <-control.C:
+			a.turns.Begin(time.Now()) // the tick may have waited
 			if next := a.control(now); next != interval {
 				interval = next
 				control.Reset(interval)

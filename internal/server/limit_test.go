@@ -101,12 +101,12 @@ func TestConnectionsOfRoot(t *testing.T) {
 	}
 }
 
-// Three hundred who say nothing, from the address of who asks, keep out nobody who has a
+// Hundreds who say nothing, from the address of who asks, keep out nobody who has a
 // token; nor do those who may look and use up all of their connections.
 func TestRemoteCrowd(t *testing.T) {
 	b := serveRemote(t)
 	address := strings.TrimPrefix(b.url, "https://")
-	for i := range 300 {
+	for i := range remoteBudget.Strangers + 300 {
 		conn := dial(t, "tcp", address)
 		if i%3 == 0 { // half a greeting
 			_, _ = conn.Write([]byte{0x16, 0x03, 0x01, 0x02})

@@ -28,7 +28,7 @@ const (
 // may open it cannot use up what root needs, nor the files that the agent needs for
 // containers.
 var socketBudget = access.Budget{
-	Strangers: 64, Roles: map[access.Role]int{access.Read: 192, access.Admin: 192, access.Root: 128}, Caller: 64,
+	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 192, access.Root: 128}, Caller: 64,
 }
 
 // Socket returns a server for the Unix socket. Root, and the user that the agent runs

@@ -77,7 +77,7 @@ func askForAll(ctx context.Context, client *client.Client) error {
 // crowd opens all the connections that it can, asks on half of them and reads nothing,
 // until its standard input ends.
 func crowd(socket string) error {
-	for i := range 400 {
+	for i := range 800 {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
 			return err

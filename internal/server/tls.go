@@ -38,7 +38,7 @@ const (
 // remoteBudget is how many connections there are from other hosts. Who may only look
 // cannot keep out who may change something, nor can a stranger.
 var remoteBudget = access.Budget{
-	Strangers: 64, Roles: map[access.Role]int{access.Read: 192, access.Admin: 64}, Caller: 48,
+	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 64}, Caller: 48,
 }
 
 // errWho is a request of nobody that the agent knows.

@@ -14,10 +14,11 @@ import (
 	"github.com/weir-project/weir/internal/config"
 )
 
-// budget is how many connections are open at once; a browser opens up to six. Everybody
-// who only looks is one caller here.
+// budget is how many connections are open at once; a browser opens up to six, and a
+// hundred pages all connect again when the agent has started again. Everybody who only
+// looks is one caller here.
 var budget = access.Budget{
-	Strangers: 64, Roles: map[access.Role]int{access.Read: 512, access.Admin: 64}, Caller: 512,
+	Strangers: 256, Roles: map[access.Role]int{access.Read: 512, access.Admin: 64}, Caller: 512,
 }
 
 // Listen opens a loopback address, as config.ParseDashboard takes it.
