@@ -124,6 +124,9 @@ func (a *API) server(handler http.Handler) *http.Server {
 
 type badRequestError struct{ error }
 
+// tooLargeError is a request whose body is larger than any that makes sense.
+type tooLargeError struct{ error }
+
 type notFoundError struct{ error }
 
 // forbiddenError is a request of somebody who may not make it.
@@ -195,12 +198,15 @@ func (a *API) bound(w http.ResponseWriter) {
 func statusOf(err error) int {
 	var (
 		bad       *badRequestError
+		large     *tooLargeError
 		missing   *notFoundError
 		forbidden *forbiddenError
 	)
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge
 	case errors.As(err, &forbidden):
 		return http.StatusForbidden
 	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
