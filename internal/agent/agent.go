@@ -86,15 +86,17 @@ type Agent struct {
 	inspector *identity.Inspector
 	taps      tapper
 	// flows are those of containers whose class is auto; flowsRefused says why some
-	// have no table. nil in tests.
+	// have no table; flowsLately are what readers were told of them. nil in tests.
 	flows        flowKeeper
 	flowsRefused error
+	flowsLately  flowsLately
 	origins      *origins
 	registry     *registry
 	host         *container
 	sources      map[string]v1.Source
 
 	requests chan func()
+	turns    stats.Turns
 	// board and events are what readers see, who never enter the loop.
 	board   *stats.Board
 	history stats.History
@@ -279,6 +281,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-check.C:
 			a.check()
 		case now := <-control.C:
+			a.turns.Begin(time.Now()) // the tick may have waited
 			if next := a.control(now); next != interval {
 				interval = next
 				control.Reset(interval)
