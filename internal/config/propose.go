@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-project/weir/internal/policy"
@@ -78,11 +79,11 @@ func (p Proposal) YAML() string {
 	return b.String()
 }
 
-// quoted is a device's name as YAML takes it: names that could be something else, such
-// as a number, in quotes.
+// quoted is a device's name as YAML takes it: in quotes if it could be anything else.
 func quoted(name string) string {
-	plain := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == "" && name[0] >= 'a' &&
-		strings.ContainsAny(name, "0123456789") // so no word such as null or yes
+	other := []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+	plain := strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" &&
+		name != "" && (name[0] >= 'a' && name[0] <= 'z') && !slices.Contains(other, strings.ToLower(name))
 	if plain {
 		return name
 	}

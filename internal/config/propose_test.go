@@ -16,6 +16,8 @@ func TestProposal(t *testing.T) {
 		{Proposal{"wlan0", 43_210_987, BasisMeasured}, 38e6, "a guess"},
 		{Proposal{"ppp0", 0, BasisNone}, 100e6, "without any ground"},
 		{Proposal{"null", 10e6, BasisSpeed}, 9_500_000, "10mbit"},
+		{Proposal{"uplink", 1e9, BasisSpeed}, 950e6, "uplink: uplink\n"},
+		{Proposal{"On", 1e9, BasisSpeed}, 950e6, "uplink: 'On'\n"},
 		{Proposal{"1e3", 2500e6, BasisSpeed}, 2300e6, "2.5gbit"},
 		{Proposal{"it's", 300, BasisMeasured}, 270, "guess"},
 		{Proposal{"br-lan.7", 1e9, BasisSpeed}, 950e6, "1gbit"},

@@ -1,17 +1,22 @@
 #!/bin/bash
 # Boots the Debian in the folder $1 with systemd as its first process, on an overlay that
-# lives in memory, in namespaces of its own; the network namespace is the caller's. $2 is a
-# folder that nobody uses, $3 a cgroup of version 2 made for it. To be run by debian_test.go
-# in mount, PID, UTS, IPC and cgroup namespaces of its own, as the first process.
+# lives in memory. $2 is an empty folder, $3 one with files to add. To be run by
+# debian_test.go as the first process of mount, PID, UTS, IPC, cgroup and network namespaces
+# of its own.
 set -euo pipefail
-tree=$1 work=$2
+tree=$1 work=$2 added=$3
 
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 weir-test "$work"
 mkdir "$work"/{upper,inner,root,docker}
 root=$work/root
 mount -t overlay overlay -o "lowerdir=$tree,upperdir=$work/upper,workdir=$work/inner" "$root"
+cp -a "$added/." "$root/"
 mount -t proc proc "$root/proc"
+# Settings that are not the network namespace's are the machine's.
+mount --bind "$root/proc/sys" "$root/proc/sys"
+mount --bind "$root/proc/sys/net" "$root/proc/sys/net"
+mount -o remount,bind,ro "$root/proc/sys"
 mount -t sysfs sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 mount -t tmpfs -o mode=755 run "$root/run"

@@ -18,6 +18,8 @@ func TestProposal(t *testing.T) {
 	b := newBed(t)
 	nowhere := filepath.Join(b.Dir, "missing.yaml")
 	const unconfigured = 78
+	b.Run("ip", "route", "del", "default")
+	b.Run("ip", "-6", "route", "flush", "default")
 	result := b.Weir("agent", "--config", nowhere)
 	if result.Code != unconfigured || !strings.Contains(result.Stderr, "no default route") {
 		t.Errorf("without a route: exit code %d, %s", result.Code, result.Stderr)

@@ -1,8 +1,9 @@
 // Command sbom lists the parts of a program: a software bill of materials in CycloneDX
 // 1.6, from what the compiler wrote into the program.
 //
-//	sbom -name weir -version 1.2.3 PROGRAM >weir.cdx.json
+//	sbom -name weir -version 1.2.3 [-npm LOCK -bundled PACKAGE,...] PROGRAM >weir.cdx.json
 //
+// LOCK is npm's package-lock.json, of which the named packages are part of the program.
 // The same program makes the same bytes: there is no serial number, and the time is that
 // of SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch/).
 package main
@@ -37,6 +38,8 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("sbom", flag.ContinueOnError)
 	name := flags.String("name", "", "the program's name")
 	version := flags.String("version", "", "its version")
+	lock := flags.String("npm", "", "package-lock.json")
+	bundled := flags.String("bundled", "", "packages of that which the program has in it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -51,15 +54,22 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("read what the compiler wrote into %s: %w", flags.Arg(0), err)
 	}
-	bom, err := describe(info, *name, *version, time.Unix(epoch, 0))
+	var scripts []cdx.Component
+	if *lock != "" {
+		if scripts, err = npmPackages(*lock, strings.Split(*bundled, ",")); err != nil {
+			return err
+		}
+	}
+	bom, err := describe(info, scripts, *name, *version, time.Unix(epoch, 0))
 	if err != nil {
 		return err
 	}
 	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
-// describe is the bill of a program built at a time.
-func describe(info *debug.BuildInfo, name, version string, built time.Time) (*cdx.BOM, error) {
+// describe is the bill of a program built at a time, with parts that its compiler does not
+// know of.
+func describe(info *debug.BuildInfo, others []cdx.Component, name, version string, built time.Time) (*cdx.BOM, error) {
 	bom := cdx.NewBOM()
 	root := cdx.Component{
 		BOMRef: "pkg:golang/" + info.Main.Path + "@" + version, Type: cdx.ComponentTypeApplication,
@@ -70,12 +80,12 @@ func describe(info *debug.BuildInfo, name, version string, built time.Time) (*cd
 		Timestamp: built.UTC().Format(time.RFC3339), Component: &root,
 		Properties: &[]cdx.Property{{Name: "go:version", Value: info.GoVersion}, {Name: "go:target", Value: target(info)}},
 	}
-	parts := []cdx.Component{library("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	parts := append(others, library("golang", "std", strings.TrimPrefix(info.GoVersion, "go")))
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace
 		}
-		part := library(module.Path, module.Version)
+		part := library("golang", module.Path, module.Version)
 		if module.Sum != "" {
 			hash, err := sha256(module.Sum)
 			if err != nil {
@@ -96,8 +106,9 @@ func describe(info *debug.BuildInfo, name, version string, built time.Time) (*cd
 	return bom, nil
 }
 
-func library(path, version string) cdx.Component {
-	url := "pkg:golang/" + path + "@" + version
+// library is a part by its package URL (https://github.com/package-url/purl-spec).
+func library(kind, path, version string) cdx.Component {
+	url := "pkg:" + kind + "/" + path + "@" + version
 	return cdx.Component{BOMRef: url, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url}
 }
 
