@@ -375,7 +375,7 @@ func TestExitCodes(t *testing.T) {
 		{"agent now", 2, `"now" is too much`},
 		{"agent --config " + emptyConfig, 2, "which uplink? Give --uplink IF"},
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
-		{"agent --config " + nowhere, 2, "no such file"},
+		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 
 		{"ps --socket " + nowhere, 1, "no weir agent is running on " + nowhere},

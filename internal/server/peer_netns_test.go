@@ -25,6 +25,7 @@ import (
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
 	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/packaging"
 )
 
 // What needs root to test: who may do what through the socket, and what the agent
@@ -197,24 +198,15 @@ func TestOnlyRootTakesDown(t *testing.T) {
 
 // The shipped unit gives the agent what it needs to let a group use the socket.
 func TestUnitLetsAGroupIn(t *testing.T) {
-	unit, err := os.ReadFile(filepath.Join("..", "..", "packaging", "weir.service"))
+	confined, err := packaging.Confined()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(unit), "\nCapabilityBoundingSet=")
-	if !found {
-		t.Fatal("the unit does not bound capabilities")
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	bounding := "-all"
-	for _, name := range strings.Fields(line) {
-		bounding += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
-	}
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	command := exec.Command("setpriv", "--no-new-privs", "--bounding-set="+bounding, "--inh-caps=-all", "--", os.Args[0])
+	command := exec.Command(confined[0], append(confined[1:], os.Args[0])...)
 	command.Env = append(os.Environ(), listenEnv+"="+socket)
 	if said, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("with the capabilities %s: %v, %s", line, err, said)
+		t.Fatalf("with %q: %v, %s", confined, err, said)
 	}
 	info, err := os.Stat(socket)
 	if err != nil {
