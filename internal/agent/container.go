@@ -123,10 +123,11 @@ func (c *container) state() (v1.State, string) {
 	return state, strings.Join(reasons, "; ")
 }
 
-func (c *container) view() v1.Container {
+// view is a container as users see it.
+func (a *Agent) view(c *container) v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
-		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), Mode: c.mode,
+		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: a.countedWith(c), Mode: c.mode,
 		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
 	}
 	for _, s := range c.shares {
@@ -157,6 +158,24 @@ func newHost(p v1.Policy) *container {
 		number:    identity.NumberHost,
 		mode:      v1.ModeHost,
 	}
+}
+
+// hostResolution is the policy of the host class, of which the config file decides
+// alone.
+func hostResolution(p v1.Policy) policy.Resolution {
+	from := func(isDefault bool) v1.Layer {
+		if isDefault {
+			return v1.LayerBuiltIn
+		}
+		return v1.LayerHost
+	}
+	builtIn := policy.Default()
+	return policy.Resolution{Policy: p, From: v1.PolicyFrom{
+		Weight: from(p.Weight == builtIn.Weight), Min: from(p.MinBPS == builtIn.MinBPS),
+		Max: from(p.MaxBPS == builtIn.MaxBPS), Priority: from(p.Priority == builtIn.Priority),
+		Latency: from(p.LatencyMS == builtIn.LatencyMS), Class: from(p.Class == builtIn.Class),
+		EFMax: from(p.EFMax == builtIn.EFMax), AFMin: from(p.AFMin == builtIn.AFMin),
+	}}
 }
 
 // registry holds the containers.

@@ -189,7 +189,7 @@ func TestWanted(t *testing.T) {
 	if got := c.competitor(); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: alloc.Unlimited}) {
 		t.Errorf("competitor %+v", got)
 	}
-	want := sched.Class{Number: 17, FloorBPS: 3, CeilingBPS: 80, Weight: 300, Priority: 7, Latency: time.Millisecond, OwnDevices: true}
+	want := sched.Competitor{Number: 17, FloorBPS: 3, CeilingBPS: 80, Weight: 300, Priority: 7, Latency: time.Millisecond, OwnDevices: true}
 	if got := c.wanted(); got != want {
 		t.Errorf("class %+v", got)
 	}

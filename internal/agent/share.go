@@ -42,7 +42,7 @@ type share struct {
 	// assignedClass: the uplink's classifier was told that the packets are of this
 	// class, if classAssigned; classRefused says why it does not know it.
 	classAssigned bool
-	assignedClass identity.TrafficClass
+	assignedClass sched.TrafficClass
 	classRefused  error
 
 	// What people look at, all measured together.
@@ -78,9 +78,9 @@ func (s *share) competitor() alloc.Container {
 }
 
 // wanted is what the scheduler is to do for the share.
-func (s *share) wanted() sched.Class {
+func (s *share) wanted() sched.Competitor {
 	p := s.policy()
-	class := sched.Class{
+	class := sched.Competitor{
 		Number:     s.number,
 		FloorBPS:   s.admittedBPS,
 		CeilingBPS: p.MaxBPS,

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // Limits of bpf/intf.h.
@@ -256,7 +257,7 @@ type Flow struct {
 	// Idle is how long ago the last packet was, Age the first.
 	Idle, Age time.Duration
 	// Class and Type are the verdict of Stage 1 or 2; 0: there was no classifier.
-	Class                           TrafficClass
+	Class                           sched.TrafficClass
 	Type, Stage                     uint8
 	TypeConfidence, LevelConfidence float64
 }
@@ -329,7 +330,7 @@ func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 	const all = 0xffff
 	return Flow{
 		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
-		Idle: since(seenMS), Age: since(w.BeganMs), Class: TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
+		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
 		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
 	}
 }

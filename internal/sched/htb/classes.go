@@ -58,14 +58,14 @@ const (
 )
 
 // trafficKinds are the classes that have a leaf.
-var trafficKinds = [...]int{sched.EF, sched.AF, sched.BE}
+var trafficKinds = [...]sched.TrafficClass{sched.EF, sched.AF, sched.BE}
 
 // classRates are what HTB gives the traffic classes of a container.
 type classRates struct {
 	// parts are those of its whole share.
 	parts alloc.ClassRates
 	// leafBPS are the rates of the leaves, by class, which make up the guarantee.
-	leafBPS [sched.BE + 1]uint64
+	leafBPS [sched.NumTrafficClasses]uint64
 }
 
 func (c class) shareBPS() uint64 { return max(c.AllocatedBPS, c.GuaranteedBPS) }
@@ -100,9 +100,9 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 	packetBytes := t.packetBytes
 	rates := ratesOf(c.Traffic.Parts, c.shareBPS(), guaranteedBPS)
 	quantumBytes := t.quantum(c)
-	quanta := [sched.BE + 1]uint32{sched.EF: quantumBytes}
+	quanta := [sched.NumTrafficClasses]uint32{sched.EF: quantumBytes}
 	quanta[sched.AF], quanta[sched.BE] = rates.turns(quantumBytes, packetBytes)
-	prios := [sched.BE + 1]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
+	prios := [sched.NumTrafficClasses]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
 	guarantee := guaranteeClass(c.Number)
 	s.classes = append(s.classes, kernelClass(guarantee, shareClass(c.Number),
 		guaranteedBPS, burstBytes(guaranteedBPS, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, innerQuantum, innerPrio))
@@ -127,7 +127,7 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 
 // trafficQueue is the queue of a traffic class: for EF what may come at once, and for
 // AF and BE as for a container that has their part of its share.
-func (t terms) trafficQueue(c class, kind int, rates classRates) kernel.Qdisc {
+func (t terms) trafficQueue(c class, kind sched.TrafficClass, rates classRates) kernel.Qdisc {
 	minor := trafficMinor(c.Number, kind)
 	if kind == sched.EF {
 		memory := t.memoryBytes(rates.parts.EFBPS, t.packetBytes)
@@ -151,7 +151,7 @@ const (
 )
 
 // wantedLeaves are those that packets go to.
-func wantedLeaves(c sched.Class) leaves {
+func wantedLeaves(c sched.Competitor) leaves {
 	if c.Traffic.Ordered {
 		return orderedLeaves
 	}
@@ -279,7 +279,7 @@ func addCounted(dst []stats, from int, number uint16, read kernel.ClassStats) []
 func (m *member) countDrops(drops map[uint16]uint32) (packets uint32, known bool) {
 	packets = m.dropped
 	for kind := range m.drops {
-		dropped, there := drops[trafficMinor(m.want.Number, kind)]
+		dropped, there := drops[trafficMinor(m.want.Number, sched.TrafficClass(kind))]
 		m.drops[kind] = dropped
 		packets += dropped
 		known = known || there
@@ -290,7 +290,7 @@ func (m *member) countDrops(drops map[uint16]uint32) (packets uint32, known bool
 // forgetDrops keeps what leaves had dropped that are removed.
 func (m *member) forgetDrops(removed leaves) {
 	for kind := range m.drops {
-		if (kind == sched.Unclassified) == (removed == plainLeaf) {
+		if (sched.TrafficClass(kind) == sched.Unclassified) == (removed == plainLeaf) {
 			m.dropped += m.drops[kind]
 			m.drops[kind] = 0
 		}

@@ -82,7 +82,7 @@ func TestClassesChange(t *testing.T) {
 	const number = 16
 	d := &queues{device: &device{}}
 	traffic := &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}
-	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}, {Number: number, Weight: 100, CeilingBPS: alloc.Unlimited},
 	}}
 	b := New(d, testIfindex)
@@ -118,7 +118,7 @@ func TestClassesChange(t *testing.T) {
 	}
 	set := func(ordered bool) {
 		t.Helper()
-		tree.Classes[1].Traffic = sched.TrafficClasses{Ordered: ordered, Parts: halfAndThird}
+		tree.Competitors[1].Traffic = sched.TrafficClasses{Ordered: ordered, Parts: halfAndThird}
 		if err := b.Apply(tree); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestClassesAreAdopted(t *testing.T) {
 	tree := treeOf(100e6, container(16, 100, 40e6))
 	d := built(t, tree, leafFqCodel)
 	b := New(d, testIfindex)
-	wanted := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+	wanted := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
 		{Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true, Parts: halfAndThird}},
 	}}
@@ -176,7 +176,7 @@ func TestClassesAreAdopted(t *testing.T) {
 func TestNoEF(t *testing.T) {
 	const number = 16
 	traffic := &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}
-	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
 		{Number: number, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true}},
 	}}

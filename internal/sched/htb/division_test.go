@@ -274,7 +274,7 @@ func TestPacketBytes(t *testing.T) {
 		{"a small maximum", true, 10e6, 50e6, 1514},
 		{"in the host's network", false, alloc.Unlimited, 2e6, 0},
 	} {
-		m := &member{want: sched.Class{OwnDevices: test.ownDevices, CeilingBPS: test.maxBPS}, entitledBPS: test.entitledBPS}
+		m := &member{want: sched.Competitor{OwnDevices: test.ownDevices, CeilingBPS: test.maxBPS}, entitledBPS: test.entitledBPS}
 		if got := d.packetBytes(m); got != test.want || d.class(m).PacketBytes != test.want {
 			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
 		}
