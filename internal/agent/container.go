@@ -253,24 +253,28 @@ func (r *registry) lostVeth(ifindex int) {
 // next in turn, so that a number is not used again while packets of its last
 // holder may be on their way. It reports false when all are in use.
 func (r *registry) assign(c *container, preferred uint16) bool {
-	if preferred < identity.NumberFirst || preferred > identity.NumberLast || r.byNumber[preferred] != nil {
-		preferred = 0
-		for range identity.NumberLast - identity.NumberFirst + 1 {
-			candidate := r.next
-			if r.next++; r.next > identity.NumberLast {
-				r.next = identity.NumberFirst
-			}
-			if r.byNumber[candidate] == nil {
-				preferred = candidate
-				break
-			}
+	if r.take(c, preferred) {
+		return true
+	}
+	for range identity.NumberLast - identity.NumberFirst + 1 {
+		candidate := r.next
+		if r.next++; r.next > identity.NumberLast {
+			r.next = identity.NumberFirst
+		}
+		if r.take(c, candidate) {
+			return true
 		}
 	}
-	if preferred == 0 {
+	return false
+}
+
+// take gives a container a number if that is one of a container's, and free.
+func (r *registry) take(c *container, number uint16) bool {
+	if number < identity.NumberFirst || number > identity.NumberLast || r.byNumber[number] != nil {
 		return false
 	}
-	c.number = preferred
-	r.byNumber[preferred] = c
+	c.number = number
+	r.byNumber[number] = c
 	return true
 }
 
