@@ -99,9 +99,8 @@ func (r classRates) turns(turnBytes, packetBytes uint32) (af, be uint32) {
 func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst uint64) {
 	packetBytes := t.packetBytes
 	rates := ratesOf(c.Traffic.Parts, c.shareBPS(), guaranteedBPS)
-	quantumBytes := t.quantum(c)
-	quanta := [sched.NumTrafficClasses]uint32{sched.EF: quantumBytes}
-	quanta[sched.AF], quanta[sched.BE] = rates.turns(quantumBytes, packetBytes)
+	quanta := [sched.NumTrafficClasses]uint32{sched.EF: packetBytes}
+	quanta[sched.AF], quanta[sched.BE] = rates.turns(t.quantum(c), packetBytes)
 	prios := [sched.NumTrafficClasses]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
 	guarantee := guaranteeClass(c.Number)
 	s.classes = append(s.classes, kernelClass(guarantee, shareClass(c.Number),
@@ -221,16 +220,22 @@ func (b *Backend) drain() (any, removed bool, err error) {
 }
 
 // adopt takes up leaves that the kernel has and that are not wanted: an earlier agent
-// wanted others, and they may hold packets.
+// wanted others, and they may hold packets. The share of a large number of a Weir
+// before there were traffic classes had the handle of today's guarantee of another
+// number: what is below such is nobody's.
 func (b *Backend) adopt(want *tree, there state) {
 	found := make(map[uint16]leaves, len(want.classes))
+	parents := make(map[kernel.Handle]kernel.Handle, len(there.classes))
+	for _, c := range there.classes {
+		parents[c.Handle] = c.Parent
+	}
 	for _, c := range there.classes {
 		minor := c.Handle.Minor()
 		switch {
 		case c.Handle.Major() != classMajor || innerBits(c.Handle) != 0:
 		case kindOf(minor) == sched.Unclassified:
 			found[numberOf(minor)] |= plainLeaf
-		default:
+		case parents[guaranteeClass(numberOf(minor))] == shareClass(numberOf(minor)):
 			found[numberOf(minor)] |= orderedLeaves
 		}
 	}
