@@ -61,14 +61,14 @@ func TestGuaranteeStays(t *testing.T) {
 func TestEntitle(t *testing.T) {
 	b := newBed(t, 100e6)
 	a, c := b.start(weight(100)), b.start(weight(300))
-	// An idle host takes nothing from anybody; it has its reserve.
-	if got := entitled(a, c, b.host); got != "25mbit 75mbit 1mbit" {
-		t.Errorf("host idle: entitled to %s", got)
+	// An idle host takes nothing from anybody; its reserve is kept for it.
+	if got := entitled(a, c, b.host); got != "25mbit 75mbit 0bit" || b.host.guaranteedBPS != 1e6 {
+		t.Errorf("host idle: entitled to %s, %d guaranteed", got, b.host.guaranteedBPS)
 	}
 	// Also while it sends no more than that.
 	b.host.demand.DemandBPS = 1e6
 	b.want(b.tree)
-	if got := entitled(a, c, b.host); got != "25mbit 75mbit 1mbit" {
+	if got := entitled(a, c, b.host); got != "25mbit 75mbit 0bit" {
 		t.Errorf("host within its reserve: entitled to %s", got)
 	}
 	// Then it competes like a container of its weight.
