@@ -13,6 +13,12 @@ func (f *Flows) LoadFlowPrograms(number uint16) (tap, back *ebpf.Program, err er
 	return programs[flowProgWeirTap], programs[flowProgWeirBack], err
 }
 
+// HasClassifier says whether there is a classifier, also from an earlier agent.
+func (f *Flows) HasClassifier() bool {
+	var id uint32
+	return f.trees.Lookup(uint32(0), &id) == nil
+}
+
 // ClassInPriority is the traffic class in a tag, and whether it is one of number.
 func ClassInPriority(priority uint32, number uint16) (sched.TrafficClass, bool) {
 	tag := priority >> uint32(uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT)
