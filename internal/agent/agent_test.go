@@ -146,6 +146,8 @@ type fakeClassifier struct {
 	forgotten []uint16
 	published map[identity.Published]uint16
 	err       error
+	// publishedRefused are those whose ports it has no room for.
+	publishedRefused map[uint16]error
 	// attached: it is on the device.
 	attached bool
 
@@ -183,9 +185,9 @@ func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 	return c.err
 }
 
-func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) error {
+func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) (map[uint16]error, error) {
 	c.published = numbers
-	return c.err
+	return c.publishedRefused, c.err
 }
 
 func (c *fakeClassifier) LimitUnknownOrigins(bps uint64) error {

@@ -28,6 +28,10 @@ type container struct {
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
 
+	// published are those of its ports that classifiers are told of, of so many.
+	published      []identity.Published
+	publishedCount int
+
 	// flowsSeen: it has a table for its flows, which its taps look at, or are to;
 	// flowsRefused says why it has none.
 	flowsSeen    bool

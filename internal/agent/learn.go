@@ -68,6 +68,7 @@ func (a *Agent) update(seen discovery.Container) {
 		a.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
 	}
 	c.Container = seen
+	c.published, c.publishedCount = published(seen.Ports)
 	c.Labels = relevantLabels(seen.Labels)
 	c.ImageLabels = relevantLabels(seen.ImageLabels)
 	a.resolve(c)

@@ -39,6 +39,10 @@ type share struct {
 	cgroupAssigned bool
 	cgroupRefused  error
 
+	// publishedRefused says why the uplink's classifier does not know all of the
+	// ports that the container publishes.
+	publishedRefused error
+
 	// assignedClass: the uplink's classifier was told that the packets are of this
 	// class, if classAssigned; classRefused says why it does not know it.
 	classAssigned bool
@@ -129,6 +133,9 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	}
 	if s.isRouted() && s.uplink.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())
+	}
+	if complaint := s.publishedComplaint(); complaint != "" {
+		reasons = append(reasons, complaint)
 	}
 	reasons = append(reasons, s.classComplaints()...)
 	for _, err := range []error{s.refused, s.refusedLatency} {

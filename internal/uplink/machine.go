@@ -55,8 +55,9 @@ type Classifier interface {
 	SetTrafficClass(number uint16, class sched.TrafficClass) error
 	// ForgetClasses makes a number one of no traffic class, which sent nothing yet.
 	ForgetClasses(number uint16) error
-	// SetPublished says for whom processes of the host's answer at published ports.
-	SetPublished(numbers map[identity.Published]uint16) error
+	// SetPublished says for whom processes of the host's answer at published ports,
+	// and of whose it could not say so of all.
+	SetPublished(numbers map[identity.Published]uint16) (refused map[uint16]error, err error)
 	// LimitUnknownOrigins has packets judged by the network namespace they come
 	// from, and limits those of unknown ones; 0 ends that.
 	LimitUnknownOrigins(bps uint64) error
