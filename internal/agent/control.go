@@ -162,7 +162,9 @@ func (a *Agent) control(now time.Time) time.Duration {
 	a.searchUnknownOrigins(now)
 	a.verifyTaps(now)
 	a.saveSoon(now)
-	a.publishSoon(now)
+	if a.publishDue(now) {
+		a.publish(now)
+	}
 	return next
 }
 

@@ -40,14 +40,12 @@ func (a *Agent) record(ctx context.Context) {
 	}
 }
 
-// publishSoon publishes a snapshot if counters were read since the last one, or if
-// that is a period old.
-func (a *Agent) publishSoon(now time.Time) {
+// publishDue says whether counters were read since the last snapshot, or that is a
+// period old.
+func (a *Agent) publishDue(now time.Time) bool {
 	counted := func(u *link) bool { return u.measuredAt.After(a.publishedAt) }
 	containers := time.Duration(len(a.registry.byKey))
-	if slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
-		a.publish(now)
-	}
+	return slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare)
 }
 
 // publish shows everybody what is known now, and tells what has changed since
