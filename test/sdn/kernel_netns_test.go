@@ -116,16 +116,18 @@ type congested struct {
 	sent, lost    int           // packets of EF
 	delay, jitter time.Duration // of EF: means; jitter is from packet to packet
 	p99           time.Duration
-	efBPS         float64 // of frames, by what arrived
-	afBPS, beBPS  float64
-	gaps          []string           // what EF lost, and when
-	byQueues      map[string]float64 // the same, as the switch counts it
+	// The same of EF before the others begin.
+	aloneDelay, aloneJitter time.Duration
+	efBPS                   float64 // of frames, by what arrived
+	afBPS, beBPS            float64
+	gaps                    []string           // what EF lost, and when
+	byQueues                map[string]float64 // the same, as the switch counts it
 }
 
 func (c congested) String() string {
-	return fmt.Sprintf("EF %.2f, AF %.2f, BE %.2f Mbit/s, by the queues %.2f, %.2f, %.2f; EF lost %d of %d packets, delay %v (p99 %v), jitter %v",
+	return fmt.Sprintf("EF %.2f, AF %.2f, BE %.2f Mbit/s, by the queues %.2f, %.2f, %.2f; EF lost %d of %d packets, delay %v (p99 %v), jitter %v; alone %v and %v",
 		c.efBPS/1e6, c.afBPS/1e6, c.beBPS/1e6,
-		c.byQueues["ef"]/1e6, c.byQueues["af"]/1e6, c.byQueues["be"]/1e6, c.lost, c.sent, c.delay, c.p99, c.jitter)
+		c.byQueues["ef"]/1e6, c.byQueues["af"]/1e6, c.byQueues["be"]/1e6, c.lost, c.sent, c.delay, c.p99, c.jitter, c.aloneDelay, c.aloneJitter)
 }
 
 // congest has EF send at a rate beside AF and BE that take all they can get, and
@@ -155,6 +157,11 @@ func (b *bed) congest(from, to *process, efBPS float64, then func()) congested {
 		}
 		return fmt.Errorf("its queues are %+v", queues)
 	})
+	ef.measuring.Store(true)
+	time.Sleep(warmUp)
+	ef.measuring.Store(false)
+	var c congested
+	c.aloneDelay, _, c.aloneJitter = ef.delays()
 	be, stopBE := b.bulk(from, to, bePort, 8)
 	af, stopAF := b.bulk(from, to, afPort, 2)
 	defer stopAF()
@@ -168,12 +175,10 @@ func (b *bed) congest(from, to *process, efBPS float64, then func()) congested {
 	after := b.port("p2")
 	ef.measuring.Store(false)
 	const tcpFrame, tcpPayload = 1514.0, 1448.0
-	c := congested{
-		efBPS:    8 * float64(ef.bytes.Load()-arrived[0]) / seconds * (efBytes + 42) / efBytes,
-		afBPS:    8 * float64(af.Load()-arrived[1]) / seconds * tcpFrame / tcpPayload,
-		beBPS:    8 * float64(be.Load()-arrived[2]) / seconds * tcpFrame / tcpPayload,
-		byQueues: map[string]float64{},
-	}
+	c.efBPS = 8 * float64(ef.bytes.Load()-arrived[0]) / seconds * (efBytes + 42) / efBytes
+	c.afBPS = 8 * float64(af.Load()-arrived[1]) / seconds * tcpFrame / tcpPayload
+	c.beBPS = 8 * float64(be.Load()-arrived[2]) / seconds * tcpFrame / tcpPayload
+	c.byQueues = map[string]float64{}
 	for _, q := range after.Queues { // both counts are some part of half a second old
 		if q.Class != "" {
 			c.byQueues[q.Class] = 8 * float64(q.SentBytes-sentBytes(queues, q.Class)) / seconds
@@ -313,7 +318,7 @@ func (v *voice) stop() (sent, lost int) {
 }
 
 // delays are the mean and the 99th percentile of the delay and the mean of its
-// changes from packet to packet.
+// changes from packet to packet, since they were asked for last.
 func (v *voice) delays() (mean, p99, jitter time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -328,7 +333,9 @@ func (v *voice) delays() (mean, p99, jitter time.Duration) {
 		}
 	}
 	slices.Sort(v.took)
-	return mean / time.Duration(n), v.took[n*99/100], jitter / time.Duration(n-1)
+	p99 = v.took[n*99/100]
+	v.took = nil
+	return mean / time.Duration(n), p99, jitter / time.Duration(n-1)
 }
 
 // bulk sends as much as n connections take, until it is stopped, and counts the
