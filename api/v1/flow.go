@@ -24,10 +24,14 @@ type Flow struct {
 	Confidence float64 `json:"confidence"`
 	// Sent is what the initiator sent, received what the responder did, headers
 	// included.
-	SentBytes       uint64    `json:"sent_bytes"`
-	SentPackets     uint32    `json:"sent_packets"`
-	ReceivedBytes   uint64    `json:"received_bytes"`
-	ReceivedPackets uint32    `json:"received_packets"`
-	BeganAt         time.Time `json:"began_at"`
-	LastSeenAt      time.Time `json:"last_seen_at"`
+	SentBytes       uint64 `json:"sent_bytes"`
+	SentPackets     uint32 `json:"sent_packets"`
+	ReceivedBytes   uint64 `json:"received_bytes"`
+	ReceivedPackets uint32 `json:"received_packets"`
+	// DelayMS is how long its packets waited at the uplink, in milliseconds, as a mean
+	// over the last ones that were measured; 0 while none was, or where the kernel cannot
+	// measure it.
+	DelayMS    float64   `json:"delay_ms"`
+	BeganAt    time.Time `json:"began_at"`
+	LastSeenAt time.Time `json:"last_seen_at"`
 }

@@ -144,6 +144,7 @@ type fakeClassifier struct {
 	cgroups   map[uint16]string
 	classes   map[uint16]identity.TrafficClass
 	forgotten []uint16
+	excess    map[uint16]uint64 // bytes of EF above its maximum
 	published map[identity.Published]uint16
 	err       error
 	// attached: it is on the device.
@@ -165,6 +166,10 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 func (c *fakeClassifier) SetTrafficClass(number uint16, class identity.TrafficClass) error {
 	c.classes[number] = class
 	return c.err
+}
+
+func (c *fakeClassifier) ClassOffered(number uint16) (identity.ClassOffered, error) {
+	return identity.ClassOffered{EFExcessBytes: c.excess[number]}, nil
 }
 
 func (c *fakeClassifier) ForgetClasses(number uint16) error {

@@ -102,13 +102,17 @@ func (s *share) classComplaints() (reasons []string) {
 	return reasons
 }
 
-// classesSeen is what is seen of a share's traffic classes, by kind.
-type classesSeen [sched.BE + 1]struct {
-	totals       stats.Totals
-	rate         stats.Rate
-	delay        delayWindow
-	backlogBytes uint64
-	p50, p99     time.Duration
+// classesSeen is what is seen of a share's traffic classes, by kind, and of EF that
+// was too much.
+type classesSeen struct {
+	of [sched.BE + 1]struct {
+		totals       stats.Totals
+		rate         stats.Rate
+		delay        delayWindow
+		backlogBytes uint64
+		p50, p99     time.Duration
+	}
+	excess excess
 }
 
 // ledgerKey is a traffic class of a number among the numbers of a ledger.
@@ -138,7 +142,7 @@ func (s *share) countClasses(now time.Time) {
 	}
 	ledger := &s.uplink.classLedger
 	for _, k := range kinds {
-		seen, counted, key := &s.seen[k.kind], &s.class.Traffic[k.kind], ledgerKey(s.number, k.kind)
+		seen, counted, key := &s.seen.of[k.kind], &s.class.Traffic[k.kind], ledgerKey(s.number, k.kind)
 		ledger.CountSent(key, stats.Sent{ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets}, &seen.totals)
 		if s.class.Counters.DropsKnown {
 			ledger.CountDropped(key, counted.DroppedPackets, &seen.totals)
@@ -146,6 +150,7 @@ func (s *share) countClasses(now time.Time) {
 		seen.rate.Observe(now, seen.totals.SentBytes)
 		seen.backlogBytes = counted.BacklogBytes
 	}
+	s.countExcess(now)
 }
 
 // classViews are the share's traffic classes as users see them.
@@ -171,10 +176,13 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 			view.MinBPS = rates.AFBPS
 		}
 		if s.seen != nil {
-			seen := &s.seen[k.kind]
+			seen := &s.seen.of[k.kind]
 			view.RateBPS, view.BacklogBytes = seen.rate.BPS(), seen.backlogBytes
 			view.SentBytes, view.SentPackets, view.DroppedPackets = seen.totals.SentBytes, seen.totals.SentPackets, seen.totals.DroppedPackets
 			view.DelayP50MS, view.DelayP99MS = milliseconds(seen.p50), milliseconds(seen.p99)
+			if k.kind == sched.EF {
+				s.showExcess(&view)
+			}
 		}
 		views = append(views, view)
 	}
@@ -194,6 +202,9 @@ func addClasses(sums []v1.ClassShare, at []v1.ClassShare) []v1.ClassShare {
 		sum.MinBPS += c.MinBPS
 		sum.RateBPS += c.RateBPS
 		sum.BacklogBytes += c.BacklogBytes
+		sum.ExcessBPS += c.ExcessBPS
+		sum.ExcessBytes += c.ExcessBytes
+		sum.Held = sum.Held || c.Held
 		sum.SentBytes += c.SentBytes
 		sum.SentPackets += c.SentPackets
 		sum.DroppedPackets += c.DroppedPackets
@@ -210,7 +221,7 @@ func (s *share) startClassDelays() {
 		return
 	}
 	for _, k := range kinds {
-		seen := &s.seen[k.kind]
+		seen := &s.seen.of[k.kind]
 		seen.p50, seen.p99 = 0, 0
 		seen.delay.begin(s.classDelays(k.kind))
 	}
@@ -221,7 +232,7 @@ func (s *share) turnClassDelays() {
 		return
 	}
 	for _, k := range kinds {
-		seen := &s.seen[k.kind]
+		seen := &s.seen.of[k.kind]
 		seen.p50, seen.p99 = seen.delay.advance(s.classDelays(k.kind))
 	}
 }
@@ -230,8 +241,8 @@ func (s *share) forgetClassDelays() {
 	if s.seen == nil {
 		return
 	}
-	for i := range s.seen {
-		s.seen[i].delay = delayWindow{}
+	for i := range s.seen.of {
+		s.seen.of[i].delay = delayWindow{}
 	}
 }
 
@@ -250,8 +261,9 @@ func (s *share) restClasses() {
 	if s.seen == nil {
 		return
 	}
-	for i := range s.seen {
-		seen := &s.seen[i]
+	for i := range s.seen.of {
+		seen := &s.seen.of[i]
 		seen.rate, seen.backlogBytes, seen.p50, seen.p99 = stats.Rate{}, 0, 0, 0
 	}
+	s.restExcess()
 }

@@ -23,6 +23,8 @@ type flowKeeper interface {
 	Forget(number uint16) error
 	Attach(tap identity.Tap, number uint16) error
 	Live(number uint16, most int, now time.Time) ([]v1.Flow, error)
+	Use(flows.Choice) error
+	InForce() v1.Classifier
 	Close() error
 }
 
@@ -45,7 +47,27 @@ func openFlows(config Config, watcher *identity.Origins) (flowKeeper, error) {
 		return nil, fmt.Errorf("this kernel cannot keep flows (weir doctor tells more): %w", err)
 	}
 	watcher.ShareFlows(opened)
-	return flows.New(opened), nil
+	manager := flows.New(opened)
+	return manager, manager.Use(config.Classifier)
+}
+
+// takeClassifier has flows judged by another classifier, and returns what has them
+// judged by the one before. Errors: ErrRefused; the one before stays in force.
+func (a *Agent) takeClassifier(choice flows.Choice) (undo func(), err error) {
+	if a.flows == nil {
+		return func() {}, nil
+	}
+	before := a.config.Classifier
+	if err := a.flows.Use(choice); err != nil {
+		return nil, err
+	}
+	a.config.Classifier = choice
+	return func() {
+		a.config.Classifier = before
+		if err := a.flows.Use(before); err != nil {
+			a.log.Error("go back to the classifier before", "error", err)
+		}
+	}, nil
 }
 
 // looksAtFlows says whether each flow of the container has a class of its own.

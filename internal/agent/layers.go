@@ -48,6 +48,7 @@ func hostResolution(p v1.Policy) policy.Resolution {
 		Max: from(p.MaxBPS == builtIn.MaxBPS), Priority: from(p.Priority == builtIn.Priority),
 		Latency: from(p.LatencyMS == builtIn.LatencyMS), Class: from(p.Class == builtIn.Class),
 		EFMax: from(p.EFMax == builtIn.EFMax), AFMin: from(p.AFMin == builtIn.AFMin),
+		DSCP: from(p.DSCP == builtIn.DSCP),
 	}}
 }
 

@@ -22,6 +22,10 @@ the traffic class, which stage of the classifier said so (1 by the first packet,
 the first six with payload) and how certain it is, what was sent and received by who
 began it, and how long ago its last packet was. Those seen last come first.
 
+DELAY is how long its packets waited at the uplink lately, as a mean of those that
+were measured. The last line says which classifier judges (classifier in the config
+file).
+
 A flow that was silent for five minutes is none any more. Fragments belong to the
 flow of their first one.`,
 		Example: `  weir set web --class auto
@@ -44,16 +48,45 @@ flow of their first one.`,
 		if *format == outputJSON {
 			return printJSON(cmd.OutOrStdout(), flows)
 		}
-		return printFlows(cmd.OutOrStdout(), flows, time.Now())
+		status, err := agent.Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if err := printFlows(cmd.OutOrStdout(), flows, time.Now()); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "classifier: %s\n", printable(describeClassifier(status.Classifier, time.Now())))
+		return err
 	}
 	return cmd
+}
+
+// describeClassifier says which classifier is in force, in one line.
+func describeClassifier(c v1.Classifier, now time.Time) string {
+	text := c.Source
+	if c.SHA256 != "" {
+		text += fmt.Sprintf(" (sha256 %.12s)", c.SHA256)
+	}
+	if c.Nodes > 0 {
+		text += fmt.Sprintf(", %d nodes, trained from %d flows of %d groups", c.Nodes, c.Flows, c.Groups)
+	}
+	if len(c.Levels) > 0 {
+		text += ", with " + strings.Join(c.Levels, ", ")
+	}
+	if c.MinConfidence > 0 {
+		text += fmt.Sprintf(", verdicts less certain than %.0f%% are be", 100*c.MinConfidence)
+	}
+	if c.InForceSince.IsZero() {
+		return text + "; in force as soon as a container's class is auto"
+	}
+	return text + "; in force for " + max(now.Sub(c.InForceSince), 0).Truncate(time.Second).String()
 }
 
 // printFlows lists flows for people.
 func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 	t := textTable{
 		header: []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "STAGE", "CERTAIN",
-			"SENT", "RECEIVED", "PACKETS", "SEEN"},
+			"DELAY", "SENT", "RECEIVED", "PACKETS", "SEEN"},
 		dispensable: []string{"PACKETS", "STAGE", "CERTAIN", "RECEIVED", "PROTO"},
 	}
 	for _, f := range flows {
@@ -63,7 +96,7 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 		}
 		t.add([]string{
 			printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain,
-			bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), formatAgo(now.Sub(f.LastSeenAt)),
+			flowDelay(f), bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), formatAgo(now.Sub(f.LastSeenAt)),
 		}, "")
 	}
 	if err := t.print(w, terminalWidth(w)); err != nil {
@@ -73,6 +106,14 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 }
 
 // formatAgo says how long ago something was.
+// flowDelay is how long a flow's packets waited.
+func flowDelay(f v1.Flow) string {
+	if f.DelayMS == 0 {
+		return "-"
+	}
+	return formatMS(f.DelayMS)
+}
+
 func formatAgo(d time.Duration) string {
 	if d < time.Second {
 		return "now"

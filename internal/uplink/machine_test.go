@@ -215,6 +215,9 @@ func (c *fakeClassifier) SetDirect(bounds sched.Bounds, _ []sched.Direct) error 
 func (*fakeClassifier) SetMinors(uint16, sched.Minors) error                { return nil }
 func (*fakeClassifier) SetTrafficClass(uint16, identity.TrafficClass) error { return nil }
 func (*fakeClassifier) ForgetClasses(uint16) error                          { return nil }
+func (*fakeClassifier) ClassOffered(uint16) (o identity.ClassOffered, _ error) {
+	return o, nil
+}
 func (*fakeClassifier) SetEFRate(uint16, uint64) error                      { return nil }
 func (*fakeClassifier) OfferedBytes([]uint64) error                         { return nil }
 func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)           { return 0, 0, nil }
