@@ -66,4 +66,3 @@ func (s *share) showExcess(view *v1.ClassShare) {
 
 // restExcess says that nothing is sent any more.
 func (s *share) restExcess() { s.seen.excess.rate = stats.Rate{} }
-

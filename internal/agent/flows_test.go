@@ -109,6 +109,36 @@ func TestFlowsNotInForce(t *testing.T) {
 	}
 }
 
+// A reload puts another classifier in place; one that the kernel has no memory for, or a
+// reload that is refused for anything else, leaves the one before.
+func TestReloadOfTheClassifier(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	kernel := b.useFlows()
+	other, err := flows.Load("", []string{"P2P=AF"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.startAuto("c")
+	b.reconcile()
+	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, Host: v1.Policy{Weight: 100}, Classifier: other}
+	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
+	inForce := func() []string { return b.Agent.status().Classifier.Levels }
+	kernel.classifier = errors.New("no memory")
+	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no memory") || inForce() != nil {
+		t.Errorf("no memory: %v, in force %v", err, inForce())
+	}
+	kernel.classifier = nil
+	next.Uplinks = []UplinkConfig{{Name: "up0", RateBPS: 100e6}, {Name: "up0", RateBPS: 1}}
+	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || inForce() != nil {
+		t.Errorf("wrong uplinks: %v, in force %v", err, inForce())
+	}
+	next.Uplinks = next.Uplinks[:1]
+	if err := b.Agent.Reload(ctx); err != nil || !slices.Equal(inForce(), []string{"P2P=AF"}) {
+		t.Errorf("%v, in force %v", err, inForce())
+	}
+}
+
 // A container without a network has no flows, and says so rather than ok.
 func TestFlowsOfNoNetwork(t *testing.T) {
 	b := newBench(t, 100e6)

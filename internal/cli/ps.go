@@ -154,6 +154,14 @@ func heldNote(classes []v1.ClassShare) string {
 	return ""
 }
 
+// heldState is heldNote of one class, for a narrow column.
+func heldState(c v1.ClassShare) string {
+	if !c.Held {
+		return ""
+	}
+	return "held: " + heldNote([]v1.ClassShare{c})
+}
+
 func latencyOrDash(ms float64) string {
 	if ms == 0 {
 		return "-"

@@ -208,7 +208,7 @@ func computeClasses(share v1.Share, linkBPS float64) []topRow {
 	var rows []topRow
 	for _, c := range share.Classes {
 		rows = append(rows, topRow{
-			state: heldNote([]v1.ClassShare{c}),
+			state: heldState(c),
 			name:  "  " + string(c.Class), isClass: true, rateBPS: c.RateBPS,
 			min: rateOrDash(c.MinBPS), max: rateOrDash(c.MaxBPS), rate: rateOrDash(c.RateBPS),
 			delay: delayOrDash(c.DelayP50MS, c.DelayP99MS), backlog: bytesOrDash(c.BacklogBytes), dropped: fmt.Sprint(c.DroppedPackets),

@@ -112,7 +112,7 @@ func TestHeldEF(t *testing.T) {
 		}
 	}
 	top := renderTop(computeTop(topSample{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 1e8}}}, Containers: []v1.Container{c}}, byRate), topWindow{width: 200})
-	if !strings.Contains(top, note) {
+	if !strings.Contains(top, "held: "+note) {
 		t.Errorf("top:\n%s", top)
 	}
 	classes[0].ExcessBPS = 0

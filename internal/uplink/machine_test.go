@@ -218,14 +218,14 @@ func (*fakeClassifier) ForgetClasses(uint16) error                          { re
 func (*fakeClassifier) ClassOffered(uint16) (o identity.ClassOffered, _ error) {
 	return o, nil
 }
-func (*fakeClassifier) SetEFRate(uint16, uint64) error                      { return nil }
-func (*fakeClassifier) OfferedBytes([]uint64) error                         { return nil }
-func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)           { return 0, 0, nil }
-func (*fakeClassifier) AssignCgroup(string, uint16) error                   { return nil }
-func (*fakeClassifier) UnassignCgroup(uint16) error                         { return nil }
-func (*fakeClassifier) SetPublished(map[identity.Published]uint16) error    { return nil }
-func (*fakeClassifier) LimitUnknownOrigins(uint64) error                    { return nil }
-func (c *fakeClassifier) Close() error                                      { c.closed = true; return nil }
+func (*fakeClassifier) SetEFRate(uint16, uint64) error                   { return nil }
+func (*fakeClassifier) OfferedBytes([]uint64) error                      { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)        { return 0, 0, nil }
+func (*fakeClassifier) AssignCgroup(string, uint16) error                { return nil }
+func (*fakeClassifier) UnassignCgroup(uint16) error                      { return nil }
+func (*fakeClassifier) SetPublished(map[identity.Published]uint16) error { return nil }
+func (*fakeClassifier) LimitUnknownOrigins(uint64) error                 { return nil }
+func (c *fakeClassifier) Close() error                                   { c.closed = true; return nil }
 
 type fakeDelays struct{}
 
