@@ -17,6 +17,8 @@ type Flow struct {
 	Application string `json:"application"`
 	// Class is ef, af or be; empty where there was no verdict, which is served as be.
 	Class Class `json:"class"`
+	// ByDSCP: the DSCP field of its last packet says so, not the verdict.
+	ByDSCP bool `json:"by_dscp"`
 	// Stage gave the verdict: 1 by the first packet, 2 by the first six with payload;
 	// 0 for no verdict.
 	Stage int `json:"stage"`

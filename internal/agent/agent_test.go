@@ -145,6 +145,7 @@ type fakeClassifier struct {
 	classes   map[uint16]identity.TrafficClass
 	forgotten []uint16
 	excess    map[uint16]uint64 // bytes of EF above its maximum
+	marked    map[uint16]bool   // whose class is written into the DSCP field
 	published map[identity.Published]uint16
 	err       error
 	// attached: it is on the device.
@@ -165,6 +166,14 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 
 func (c *fakeClassifier) SetTrafficClass(number uint16, class identity.TrafficClass) error {
 	c.classes[number] = class
+	return c.err
+}
+
+func (c *fakeClassifier) SetMarkDSCP(number uint16, mark bool) error {
+	if c.marked == nil {
+		c.marked = map[uint16]bool{}
+	}
+	c.marked[number] = mark
 	return c.err
 }
 

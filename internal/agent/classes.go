@@ -63,10 +63,11 @@ func (a *Agent) assignClasses(u *link) {
 		return
 	}
 	for _, s := range u.controlled {
-		want := trafficClass(s.policy().Class)
-		if s.classAssigned && s.classRefused == nil && s.assignedClass == want {
+		want, mark := trafficClass(s.policy().Class), policy.MarksDSCP(s.policy())
+		if s.classAssigned && s.classRefused == nil && s.markRefused == nil && s.assignedClass == want && s.markAssigned == mark {
 			continue
 		}
+		s.markRefused, s.markAssigned = u.classifier.SetMarkDSCP(s.number, mark), mark
 		s.classRefused = u.classifier.SetTrafficClass(s.number, want)
 		s.classAssigned, s.assignedClass = true, want
 		if s.classRefused != nil {
@@ -87,6 +88,8 @@ func (s *share) classComplaints() (reasons []string) {
 		return nil // why it is not controlled is said elsewhere
 	case s.classRefused != nil:
 		return []string{"weir.class is not in force: " + s.classRefused.Error()}
+	case s.markRefused != nil:
+		return []string{"weir.dscp is not in force: " + s.markRefused.Error()}
 	case !s.ordered():
 		return nil
 	}

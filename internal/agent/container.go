@@ -32,6 +32,8 @@ type container struct {
 	// flowsRefused says why it has none.
 	flowsSeen    bool
 	flowsRefused error
+	// trustRefused says why its DSCP field is not trusted, or still is.
+	trustRefused error
 
 	// shares are what it gets, at each uplink, in the order of the uplinks.
 	shares []*share

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // The flows of containers whose class is auto: each has a table in the kernel, and taps
@@ -20,6 +21,7 @@ import (
 type flowKeeper interface {
 	Keep(numbers []uint16) error
 	Keeps(number uint16) bool
+	TrustDSCP(number uint16, trust bool) error
 	Forget(number uint16) error
 	Attach(tap identity.Tap, number uint16) error
 	Live(number uint16, most int, now time.Time) ([]v1.Flow, error)
@@ -94,9 +96,12 @@ func (a *Agent) keepFlows() {
 	}
 	a.flowsRefused = refused
 	for _, c := range a.registry.byNumber {
-		c.flowsRefused = nil
+		c.flowsRefused, c.trustRefused = nil, nil
 		if c.looksAtFlows() && !a.flows.Keeps(c.number) {
 			c.flowsRefused = refused
+		}
+		if c.looksAtFlows() {
+			c.trustRefused = a.flows.TrustDSCP(c.number, policy.TrustsDSCP(c.policy()))
 		}
 		if seen := c.looksAtFlows() && c.flowsRefused == nil; c.flowsSeen != seen {
 			c.flowsSeen = seen
@@ -131,6 +136,8 @@ func (c *container) flowsComplaints() (reasons []string) {
 		return nil // why it is not controlled, or that it is the host, is said elsewhere
 	case c.flowsRefused != nil:
 		return []string{"its flows are not told apart: " + c.flowsRefused.Error()}
+	case c.trustRefused != nil:
+		reasons = append(reasons, "its DSCP field is not looked at as asked: "+c.trustRefused.Error())
 	}
 	for _, at := range c.attachments {
 		if at.flowsRefused != nil {

@@ -21,6 +21,17 @@ type fakeFlows struct {
 	// What it does not do.
 	classifier, attach error
 	table              map[uint16]error
+	trust              error
+	// trusted are those whose DSCP field decides.
+	trusted map[uint16]bool
+}
+
+func (f *fakeFlows) SetTrustDSCP(number uint16, trust bool) error {
+	if f.trusted == nil {
+		f.trusted = map[uint16]bool{}
+	}
+	f.trusted[number] = trust
+	return f.trust
 }
 
 func (f *fakeFlows) SetClassifier(identity.FlowClassifier) error { return f.classifier }
@@ -106,6 +117,43 @@ func TestFlowsNotInForce(t *testing.T) {
 				t.Error("its tap does not look at flows")
 			}
 		})
+	}
+}
+
+// The DSCP field is trusted, and marked, of those who ask for it, and as long as they do;
+// where it cannot be, that is said.
+func TestDSCP(t *testing.T) {
+	b := newBench(t, 100e6)
+	kernel := b.useFlows()
+	c, plain := b.start("c", "class=auto", "dscp=both"), b.start("plain", "class=ef")
+	check := func(when string, trusts, marks bool) {
+		t.Helper()
+		b.reconcile()
+		b.assignClasses(b.link)
+		if kernel.trusted[c.number] != trusts || b.classifier.marked[c.number] != marks || b.classifier.marked[plain.number] {
+			t.Errorf("%s: trusted %v, marked %v", when, kernel.trusted, b.classifier.marked)
+		}
+	}
+	check("both", true, true)
+	for use, want := range map[string][2]bool{"trust": {true, false}, "mark": {false, true}, "none": {false, false}} {
+		if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+			t.Fatal(err)
+		}
+		check(use, want[0], want[1])
+	}
+	use := "both"
+	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+		t.Fatal(err)
+	}
+	kernel.trust = errors.New("no map")
+	b.reconcile()
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "not looked at as asked: no map") {
+		t.Errorf("%s: %s", state, reason)
+	}
+	kernel.trust, b.classifier.err = nil, errors.New("no program")
+	b.reconcile()
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "no program") {
+		t.Errorf("%s: %s", state, reason)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -19,7 +20,7 @@ func newFlowsCommand(g *global) *cobra.Command {
 		Long: `Show the live flows of the containers whose class is auto, or of one of them: its
 two sides, as the container sees them, the type of application that it is taken for,
 the traffic class, which stage of the classifier said so (1 by the first packet, 2 by
-the first six with payload) and how certain it is, what was sent and received by who
+the first six with payload, dscp: its packets say so themselves) and how certain it is, what was sent and received by who
 began it, and how long ago its last packet was. Those seen last come first.
 
 DELAY is how long its packets waited at the uplink lately, as a mean of those that
@@ -90,8 +91,11 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 		dispensable: []string{"PACKETS", "STAGE", "CERTAIN", "RECEIVED", "PROTO"},
 	}
 	for _, f := range flows {
-		application, class, stage, certain := f.Application, string(f.Class), fmt.Sprint(f.Stage), fmt.Sprintf("%.0f%%", 100*f.Confidence)
-		if f.Stage == 0 {
+		application, class, stage, certain := cmp.Or(f.Application, "-"), string(f.Class), fmt.Sprint(f.Stage), fmt.Sprintf("%.0f%%", 100*f.Confidence)
+		switch {
+		case f.ByDSCP:
+			stage, certain = "dscp", "-"
+		case f.Stage == 0:
 			application, class, stage, certain = "-", "-", "-", "-"
 		}
 		t.add([]string{

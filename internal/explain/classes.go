@@ -28,7 +28,7 @@ func classNotes(p v1.Policy) []string {
 
 func dscpNotes(p v1.Policy) (notes []string) {
 	if policy.TrustsDSCP(p) {
-		notes = append(notes, "what the container writes into the DSCP field decides the class of its packets; the classifier judges those where it is 0")
+		notes = append(notes, "what the container writes into the DSCP field decides the class of its packets, where that says one; the classifier judges all others")
 	}
 	if policy.MarksDSCP(p) {
 		notes = append(notes, "as they leave, EF packets carry DSCP 46, AF 26 (AF31) and BE 0, for the next hop")

@@ -20,6 +20,7 @@ type memory struct {
 	tables      map[uint16]int
 	flows       []identity.Flow
 	classifiers []identity.FlowClassifier
+	trusted     []bool
 	refuse      error
 }
 
@@ -32,6 +33,10 @@ func (m *memory) TableFlows(number uint16) (int, error)    { return m.tables[num
 func (m *memory) CloseTable(number uint16) error           { delete(m.tables, number); return nil }
 func (*memory) AttachFlows(identity.Tap, uint16) error     { return nil }
 func (m *memory) Close() error                             { return nil }
+func (m *memory) SetTrustDSCP(number uint16, trust bool) error {
+	m.trusted = append(m.trusted, trust)
+	return m.refuse
+}
 func (m *memory) Each(_ uint16, fn func(identity.Flow) bool) error {
 	for _, f := range m.flows {
 		if !fn(f) {

@@ -57,6 +57,12 @@ func view(f identity.Flow, now time.Time) v1.Flow {
 		SentBytes: f.Bytes[0], SentPackets: f.Packets[0], ReceivedBytes: f.Bytes[1], ReceivedPackets: f.Packets[1],
 		BeganAt: now.Add(-f.Age), LastSeenAt: now.Add(-f.Idle),
 	}
+	if f.DelayPackets > 0 {
+		out.DelayMS = float64(f.DelayNs) / 1e6
+	}
+	if f.DSCPClass != identity.ClassNone {
+		out.Class, out.ByDSCP = classes[f.DSCPClass], true
+	}
 	if f.Stage > 0 && int(f.Type) < appid.NumTypes {
 		out.Application = appid.Types[f.Type]
 	}

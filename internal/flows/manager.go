@@ -28,6 +28,7 @@ type Kernel interface {
 	TableFlows(number uint16) (int, error)
 	CloseTable(number uint16) error
 	AttachFlows(tap identity.Tap, number uint16) error
+	SetTrustDSCP(number uint16, trust bool) error
 	Each(number uint16, fn func(identity.Flow) bool) error
 	Close() error
 }
@@ -83,6 +84,15 @@ func (m *Manager) Keep(numbers []uint16) error {
 
 // Keeps says whether a number has a table, and its flows get verdicts.
 func (m *Manager) Keeps(number uint16) bool { return m.classifies && m.sizes[number] > 0 }
+
+// TrustDSCP says whether what a number that has a table writes into the DSCP field
+// decides the class of its packets.
+func (m *Manager) TrustDSCP(number uint16, trust bool) error {
+	if !m.Keeps(number) {
+		return nil // no flow of it is looked at
+	}
+	return m.kernel.SetTrustDSCP(number, trust)
+}
 
 // Forget takes a number's table away, with its flows.
 func (m *Manager) Forget(number uint16) error {

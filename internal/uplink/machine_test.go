@@ -215,6 +215,7 @@ func (c *fakeClassifier) SetDirect(bounds sched.Bounds, _ []sched.Direct) error 
 func (*fakeClassifier) SetMinors(uint16, sched.Minors) error                { return nil }
 func (*fakeClassifier) SetTrafficClass(uint16, identity.TrafficClass) error { return nil }
 func (*fakeClassifier) ForgetClasses(uint16) error                          { return nil }
+func (*fakeClassifier) SetMarkDSCP(uint16, bool) error { return nil }
 func (*fakeClassifier) ClassOffered(uint16) (o identity.ClassOffered, _ error) {
 	return o, nil
 }
