@@ -88,6 +88,7 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 		newNodesCommand(g),
 		newExplainCommand(g),
 		newEventsCommand(g),
+		newReplayCommand(),
 		newProxyImageCommand(),
 	)
 	return root
