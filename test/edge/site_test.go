@@ -114,7 +114,7 @@ func newSite(t *testing.T) *site {
 	if err := os.Mkdir(s.small, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", s.small, "tmpfs", 0, "size=512k"); err != nil {
+	if err := unix.Mount(testbed.MountName(), s.small, "tmpfs", 0, "size=512k"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -82,14 +82,19 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 	root.AddCommand(
 		newRunCommand(g),
 		newDeployCommand(g),
+		newPushCommand(g),
+		newServicesCommand(g),
 		newRemoveCommand(g),
 		newProfileCommand(),
 		newPsCommand(g),
+		newTopCommand(g),
 		newNodesCommand(g),
 		newExplainCommand(g),
 		newEventsCommand(g),
 		newReplayCommand(),
 		newProxyImageCommand(),
+		newDownCommand(g),
+		newRepositoryCommand(),
 	)
 	return root
 }
