@@ -25,7 +25,7 @@ func TestOneEngine(t *testing.T) {
 	s.start(t, "--record", trace)
 	t.Run("a service from its specification", s.testDeploy)
 	t.Run("a crowd comes", s.testCrowd)
-	t.Run("decided again", func(t *testing.T) { testReplay(t, s.manager, trace) })
+	t.Run("decided again", func(t *testing.T) { s.testReplay(t, trace) })
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
 	t.Run("bad input", s.testBadInput)
@@ -76,8 +76,9 @@ func (s *site) testDeploy(t *testing.T) {
 }
 
 // testReplay: from what rounds of a live weir-edge went by the same is decided again.
-func testReplay(t *testing.T, m *manager, trace string) {
-	m.kill()
+func (s *site) testReplay(t *testing.T, trace string) {
+	s.manager.kill()
+	defer s.start(t)
 	whole, err := os.ReadFile(trace)
 	if err != nil {
 		t.Fatal(err)
