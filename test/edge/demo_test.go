@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 	t.Cleanup(func() {
 		if !ended {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
-			<-end
+			t.Logf("it ended with %v", <-end)
 		}
 		if t.Failed() {
 			t.Logf("it said\n%s\nand showed\n%s", said, out)
