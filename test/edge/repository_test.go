@@ -242,14 +242,14 @@ func (s *site) testRepositoryPolicy(t *testing.T) {
 	stored := s.pushed(t, "heavy", 8104, 3_000_000)
 	s.manager.kill()
 	address := net.JoinHostPort(s.Host.UplinkAddr().String(), "7482")
-	s.start(t, "--repository", address, "--repository-label", "weir.max=8mbit,weir.weight=20")
+	s.start(t, "--repository", address, "--repository-label", "weir.max=40mbit,weir.weight=20")
 	await(t, "the agent knows its policy", 10*time.Second, func() error {
 		var list []v1.Container
 		if err := json.Unmarshal([]byte(s.MustWeir("ps", "-o", "json")), &list); err != nil {
 			return err
 		}
 		for _, c := range list {
-			if c.Name == repo.ContainerName && c.Policy.MaxBPS == 8e6 && c.Policy.Weight == 20 && c.State == v1.StateOK {
+			if c.Name == repo.ContainerName && c.Policy.MaxBPS == 40e6 && c.Policy.Weight == 20 && c.State == v1.StateOK {
 				return nil
 			}
 		}
@@ -284,8 +284,8 @@ func (s *site) testRepositoryPolicy(t *testing.T) {
 		return err
 	})
 	mbit := float64(layer.Size) * 8 / 1e6 / time.Since(began).Seconds()
-	t.Logf("a neighbour got %d bytes at %.2f Mbit/s of 8", layer.Size, mbit)
-	if mbit > 8.1 || mbit < 1 {
+	t.Logf("a neighbour got %d bytes at %.2f Mbit/s of 40", layer.Size, mbit)
+	if mbit > 40.4 || mbit < 5 {
 		t.Errorf("%.2f Mbit/s", mbit)
 	}
 }

@@ -33,7 +33,9 @@ type cluster struct {
 	engines []*testbed.Engine
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3) }
+
+func newClusterOf(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{}
 	c.t = t
@@ -55,7 +57,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	local, overlay := c.host.EnginePools()
-	for i := range 3 {
+	for i := range nodes {
 		node, err := c.host.AddContainerMode(ctx, fmt.Sprint("node", i), testbed.ModeBridge)
 		if err != nil {
 			t.Fatal(err)
