@@ -50,7 +50,7 @@ func (a *fakeAgent) Snapshot(context.Context) (v1.Snapshot, error) {
 
 func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 	seen, err := a.Snapshot(ctx)
-	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+	return &stats.Snapshot{Snapshot: seen, Places: make([]stats.Place, len(seen.Containers))}, err
 }
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
@@ -375,7 +375,7 @@ func TestExitCodes(t *testing.T) {
 		{"agent now", 2, `"now" is too much`},
 		{"agent --config " + emptyConfig, 2, "which uplink? Give --uplink IF"},
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
-		{"agent --config " + nowhere, 2, "no such file"},
+		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 
 		{"ps --socket " + nowhere, 1, "no weir agent is running on " + nowhere},

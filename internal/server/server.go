@@ -18,9 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -32,8 +30,7 @@ import (
 
 // Agent is what the API shows to the outside; *agent.Agent is it.
 type Agent interface {
-	Snapshot(context.Context) (v1.Snapshot, error)
-	// Latest is the same with where the containers are on the host.
+	// Latest is all that it knows.
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	History() *stats.History
@@ -60,9 +57,6 @@ const (
 	maxBodyBytes = 64 << 10
 	// maxHeaderBytes bounds what it may say before its body.
 	maxHeaderBytes = 32 << 10
-	// maxConnections bounds how many are open at once, so that those who may look
-	// cannot take the files that the agent needs for containers.
-	maxConnections = 256
 )
 
 // API is an agent's API. As a handler it needs to be told who asks (access.With).
@@ -116,28 +110,15 @@ func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 // server is for one listener.
 func (a *API) server(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler: handler, ConnState: limitConnections(),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// limitConnections closes what is one connection too many at once.
-func limitConnections() func(net.Conn, http.ConnState) {
-	var open atomic.Int64
-	return func(conn net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			if open.Add(1) > maxConnections {
-				conn.Close()
-			}
-		case http.StateClosed, http.StateHijacked:
-			open.Add(-1)
-		}
-	}
-}
-
 type badRequestError struct{ error }
+
+// tooLargeError is a request whose body is larger than any that makes sense.
+type tooLargeError struct{ error }
 
 type notFoundError struct{ error }
 
@@ -210,12 +191,15 @@ func (a *API) bound(w http.ResponseWriter) {
 func statusOf(err error) int {
 	var (
 		bad       *badRequestError
+		large     *tooLargeError
 		missing   *notFoundError
 		forbidden *forbiddenError
 	)
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge
 	case errors.As(err, &forbidden):
 		return http.StatusForbidden
 	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):

@@ -52,7 +52,7 @@ func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 
 func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 	seen, err := a.Snapshot(ctx)
-	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+	return &stats.Snapshot{Snapshot: seen, Places: make([]stats.Place, len(seen.Containers))}, err
 }
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
@@ -267,8 +267,8 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},
 		{"PATCH", set, "null", 400, "write an object"},
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
-		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 400, "too large"},
-		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 400, "too large"},
+		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 413, "more than 65536 bytes"},
+		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 413, "more than 65536 bytes"},
 		{"GET", set + "/", "", 404, "there is no GET " + set},
 		{"PUT", set, "{}", 404, "there is no PUT"},
 		{"POST", "/v1/containers", "{}", 404, "there is no POST"},

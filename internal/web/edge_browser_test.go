@@ -83,11 +83,11 @@ func serveEdge(t *testing.T, feed http.Handler) string {
 }
 
 func TestEdgePage(t *testing.T) {
-	axe := axeCore(t)
+	script := axe(t)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 380} {
 			t.Run(fmt.Sprint(scheme, width), func(t *testing.T) {
-				ctx := openPage(t, serveEdge(t, &fakeEdge{}), width, scheme)
+				ctx := browse(t, "http://"+serveEdge(t, &fakeEdge{})+"/", width, scheme)
 				holds(ctx, t, `document.querySelectorAll("[aria-label=Nodes] tbody tr").length === 3`)
 				holds(ctx, t, `document.querySelectorAll("[aria-label=Instances] tbody tr").length === 4`)
 				holds(ctx, t, contains("[aria-label=Services] tbody tr", "start: more users than room"))
@@ -100,7 +100,7 @@ func TestEdgePage(t *testing.T) {
 				holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
 				time.Sleep(3 * time.Second) // some samples
 				picture(ctx, t, strings.ReplaceAll(fmt.Sprint("edge-", scheme, "-", width), " ", ""))
-				checkAccess(ctx, t, axe, fmt.Sprint(scheme, width))
+				checkAxe(ctx, t, script, fmt.Sprint(scheme, width))
 				act(ctx, t, chromedp.Click("button[aria-pressed]"))
 				holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
 			})
@@ -112,7 +112,7 @@ func TestEdgePage(t *testing.T) {
 func TestEdgeEmptyStates(t *testing.T) {
 	feed := &fakeEdge{}
 	feed.silent.Store(true)
-	ctx := openPage(t, serveEdge(t, feed), 900, "light")
+	ctx := browse(t, "http://"+serveEdge(t, feed)+"/", 900, "light")
 	holds(ctx, t, contains(".trouble", "No answer from weir-edge yet: weir-edge does not answer: "+hostile))
 	feed.empty.Store(true)
 	feed.silent.Store(false)

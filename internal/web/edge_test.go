@@ -10,7 +10,7 @@ import (
 // whatever the request carries.
 func TestEdge(t *testing.T) {
 	feed := &fakeFeed{}
-	h := edgeHandler(feed, 4)
+	h := edgeHandler(feed, newGate(nil), 4)
 	for path, want := range map[string]string{
 		"/": `src="edge.js"`, "/edge.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
 		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
