@@ -97,6 +97,8 @@ bad internal/agent/lab.go depguard "import _ \"$module/internal/lab/meter\" // p
 good internal/cli/bench.go "import _ \"$module/internal/lab/meter\" // planted"
 good internal/lab/bench/meter.go "import _ \"$module/internal/lab/meter\" // planted"
 
+good internal/uplink/uplink.go 'import _ "os" // planted'
+good internal/sched/htb/htb.go 'import _ "os" // planted'
 for package in agent server cli uplink identity sched/htb kernel; do
 	bad "internal/edge/server/${package//\//_}.go" depguard "import _ \"$module/internal/$package\" // planted"
 done

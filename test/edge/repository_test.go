@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -158,7 +157,7 @@ func (s *site) testPage(t *testing.T) {
 	if status, body := get("GET", localPage, "/v1/snapshot"); status != http.StatusOK || !strings.Contains(body, `"engine":"docker"`) || !strings.Contains(body, localRepository) {
 		t.Errorf("what it asks for: %d, %s", status, body)
 	}
-	for _, request := range []string{"DELETE /v1/services/stored", "POST /v1/stop", "GET /metrics"} {
+	for _, request := range []string{"DELETE /v1/services/stored", "POST /v1/stop", "GET /v1/repository"} {
 		method, path, _ := strings.Cut(request, " ")
 		if status, body := get(method, localPage, path); status < 400 {
 			t.Errorf("%s: %d, %s", request, status, body)
@@ -167,9 +166,8 @@ func (s *site) testPage(t *testing.T) {
 	if status, _ := get("GET", "edge.example", "/"); status != http.StatusMisdirectedRequest {
 		t.Errorf("by another name: %d", status)
 	}
-	out, err := exec.Command("curl", "-sS", "--unix-socket", s.socket(), "http://edge/metrics").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "weir_edge_node_ready{") {
-		t.Errorf("metrics: %v, %s", err, out)
+	if status, body := get("GET", localPage, "/metrics"); status != http.StatusOK || !strings.Contains(body, "weir_edge_node_ready{") {
+		t.Errorf("metrics: %d, %s", status, body)
 	}
 	picture := s.must(t, "top", "--once")
 	if !strings.Contains(picture, "1 of 1 nodes are ready") {
