@@ -30,6 +30,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/unixsock"
 	"github.com/weir-project/weir/internal/web"
 )
 
@@ -310,7 +311,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	if err != nil {
 		return err
 	}
-	listener, err := server.Listen(settings.Socket, settings.SocketGroup)
+	listener, err := unixsock.Listen("weir agent", settings.Socket, settings.SocketGroup)
 	if err != nil {
 		a.Close()
 		return err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // Limits of bpf/intf.h.
@@ -170,12 +171,6 @@ func (f *Flows) SetClassifier(c FlowClassifier) error {
 	return nil
 }
 
-// HasClassifier says whether there is a classifier, also from an earlier agent.
-func (f *Flows) HasClassifier() bool {
-	var id uint32
-	return f.trees.Lookup(uint32(0), &id) == nil
-}
-
 // OpenTable gives a number a table for at least so many flows, to a power of two, in
 // place of one that it has. Errors: no memory.
 func (f *Flows) OpenTable(number uint16, flows int) error {
@@ -256,7 +251,7 @@ type Flow struct {
 	// Idle is how long ago the last packet was, Age the first.
 	Idle, Age time.Duration
 	// Class and Type are the verdict of Stage 1 or 2; 0: there was no classifier.
-	Class                           TrafficClass
+	Class                           sched.TrafficClass
 	Type, Stage                     uint8
 	TypeConfidence, LevelConfidence float64
 }
@@ -329,7 +324,7 @@ func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 	const all = 0xffff
 	return Flow{
 		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
-		Idle: since(seenMS), Age: since(w.BeganMs), Class: TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
+		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
 		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
 	}
 }

@@ -159,7 +159,7 @@ func (s *site) start(t *testing.T, args ...string) *manager {
 	t.Helper()
 	m := s.launch(t, append([]string{"--socket", s.socket(), "--state-dir", s.dir}, args...)...)
 	s.manager = m
-	await(t, "weir-edge answers", 10*time.Second, func() error {
+	await(t, "weir-edge answers", time.Minute, func() error {
 		nodes, err := s.client.Nodes(t.Context())
 		if err == nil && len(nodes) == 0 {
 			err = fmt.Errorf("it knows no node yet")
