@@ -267,7 +267,8 @@ func (d *debian) testFirstNumber(t *testing.T) {
 	t.Logf("from apt install to the first true number on the page: %.1f s", time.Since(began).Seconds())
 }
 
-func within(got uint64, want float64) bool { return math.Abs(float64(got)-want) <= tolerance*want }
+// within is for what was measured in one second.
+func within(got uint64, want float64) bool { return math.Abs(float64(got)-want) <= 2*tolerance*want }
 
 // page is what the dashboard of the Debian shows.
 func (d *debian) page() (v1.Snapshot, error) {
