@@ -53,6 +53,8 @@ type Config struct {
 	Sources []discovery.Source
 	Version string
 	Logger  *slog.Logger
+	// Ready, if not nil, is called once uplinks are shared out as before the start.
+	Ready func()
 }
 
 // UplinkConfig is one uplink of a Config.
@@ -226,6 +228,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 
 	a.lookAround()
+	if a.config.Ready != nil {
+		a.config.Ready()
+	}
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)

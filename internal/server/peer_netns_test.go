@@ -24,6 +24,8 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/packaging"
 )
 
 // What needs root to test: who may do what through the socket, and what the agent
@@ -50,7 +52,7 @@ func TestMain(m *testing.M) {
 	case socket != "":
 		err = askForAll(context.Background(), client.Unix(socket))
 	case os.Getenv(listenEnv) != "":
-		_, err = Listen(os.Getenv(listenEnv), strconv.Itoa(testGroup))
+		_, err = unixsock.Listen("weir agent", os.Getenv(listenEnv), strconv.Itoa(testGroup))
 	case os.Getenv(crowdEnv) != "":
 		err = crowd(os.Getenv(crowdEnv))
 	default:
@@ -152,7 +154,7 @@ func openToGroup(t *testing.T) (socket, asker string, a *fakeAgent) {
 		t.Fatal(err)
 	}
 	socket = filepath.Join(dir, "weir.sock")
-	listener, err := Listen(socket, strconv.Itoa(testGroup))
+	listener, err := unixsock.Listen("weir agent", socket, strconv.Itoa(testGroup))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,24 +198,15 @@ func TestOnlyRootTakesDown(t *testing.T) {
 
 // The shipped unit gives the agent what it needs to let a group use the socket.
 func TestUnitLetsAGroupIn(t *testing.T) {
-	unit, err := os.ReadFile(filepath.Join("..", "..", "packaging", "weir.service"))
+	confined, err := packaging.Confined()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(unit), "\nCapabilityBoundingSet=")
-	if !found {
-		t.Fatal("the unit does not bound capabilities")
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	bounding := "-all"
-	for _, name := range strings.Fields(line) {
-		bounding += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
-	}
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	command := exec.Command("setpriv", "--no-new-privs", "--bounding-set="+bounding, "--inh-caps=-all", "--", os.Args[0])
+	command := exec.Command(confined[0], append(confined[1:], os.Args[0])...)
 	command.Env = append(os.Environ(), listenEnv+"="+socket)
 	if said, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("with the capabilities %s: %v, %s", line, err, said)
+		t.Fatalf("with %q: %v, %s", confined, err, said)
 	}
 	info, err := os.Stat(socket)
 	if err != nil {

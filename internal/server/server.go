@@ -17,14 +17,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -220,64 +214,4 @@ func statusOf(err error) int {
 	default:
 		return http.StatusInternalServerError
 	}
-}
-
-// Listen opens the socket at path for root, and for group if that is not
-// empty. A socket that a dead agent left is replaced. Errors: another agent
-// answers there.
-func Listen(path, group string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("another weir agent listens on %s: stop it, or give this one another --socket", path)
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("open the agent's socket: %s is there and is not a socket: move it away, or give another --socket", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	if err := permit(path, group); err != nil {
-		listener.Close()
-		return nil, err
-	}
-	return listener, nil
-}
-
-func permit(path, group string) error {
-	if group == "" {
-		if err := os.Chmod(path, 0o600); err != nil {
-			return fmt.Errorf("restrict the agent's socket: %w", err)
-		}
-		return nil
-	}
-	gid, err := groupID(group)
-	if err != nil {
-		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
-	}
-	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, 0o660)); err != nil {
-		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
-	}
-	return nil
-}
-
-// groupID is a group's number, by its name or the number itself, which need not
-// have a name here.
-func groupID(group string) (int, error) {
-	g, err := user.LookupGroup(group)
-	number := group
-	if err == nil {
-		number = g.Gid
-	}
-	gid, parseErr := strconv.ParseUint(number, 10, 31)
-	if parseErr != nil {
-		return 0, err
-	}
-	return int(gid), nil
 }

@@ -71,8 +71,13 @@ const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; 
 // has one of the tokens with the role admin may change policies; without tokens nobody.
 func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
 	g := newGate(tokens)
+	return g.server(handler(feed, g, maxRequests), log)
+}
+
+// server is one of a handler, with its bounds.
+func (g *gate) server(handler http.Handler, log *slog.Logger) *http.Server {
 	s := &http.Server{
-		Handler:           handler(feed, g, maxRequests),
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -89,17 +94,27 @@ func handler(feed http.Handler, g *gate, atOnce int) http.Handler {
 	for _, change := range changes {
 		mux.Handle(change, feed)
 	}
+	serveFiles(mux, "/{$}", "/app.js", "/app.css", "/icon.svg")
 	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))
 	mux.HandleFunc("GET /uplot.css", text("text/css; charset=utf-8", uplot.Style))
+	return g.bound(mux, atOnce)
+}
+
+// serveFiles serves files of the folder static.
+func serveFiles(mux *http.ServeMux, names ...string) {
 	page, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // the name is a valid path
 	}
 	files := http.FileServerFS(page)
-	for _, name := range []string{"/{$}", "/app.js", "/app.css", "/icon.svg"} {
+	for _, name := range names {
 		mux.Handle("GET "+name, files)
 	}
-	g.routes, g.next = mux, atMost(atOnce, maxTokenRequests, mux)
+}
+
+// bound puts a gate before routes, that so many may ask at once.
+func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
+	g.routes, g.next = routes, atMost(atOnce, maxTokenRequests, routes)
 	return guard(g)
 }
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/access"
 )
 
@@ -296,15 +297,23 @@ func TestSize(t *testing.T) {
 // The page reads what the agent writes: every name in web/src/api.ts is one of the
 // wire types'.
 func TestNamesOfThePage(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join("..", "..", "web", "src", "api.ts"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	types := map[string]any{
+	checkNames(t, "api.ts", map[string]any{
 		"Policy": v1.Policy{}, "PolicyFrom": v1.PolicyFrom{}, "Share": v1.Share{}, "Container": v1.Container{}, "Uplink": v1.Uplink{},
 		"HistorySample": v1.HistorySample{}, "HistoryShare": v1.HistoryShare{}, "SharePreview": v1.SharePreview{}, "UplinkPreview": v1.UplinkPreview{}, "Preview": v1.Preview{}, "PolicyChange": v1.PolicyChange{}, "Access": v1.Access{},
 		"Part": v1.Part{}, "ClassShare": v1.ClassShare{}, "Flow": v1.Flow{}, "Explanation": v1.Explanation{}, "ExplainedShare": v1.ExplainedShare{}, "ExplainedValue": v1.ExplainedValue{},
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
+	})
+	checkNames(t, "edgeapi.ts", map[string]any{
+		"EdgeInstance": edge.Instance{}, "EdgeNode": edge.Node{}, "EdgeService": edge.Service{}, "EdgeDecision": edge.Decision{},
+		"EdgeSnapshot": edge.Snapshot{}, "EdgeEvent": edge.Event{},
+	})
+}
+
+func checkNames(t *testing.T, file string, types map[string]any) {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("..", "..", "web", "src", file))
+	if err != nil {
+		t.Fatal(err)
 	}
 	found := regexp.MustCompile(`(?s)export interface (\w+) \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)
 	if len(found) != len(types) {

@@ -226,7 +226,7 @@ export async function signIn(given: string): Promise<void> {
 
 const authorization = () => ({ Authorization: "Bearer " + token });
 
-async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
+export async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
   let response: Response;
   try {
     response = await fetch(path, { ...request, signal: AbortSignal.timeout(patienceMS) });

@@ -10,6 +10,7 @@ import { Name } from "./name";
 import { SignIn } from "./signin";
 import { Stack } from "./stack";
 import { Table } from "./table";
+import { now, useTheme } from "./theme";
 import { noContainers, policyText } from "./words";
 
 const intervalMS = 1000;
@@ -48,10 +49,6 @@ class Model {
   }
 }
 
-function now(): number {
-  return performance.now() / 1000;
-}
-
 // Upgraded gets the page of a newer agent, but for who is writing something on this one.
 function Upgraded({ version }: { version: string }) {
   const writing = document.querySelector(".change, .signin input") !== null;
@@ -64,17 +61,6 @@ function Upgraded({ version }: { version: string }) {
       The agent is version {version} now, and this page is of the one before. <button type="button" onClick={() => location.reload()}>Load it again</button>
     </p>
   );
-}
-
-function useTheme(): string {
-  const query = matchMedia("(prefers-color-scheme: dark)");
-  const [dark, setDark] = useState(query.matches);
-  useEffect(() => {
-    const changed = () => setDark(query.matches);
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, []);
-  return dark ? "dark" : "light";
 }
 
 function Trouble({ model }: { model: Model }) {
