@@ -30,9 +30,9 @@ type Flow struct {
 	SentPackets     uint32 `json:"sent_packets"`
 	ReceivedBytes   uint64 `json:"received_bytes"`
 	ReceivedPackets uint32 `json:"received_packets"`
-	// DelayMS is how long its packets waited at the uplink, in milliseconds, as a mean
-	// over the last ones that were measured; 0 while none was, or where the kernel cannot
-	// measure it.
+	// DelayMS is how long its packets waited at the uplink, in milliseconds, on average
+	// over those since it began that were measured, an eighth of the time; 0 while none
+	// was, or where the kernel cannot measure it.
 	DelayMS    float64   `json:"delay_ms"`
 	BeganAt    time.Time `json:"began_at"`
 	LastSeenAt time.Time `json:"last_seen_at"`

@@ -152,6 +152,10 @@ func TestDSCP(t *testing.T) {
 		t.Errorf("%s: %s", state, reason)
 	}
 	kernel.trust, b.classifier.err = nil, errors.New("no program")
+	use = "trust"
+	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+		t.Fatal(err)
+	}
 	b.reconcile()
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "no program") {
 		t.Errorf("%s: %s", state, reason)

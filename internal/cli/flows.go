@@ -23,8 +23,8 @@ the traffic class, which stage of the classifier said so (1 by the first packet,
 the first six with payload, dscp: its packets say so themselves) and how certain it is, what was sent and received by who
 began it, and how long ago its last packet was. Those seen last come first.
 
-DELAY is how long its packets waited at the uplink lately, as a mean of those that
-were measured. The last line says which classifier judges (classifier in the config
+DELAY is how long its packets waited at the uplink, on average over those that were
+measured since it began. The last line says which classifier judges (classifier in the config
 file).
 
 A flow that was silent for five minutes is none any more. Fragments belong to the
