@@ -11,7 +11,7 @@
 //	           send now (often; what they do is theirs: internal/sched)
 //
 // Both go over all uplinks. A container is known once (container.go), with one
-// share for every uplink (share.go), whose claims are decided on there (plan.go).
+// share for every uplink (share.go), whose claims are decided on there (reconcile.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
 // kernel's state plus one small file (internal/state).
@@ -338,39 +338,4 @@ func (a *Agent) install() error {
 	a.dropLeftovers()
 	a.reconcile()
 	return nil
-}
-
-// reconcile brings classes, minimums and taps in line with who is running.
-func (a *Agent) reconcile() {
-	controlled := a.registry.controlled()
-	for _, u := range a.uplinks {
-		u.plan(a.registry.byKey, controlled)
-		if u.installed() {
-			a.apply(u)
-		} else {
-			u.ask()
-		}
-		u.ledger.Keep(u.hasClass)
-		u.classLedger.Keep(u.hasClasses)
-	}
-	a.assignNumbers()
-	a.unsaved = true
-	a.saveSoon(time.Now())
-	a.publish(time.Now())
-}
-
-// apply brings an uplink's scheduler to the plan. A failure is not the end: it is
-// told once, shown, and tried again with the next check.
-func (a *Agent) apply(u *link) {
-	before := u.reason
-	err := u.device.Apply(u.tree())
-	u.take()
-	u.ask()
-	if err == nil {
-		return
-	}
-	u.suspect = true
-	if before == nil {
-		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
-	}
 }

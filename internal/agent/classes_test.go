@@ -19,7 +19,7 @@ func TestClassesOfAContainer(t *testing.T) {
 	c := b.start("c", "class=auto", "ef-max=20%", "af-min=5mbit")
 	plain := b.start("plain")
 	b.reconcile()
-	if got := b.classifier.classes; got[c.number] != identity.ClassAuto || got[plain.number] != identity.ClassNone {
+	if got := b.classifier.classes; got[c.number] != identity.ClassAuto || got[plain.number] != sched.Unclassified {
 		t.Errorf("the classifier knows %v", got)
 	}
 	want := sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part{Percent: 20}, AFMin: alloc.Part{BPS: 5e6}}}

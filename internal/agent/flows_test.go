@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // fakeFlows is a kernel that keeps flows, as far as it is let.
@@ -222,7 +223,7 @@ func TestNumberOfAnother(t *testing.T) {
 		t.Fatalf("tables %v, classes %v", kernel.tables, b.classifier.classes)
 	}
 	b.release(first.container)
-	if got := b.classifier.classes[number]; kernel.tables[number] != 0 || got != identity.ClassNone {
+	if got := b.classifier.classes[number]; kernel.tables[number] != 0 || got != sched.Unclassified {
 		t.Errorf("after its holder is gone the number has %d flows and class %d", kernel.tables[number], got)
 	}
 	// The same one comes back with another number, and has its class there.

@@ -49,7 +49,7 @@ func (a *fakeAgent) Snapshot(context.Context) (v1.Snapshot, error) {
 
 func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 	seen, err := a.Snapshot(ctx)
-	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+	return &stats.Snapshot{Snapshot: seen, Places: make([]stats.Place, len(seen.Containers))}, err
 }
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }

@@ -8,6 +8,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // idle is after how long of silence a flow is no longer live: a packet after that
@@ -44,24 +45,19 @@ func (m *Manager) Live(number uint16, most int, now time.Time) ([]v1.Flow, error
 	return out, nil
 }
 
-// classes are the traffic classes as users write them.
-var classes = map[identity.TrafficClass]v1.Class{
-	identity.ClassEF: v1.ClassEF, identity.ClassAF: v1.ClassAF, identity.ClassBE: v1.ClassBE,
-}
-
 func view(f identity.Flow, now time.Time) v1.Flow {
 	out := v1.Flow{
 		Protocol:  map[uint8]string{6: "tcp", 17: "udp"}[f.Proto],
 		Initiator: f.Initiator.String(), Responder: f.Responder.String(),
-		Class: classes[f.Class], Stage: int(f.Stage), Confidence: f.LevelConfidence,
+		Class: v1.Class(f.Class.String()), Stage: int(f.Stage), Confidence: f.LevelConfidence,
 		SentBytes: f.Bytes[0], SentPackets: f.Packets[0], ReceivedBytes: f.Bytes[1], ReceivedPackets: f.Packets[1],
 		BeganAt: now.Add(-f.Age), LastSeenAt: now.Add(-f.Idle),
 	}
 	if f.DelayPackets > 0 {
 		out.DelayMS = float64(f.DelayNs) / 1e6
 	}
-	if f.DSCPClass != identity.ClassNone {
-		out.Class, out.ByDSCP = classes[f.DSCPClass], true
+	if f.DSCPClass != sched.Unclassified {
+		out.Class, out.ByDSCP = v1.Class(f.DSCPClass.String()), true
 	}
 	if f.Stage > 0 && int(f.Type) < appid.NumTypes {
 		out.Application = appid.Types[f.Type]

@@ -37,8 +37,7 @@ import (
 
 // Agent is what the API shows to the outside; *agent.Agent is it.
 type Agent interface {
-	Snapshot(context.Context) (v1.Snapshot, error)
-	// Latest is the same with where the containers are on the host.
+	// Latest is all that it knows.
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	History() *stats.History

@@ -97,22 +97,26 @@ func (m *Manager) kept(err error) {
 
 // failed says what did not work; the same of the same service again only after a while.
 func (m *Manager) failed(service, instance, node string, err error) {
-	key := service + "\x00" + instance + "\x00" + err.Error()
-	m.mu.Lock()
-	again := time.Since(m.said[key]) < sayAgain
-	if !again {
-		m.said[key] = time.Now()
-	}
-	for k, at := range m.said {
-		if time.Since(at) > sayAgain {
-			delete(m.said, k)
-		}
-	}
-	m.mu.Unlock()
-	if !again {
+	if m.toReport(service + "\x00" + instance + "\x00" + err.Error()) {
 		m.record(edge.Event{Kind: edge.EventFailed, Service: service, Instance: instance, Node: node, Message: err.Error()})
 	}
 }
 
-// sayAgain is after how long an error that lasts is said again.
-const sayAgain = time.Minute
+// reportAgain is after how long what lasts is reported again.
+const reportAgain = time.Minute
+
+// toReport says whether something is to be reported now, and was not lately.
+func (m *Manager) toReport(what string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, at := range m.reportedAt {
+		if time.Since(at) >= reportAgain {
+			delete(m.reportedAt, k)
+		}
+	}
+	if !m.reportedAt[what].IsZero() {
+		return false
+	}
+	m.reportedAt[what] = time.Now()
+	return true
+}

@@ -94,9 +94,12 @@ type Manager struct {
 	// cannotStart says why instances could not be made at all.
 	cannotStart map[string]string
 	since       map[string]stateSince // of instances
-	said        map[string]time.Time
-	images      map[string]runtime.Image // by node and name
-	view        view
+	// reportedAt is when something that lasts was reported last, by what was said of it.
+	reportedAt map[string]time.Time
+	// proxyFailedAt is when a proxy that fails did so first, by service and node.
+	proxyFailedAt map[string]time.Time
+	images        map[string]runtime.Image // by node and name
+	view          view
 }
 
 // start is an instance on its way.
@@ -131,7 +134,7 @@ func New(opts Options) (*Manager, error) {
 		opts: opts, rt: opts.Runtime, store: opts.Store, log: opts.Log, ctx: context.Background(),
 		events: newEvents(kept, time.Now()), kick: make(chan struct{}, 1),
 		orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
-		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{}, since: map[string]stateSince{}, said: map[string]time.Time{},
+		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{}, since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{},
 	}, nil
 }
 

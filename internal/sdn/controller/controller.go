@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/core"
@@ -169,7 +170,7 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 			if errors.As(err, &temporary) && temporary.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
 				continue
 			}
-			if strings.Contains(err.Error(), "too many open files") { // wait for some to close
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // wait for some to close
 				time.Sleep(100 * time.Millisecond)
 				continue
 			}
