@@ -56,6 +56,8 @@ type Config struct {
 	Sources []discovery.Source
 	Version string
 	Logger  *slog.Logger
+	// Ready, if not nil, is called once uplinks are shared out as before the start.
+	Ready func()
 }
 
 // UplinkConfig is one uplink of a Config.
@@ -89,15 +91,17 @@ type Agent struct {
 	inspector *identity.Inspector
 	taps      tapper
 	// flows are those of containers whose class is auto; flowsRefused says why some
-	// have no table. nil in tests.
+	// have no table; flowsLately are what readers were told of them. nil in tests.
 	flows        flowKeeper
 	flowsRefused error
+	flowsLately  flowsLately
 	origins      *origins
 	registry     *registry
 	host         *container
 	sources      map[string]v1.Source
 
 	requests chan func()
+	turns    stats.Turns
 	// board and events are what readers see, who never enter the loop.
 	board   *stats.Board
 	history stats.History
@@ -227,6 +231,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 
 	a.lookAround()
+	if a.config.Ready != nil {
+		a.config.Ready()
+	}
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
@@ -282,6 +289,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-check.C:
 			a.check()
 		case now := <-control.C:
+			a.turns.Begin(time.Now()) // the tick may have waited
 			if next := a.control(now); next != interval {
 				interval = next
 				control.Reset(interval)

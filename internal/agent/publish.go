@@ -61,7 +61,11 @@ func (a *Agent) publish(now time.Time) {
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
 	for _, c := range append(a.registry.all(), a.host) {
 		s.Containers = append(s.Containers, a.view(c))
-		s.Places = append(s.Places, stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath})
+		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath}
+		if a.flows != nil && c.looksAtFlows() {
+			place.FlowNumber = c.number
+		}
+		s.Places = append(s.Places, place)
 	}
 	if before := a.board.Publish(s); before != nil {
 		a.events.Add(stats.Changes(before, s)...)
@@ -72,7 +76,7 @@ func (a *Agent) publish(now time.Time) {
 
 // status describes the agent and its uplinks.
 func (a *Agent) status() v1.Status {
-	status := v1.Status{Version: a.config.Version, State: v1.StateOK}
+	status := v1.Status{Version: a.config.Version, State: v1.StateOK, Turns: a.turns.View()}
 	var names, schedulers, reasons []string
 	for _, u := range a.uplinks {
 		view := u.view()

@@ -164,6 +164,9 @@ func TestSnapshot(t *testing.T) {
 func TestLookingDoesNotWait(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a")
+	kernel := b.useFlows()
+	auto := b.startAuto("auto")
+	kernel.flows = map[uint16]int{auto.number: 3}
 	b.reconcile()
 	ctx := b.serve()
 	busy, done := make(chan struct{}), make(chan struct{})
@@ -175,8 +178,22 @@ func TestLookingDoesNotWait(t *testing.T) {
 	<-busy
 	defer close(done)
 	seen, err := b.Latest(ctx)
-	if err != nil || len(seen.Containers) != 2 || seen.Status.Uplink != "up0" {
+	if err != nil || len(seen.Containers) != 3 || seen.Status.Uplink != "up0" {
 		t.Errorf("snapshot %+v, %v", seen, err)
+	}
+	for _, name := range []string{"", "auto"} {
+		looking, cancel := context.WithTimeout(ctx, 10*time.Second)
+		flows, err := b.Flows(looking, name, 2)
+		cancel()
+		if err != nil || len(flows) != 2 || flows[0].Container != "auto" || flows[0].ID != auto.ID {
+			t.Errorf("flows of %q: %+v, %v", name, flows, err)
+		}
+	}
+	if _, err := b.Flows(ctx, "a", 0); !errors.Is(err, ErrRefused) {
+		t.Errorf("flows of one whose class is not auto: %v", err)
+	}
+	if _, err := b.Flows(ctx, "b", 0); !errors.Is(err, ErrUnknown) {
+		t.Errorf("flows of nobody: %v", err)
 	}
 	if got := b.Events().Since(0).Events; len(got) != 1 || got[0].Kind != v1.EventAgentStarted {
 		t.Errorf("events %+v", got)

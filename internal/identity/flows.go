@@ -291,7 +291,7 @@ type Flow struct {
 	Type, Stage                     uint8
 	TypeConfidence, LevelConfidence float64
 	// DSCPClass is the class that the last packet's DSCP asked for, and which it got in
-	// place of Class; Unclassified where nothing was asked, or the number is not trusted.
+	// place of Class; sched.Unclassified where nothing was asked, or the number is not trusted.
 	DSCPClass sched.TrafficClass
 	// DelayNs is how long the flow's packets wait at the uplink, in nanoseconds, on
 	// average over the DelayPackets of them that were looked at; 0 if none was.

@@ -236,10 +236,14 @@ func readChange(r *http.Request) (v1.PolicyChange, error) {
 	var change *v1.PolicyChange
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&change); err != nil {
+	err := decoder.Decode(&change)
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		return v1.PolicyChange{}, &tooLargeError{fmt.Errorf("read the policy: the request has more than %d bytes; a change of all values has less than 500", large.Limit)}
+	}
+	if err != nil {
 		return v1.PolicyChange{}, &badRequestError{fmt.Errorf("read the policy: %w", err)}
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	if _, err = decoder.Token(); !errors.Is(err, io.EOF) {
 		return v1.PolicyChange{}, &badRequestError{errors.New("read the policy: something follows it")}
 	}
 	if change == nil {

@@ -26,12 +26,24 @@ type Snapshot struct {
 	Places []Place
 }
 
-// Place is what a source knows of where a container is.
+// Place is where a container is on the host.
 type Place struct {
 	Image string
 	Ports []discovery.Port
 	// NetNSPath and CgroupPath are as in discovery.Container.
 	NetNSPath, CgroupPath string
+	// FlowNumber is the number under which its flows are looked at; 0: nobody does.
+	FlowNumber uint16
+}
+
+// HasFlows says whether the flows under a number are those of the container with that ID.
+func (s *Snapshot) HasFlows(id string, number uint16) bool {
+	for i := range s.Places {
+		if s.Places[i].FlowNumber == number {
+			return s.Containers[i].ID == id
+		}
+	}
+	return false
 }
 
 // AsOf is the snapshot as a reader sees it at now: with its age, and with what

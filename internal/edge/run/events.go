@@ -2,6 +2,7 @@ package run
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,11 +18,13 @@ type Events struct {
 	list []edge.Event
 	next uint64
 	more chan struct{} // closed when there is one more
+	// counts are how many there were since this weir-edge started, by kind.
+	counts map[edge.EventKind]uint64
 }
 
 // newEvents goes on after the events that were kept.
 func newEvents(kept []edge.Event, now time.Time) *Events {
-	e := &Events{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{})}
+	e := &Events{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{}), counts: map[edge.EventKind]uint64{}}
 	if len(kept) > 0 {
 		e.next = max(e.next, kept[len(kept)-1].Seq+1)
 	}
@@ -34,6 +37,7 @@ func (e *Events) add(event edge.Event) edge.Event {
 	defer e.mu.Unlock()
 	event.Seq = e.next
 	e.next++
+	e.counts[event.Kind]++
 	e.list = append(e.list, event)
 	if len(e.list) > keptEvents {
 		e.list = append([]edge.Event(nil), e.list[len(e.list)-keptEvents:]...)
@@ -54,6 +58,13 @@ func (e *Events) Since(seq uint64) ([]edge.Event, <-chan struct{}) {
 		}
 	}
 	return nil, e.more
+}
+
+// Counts are how many events there were since this weir-edge started, by kind.
+func (e *Events) Counts() map[edge.EventKind]uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.counts)
 }
 
 // of are the events of a service that match, the newest first.

@@ -188,12 +188,16 @@ func (c *Controller) decide(event func() []core.Command) {
 	c.deliver(event())
 }
 
-// decidePacketIns is decide for packet-ins of one switch.
-func (c *Controller) decidePacketIns(now time.Time, d topology.DPID, batch []packetIn) {
+// decideEvents is decide for events of one switch.
+func (c *Controller) decideEvents(now time.Time, d topology.DPID, batch []event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range batch {
-		c.deliver(c.core.PacketIn(now, d, batch[i].message, &batch[i].frame, batch[i].verdict))
+		if e := &batch[i]; e.removed != nil {
+			c.deliver(c.core.FlowRemoved(now, d, e.removed))
+		} else {
+			c.deliver(c.core.PacketIn(now, d, e.packetIn, &e.frame, e.verdict))
+		}
 	}
 }
 
