@@ -271,10 +271,25 @@ type Status struct {
 	Uplinks []Uplink `json:"uplinks"`
 	// Sources are the container engines and other sources of containers.
 	Sources []Source `json:"sources"`
-	// Classifier is what judges the flows of containers whose class is auto.
-	Classifier Classifier `json:"classifier"`
 	// Turns say how long after one another the control loop looked.
 	Turns Turns `json:"turns"`
+	// Classifier is what judges the flows of containers whose class is auto.
+	Classifier Classifier `json:"classifier"`
+}
+
+// Turns are the times from one turn of the control loop to the next, since the agent
+// started.
+type Turns struct {
+	Count      uint64  `json:"count"`
+	SumSeconds float64 `json:"sum_seconds"`
+	// Buckets are in the order of their bounds; each counts those before it, too.
+	Buckets []TurnBucket `json:"buckets,omitempty"`
+}
+
+// TurnBucket is how many turns came at most so long after the one before.
+type TurnBucket struct {
+	UpToSeconds float64 `json:"up_to_seconds"`
+	Count       uint64  `json:"count"`
 }
 
 // Classifier is what judges flows (`weir classify`).
@@ -295,21 +310,6 @@ type Classifier struct {
 	Nodes  int    `json:"nodes"`
 	// InForceSince is when the kernel got it; absent while no container needs it.
 	InForceSince time.Time `json:"in_force_since,omitzero"`
-}
-
-// Turns are the times from one turn of the control loop to the next, since the agent
-// started.
-type Turns struct {
-	Count      uint64  `json:"count"`
-	SumSeconds float64 `json:"sum_seconds"`
-	// Buckets are in the order of their bounds; each counts those before it, too.
-	Buckets []TurnBucket `json:"buckets,omitempty"`
-}
-
-// TurnBucket is how many turns came at most so long after the one before.
-type TurnBucket struct {
-	UpToSeconds float64 `json:"up_to_seconds"`
-	Count       uint64  `json:"count"`
 }
 
 // Uplink is a device whose egress is shared out; see Status.

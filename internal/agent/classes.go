@@ -96,8 +96,8 @@ func (s *share) classComplaints() (reasons []string) {
 	return reasons
 }
 
-// classesSeen is what is seen of a share's traffic classes, and of EF that was too
-// much.
+// classesSeen is what is seen of a share's traffic classes, by class, and of EF that
+// was too much.
 type classesSeen struct {
 	of [sched.NumTrafficClasses]struct {
 		totals       stats.Totals
