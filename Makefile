@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-selfcheck fmt check test test-unit \
-	test-web test-netns test-docker test-vm test-weka web deb cover fuzz demo bench clean install uninstall
+	test-web test-netns test-docker test-vm test-weka web deb image cover fuzz demo demo-edge bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,8 +113,11 @@ test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh
 
-deb: ## make dist/weir_VERSION_ARCH.deb (DEB_ARCH=amd64, arm64 or armhf)
-	@scripts/deb.sh $(DEB_ARCH)
+deb: ## make dist/weir_VERSION_ARCH.deb (ARCH=amd64, arm64 or armhf)
+	@scripts/deb.sh $(ARCH)
+
+image: ## make dist/weir_VERSION_ARCH.tar, an image to run the agent as a container (ARCH as for deb)
+	@scripts/image.sh $(ARCH)
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz.sh
@@ -123,6 +126,11 @@ demo: ## install what is missing, build, and show Weir at work (root)
 	@scripts/install-deps.sh build demo
 	@$(MAKE) --no-print-directory build
 	$(AS_ROOT) bin/weir demo $(DEMO_ARGS)
+
+demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (root)
+	@scripts/install-deps.sh build demo
+	@$(MAKE) --no-print-directory build
+	$(AS_ROOT) bin/weir demo edge $(DEMO_ARGS)
 
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)

@@ -3,45 +3,25 @@
 #
 #   scripts/deb.sh [ARCH]     amd64, arm64 or armhf; this machine's by default
 #
-# OUT is another folder than dist. nfpm, which packs it, is pinned by tools/nfpm.
+# OUT is another folder than dist, VERSION another version than the repository's. nfpm,
+# which packs it, is pinned by tools/nfpm.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-go=("$root/scripts/with-go.sh" go)
+# shellcheck source=scripts/release.sh
+. scripts/release.sh
+new_stage "deb-$arch"
 
-arch=${1:-$("${go[@]}" env GOARCH)}
-case $arch in
-amd64 | arm64) goarch=$arch ;;
-armhf) goarch=arm ;;
-*) echo "usage: scripts/deb.sh [amd64|arm64|armhf]" >&2 && exit 2 ;;
-esac
-
-# A version as Debian compares them: of a release, with how far the tree is beyond it,
-# or before all releases.
-described=$(git -c safe.directory='*' describe --tags --always --match 'v*' 2>/dev/null || echo unknown)
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 0)}
-case $described in
-v[0-9]*) version=$(sed 's/^v//; s/-\([0-9]*\)-g/+\1.g/' <<<"$described") ;;
-*) version="0~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$described" ;;
-esac
-export SOURCE_DATE_EPOCH CGO_ENABLED=0
-
-out=${OUT:-dist}
-mkdir -p "$out"
-stage=$(realpath "$out")/deb-$arch
-rm -rf "$stage"
-mkdir -p "$stage"
-build() { "${go[@]}" build -trimpath -ldflags "-s -w -X github.com/weir-project/weir/internal/cli.version=$version" "$@"; }
-
-GOARCH=$goarch build -o "$stage/weir" ./cmd/weir
+GOARCH=$goarch build "$stage/weir" weir
+bill "$stage/weir" >"$stage/weir.cdx.json"
 sed 's|@BINDIR@|/usr/bin|' packaging/weir.service >"$stage/weir.service"
 "${go[@]}" run ./tools/man "$stage/man"
 gzip -9n "$stage"/man/*
 native=$stage/weir
 if [ "$goarch" != "$("${go[@]}" env GOHOSTARCH)" ]; then
 	native=$stage/native
-	build -o "$native" ./cmd/weir
+	build "$native" weir
 fi
 "$native" completion bash >"$stage/weir.bash"
 "$native" completion zsh >"$stage/_weir"

@@ -16,7 +16,8 @@
 #
 # remove is for tests that were interrupted or failed badly: it ends the processes
 # that the run started and removes namespaces, cgroups and pins that are new and
-# have names as Weir gives them, and says which.
+# have names as Weir gives them, and mounts below the folder for temporary files that
+# are new, and says which.
 #
 # Teardown in the kernel takes its time, so compare looks again for a few
 # seconds. What a container engine of the machine's own does at the same time
@@ -134,6 +135,7 @@ remove_new() {
 		netns:weir-*) ip netns delete "$name" ;;
 		cgroup:*/weir-test-*) find "$name" -depth -type d -exec rmdir {} + ;;
 		pin:*/weir*) find "$name" -delete ;;
+		mount:"${TMPDIR:-/tmp}"/*) umount -l "$name" ;;
 		*) continue ;;
 		esac </dev/null 2>/dev/null && echo "removed: $kind $name"
 	done || true

@@ -97,6 +97,12 @@ bad internal/agent/lab.go depguard "import _ \"$module/internal/lab/meter\" // p
 good internal/cli/bench.go "import _ \"$module/internal/lab/meter\" // planted"
 good internal/lab/bench/meter.go "import _ \"$module/internal/lab/meter\" // planted"
 
+for package in agent server cli uplink identity sched/htb kernel; do
+	bad "internal/edge/server/${package//\//_}.go" depguard "import _ \"$module/internal/$package\" // planted"
+done
+good internal/edge/server/web.go "import _ \"$module/internal/web\" // planted"
+good internal/web/web.go 'import _ "os" // planted'
+
 bad internal/agent/exec.go depguard 'import _ "os/exec" // planted'
 bad internal/cli/exec.go depguard 'import _ "os/exec" // planted'
 good internal/cli/demo.go 'import _ "os/exec" // planted'

@@ -83,19 +83,20 @@ finish() {
 say() { printf '\n=== %s\n' "$*"; }
 
 pass() { "$summary" check -dir "$records" -suite "$1" -result pass -took "${2:-0}s"; }
-fail() { "$summary" check -dir "$records" -suite "$1" -result fail -reason "$2" || true; }
+# fail SUITE REASON [FILE]: FILE is what it printed.
+fail() { "$summary" check -dir "$records" -suite "$1" -result fail -reason "$2" ${3:+-log "$3"} || true; }
 skip() { "$summary" check -dir "$records" -suite "$1" -result skip -reason "$2"; }
 
 # check SUITE REASON COMMAND...: one check; exit status 77 is "skipped" and its
 # last line says why.
 check() {
-	local suite=$1 reason=$2 start=$SECONDS status=0 log=$records/log
+	local suite=$1 reason=$2 start=$SECONDS status=0 log=$records/log.$1
 	shift 2
 	"$@" 2>&1 </dev/null | tee "$log" || status=$?
 	case $status in
 	0) pass "$suite" $((SECONDS - start)) ;;
 	77) skip "$suite" "$(tail -n 1 "$log")" ;;
-	*) fail "$suite" "$reason" ;;
+	*) fail "$suite" "$reason" "$log" ;;
 	esac
 }
 

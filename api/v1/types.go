@@ -246,6 +246,23 @@ type Status struct {
 	Uplinks []Uplink `json:"uplinks"`
 	// Sources are the container engines and other sources of containers.
 	Sources []Source `json:"sources"`
+	// Turns say how long after one another the control loop looked.
+	Turns Turns `json:"turns"`
+}
+
+// Turns are the times from one turn of the control loop to the next, since the agent
+// started.
+type Turns struct {
+	Count      uint64  `json:"count"`
+	SumSeconds float64 `json:"sum_seconds"`
+	// Buckets are in the order of their bounds; each counts those before it, too.
+	Buckets []TurnBucket `json:"buckets,omitempty"`
+}
+
+// TurnBucket is how many turns came at most so long after the one before.
+type TurnBucket struct {
+	UpToSeconds float64 `json:"up_to_seconds"`
+	Count       uint64  `json:"count"`
 }
 
 // Uplink is a device whose egress is shared out; see Status.

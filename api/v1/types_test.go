@@ -59,7 +59,7 @@ var contract = map[string]struct {
 	}},
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string", "sources": "array", "uplinks": "array", "age_ms": "number",
+		"scheduler": "string", "state": "string", "reason": "string", "turns": "object", "sources": "array", "uplinks": "array", "age_ms": "number",
 	}},
 	"uplink": {v1.Uplink{}, map[string]string{
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -22,15 +23,18 @@ type kept[T any] struct {
 
 	mu      sync.Mutex
 	value   T
-	stamps  []stamp
+	stamps  []stamp // nil: they are to be read, whatever they are
 	checked time.Time
 }
 
-// stamp tells one version of a file from another.
+// stamp tells one version of a file from another; the zero value is that of none. The
+// time of change (stat(2)) is that of its owner and its mode too, which may be why it
+// was refused.
 type stamp struct {
-	modified time.Time
-	size     int64
-	info     fs.FileInfo
+	device, inode     uint64
+	size              int64
+	mode              uint32
+	modified, changed syscall.Timespec
 }
 
 // get is what the files said a second ago at most.
@@ -53,29 +57,43 @@ func (k *kept[T]) now() T {
 func (k *kept[T]) look() T {
 	k.checked = time.Now()
 	stamps := make([]stamp, len(k.paths))
-	same := len(k.stamps) == len(k.paths)
 	for i, path := range k.paths {
-		if info, err := os.Stat(path); err == nil {
-			stamps[i] = stamp{info.ModTime(), info.Size(), info}
-		}
-		same = same && k.stamps[i].equal(stamps[i])
+		stamps[i] = stampOf(path)
 	}
-	if same {
+	if slices.Equal(stamps, k.stamps) {
 		return k.value
 	}
+	// The stamps are those of before it was read: what changes meanwhile is seen next time.
 	value, err := k.read()
 	if err != nil {
-		value = k.failed(k.value, err)
+		k.value, k.stamps = k.failed(k.value, err), nil
+		return k.value
 	}
 	k.value, k.stamps = value, stamps
 	return k.value
 }
 
-func (s stamp) equal(other stamp) bool {
-	if s.info == nil || other.info == nil {
-		return s.info == nil && other.info == nil
+func stampOf(path string) stamp {
+	var s syscall.Stat_t
+	if syscall.Stat(path, &s) != nil {
+		return stamp{}
 	}
-	return os.SameFile(s.info, other.info) && s.size == other.size && s.modified.Equal(other.modified)
+	return stamp{uint64(s.Dev), s.Ino, s.Size, s.Mode, s.Mtim, s.Ctim}
+}
+
+// complaint is what is wrong with a file, said once for as long as it is the same.
+type complaint struct{ said string }
+
+// say logs an error that is another one than the last; nil for none.
+func (c *complaint) say(log *slog.Logger, consequence string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != c.said {
+		log.Error(consequence, "error", err)
+	}
+	c.said = text
 }
 
 // Tokens are those of a file, as it is now. A file that cannot be read has none: who
@@ -85,15 +103,18 @@ type Tokens struct{ file kept[tokens] }
 // NewTokens returns the tokens of the file at path, which need not be there.
 func NewTokens(path string, log *slog.Logger) *Tokens {
 	t := &Tokens{}
+	var wrong complaint
 	t.file = kept[tokens]{
 		paths: []string{path},
-		read:  func() (tokens, error) { return readTokens(path) },
-		failed: func(_ tokens, err error) tokens {
-			if !errors.Is(err, fs.ErrNotExist) {
-				log.Error("no token is valid", "error", err)
+		read: func() (tokens, error) {
+			list, err := readTokens(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				err = nil
 			}
-			return nil
+			wrong.say(log, "no token is valid", err)
+			return list, err
 		},
+		failed: func(tokens, error) tokens { return nil },
 	}
 	return t
 }

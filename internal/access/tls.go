@@ -46,12 +46,15 @@ func NewCertificates(files TLSFiles, admins []string, log *slog.Logger) (*Certif
 	if files.ClientCA != "" {
 		paths = append(paths, files.ClientCA)
 	}
+	var wrong complaint
 	c.files = kept[*credentials]{
-		paths: paths, value: first, read: files.read,
-		failed: func(before *credentials, err error) *credentials {
-			log.Error("go on with the certificates that were read before", "error", err)
-			return before
+		paths: paths, value: first,
+		read: func() (*credentials, error) {
+			read, err := files.read()
+			wrong.say(log, "go on with the certificates that were read before", err)
+			return read, err
 		},
+		failed: func(before *credentials, _ error) *credentials { return before },
 	}
 	return c, nil
 }

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode"
+
+	"golang.org/x/sys/unix"
 )
 
 // The tokens file has a line for each token: its name, its role, and the SHA-256 of
@@ -36,6 +38,17 @@ func (t tokens) find(token string) (Caller, bool) {
 	caller, ok := t[sha256.Sum256([]byte(token))]
 	return caller, ok
 }
+
+func (t tokens) has(name string) bool {
+	for _, caller := range t {
+		if caller.Name == tokenCaller(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func tokenCaller(name string) string { return "token " + name }
 
 // readTokens reads the tokens file. A line that it does not understand makes the
 // whole file invalid. Errors: fs.ErrNotExist.
@@ -87,10 +100,10 @@ func parseTokens(path string, data []byte) (tokens, error) {
 			return fail(fmt.Sprintf("%q is not a SHA-256 in hex", fields[2]))
 		}
 		if names[fields[0]] {
-			return fail(fmt.Sprintf("there is another token %q", fields[0]))
+			return fail(fmt.Sprintf("there is another token %q: delete one of the two lines", fields[0]))
 		}
 		names[fields[0]] = true
-		list[[sha256.Size]byte(hash)] = Caller{Name: "token " + fields[0], Role: role}
+		list[[sha256.Size]byte(hash)] = Caller{Name: tokenCaller(fields[0]), Role: role}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read tokens: %s: %w", path, err)
@@ -105,9 +118,21 @@ func AddToken(path, name string, role Role) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
 	}
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	file, err := lockTokens(path)
+	if err != nil {
 		return "", fmt.Errorf("add a token: %w", err)
+	}
+	defer file.Close() // ends the lock
+	data, err := io.ReadAll(io.LimitReader(file, maxTokensBytes))
+	if err != nil {
+		return "", fmt.Errorf("add a token: %w", err)
+	}
+	list, err := parseTokens(path, data)
+	if err != nil {
+		return "", err
+	}
+	if list.has(name) {
+		return "", fmt.Errorf("there is a token %q already: give this one another name, or delete the line of %[1]q in %s first, which takes that one back", name, path)
 	}
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails
@@ -117,13 +142,41 @@ func AddToken(path, name string, role Role) (string, error) {
 		data = append(data, '\n')
 	}
 	data = fmt.Appendf(data, "%s %s %s\n", name, role, hex.EncodeToString(hash[:]))
-	if _, err := parseTokens(path, data); err != nil {
-		return "", err
+	if len(data) > maxTokensBytes {
+		return "", fmt.Errorf("add a token: %s would have more than %d bytes: delete lines that nobody needs", path, maxTokensBytes)
 	}
 	if err := replaceFile(path, data); err != nil {
 		return "", fmt.Errorf("add a token: %w", err)
 	}
 	return token, nil
+}
+
+// lockTokens opens the tokens file for the only one who changes it, and makes it where
+// there is none. Who changes it puts another one in its place, so the lock counts only if
+// it is on the file that is there. Nobody else can hold it up: who may not read the
+// tokens cannot open the file.
+func lockTokens(path string) (*os.File, error) {
+	for {
+		file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		locked, err := file.Stat()
+		if err == nil {
+			var there os.FileInfo
+			if there, err = os.Stat(path); err == nil && os.SameFile(locked, there) {
+				return file, nil
+			}
+		}
+		file.Close()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 }
 
 // checkName holds the name of a token to what a line can have and a terminal can show.

@@ -11,7 +11,7 @@
 //	           send now (often; what they do is theirs: internal/sched)
 //
 // Both go over all uplinks. A container is known once (container.go), with one
-// share for every uplink (share.go), whose claims are decided on there (plan.go).
+// share for every uplink (share.go), whose claims are decided on there (reconcile.go).
 //
 // What the agent puts into the kernel works without it. Its own memory is the
 // kernel's state plus one small file (internal/state).
@@ -53,6 +53,8 @@ type Config struct {
 	Sources []discovery.Source
 	Version string
 	Logger  *slog.Logger
+	// Ready, if not nil, is called once uplinks are shared out as before the start.
+	Ready func()
 }
 
 // UplinkConfig is one uplink of a Config.
@@ -86,15 +88,17 @@ type Agent struct {
 	inspector *identity.Inspector
 	taps      tapper
 	// flows are those of containers whose class is auto; flowsRefused says why some
-	// have no table. nil in tests.
+	// have no table; flowsLately are what readers were told of them. nil in tests.
 	flows        flowKeeper
 	flowsRefused error
+	flowsLately  flowsLately
 	origins      *origins
 	registry     *registry
 	host         *container
 	sources      map[string]v1.Source
 
 	requests chan func()
+	turns    stats.Turns
 	// board and events are what readers see, who never enter the loop.
 	board   *stats.Board
 	history stats.History
@@ -224,6 +228,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 
 	a.lookAround()
+	if a.config.Ready != nil {
+		a.config.Ready()
+	}
 
 	events := make(chan discovery.Event)
 	failed := make(chan error, 1)
@@ -279,6 +286,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-check.C:
 			a.check()
 		case now := <-control.C:
+			a.turns.Begin(time.Now()) // the tick may have waited
 			if next := a.control(now); next != interval {
 				interval = next
 				control.Reset(interval)
@@ -335,39 +343,4 @@ func (a *Agent) install() error {
 	a.dropLeftovers()
 	a.reconcile()
 	return nil
-}
-
-// reconcile brings classes, minimums and taps in line with who is running.
-func (a *Agent) reconcile() {
-	controlled := a.registry.controlled()
-	for _, u := range a.uplinks {
-		u.plan(a.registry.byKey, controlled)
-		if u.installed() {
-			a.apply(u)
-		} else {
-			u.ask()
-		}
-		u.ledger.Keep(u.hasClass)
-		u.classLedger.Keep(u.hasClasses)
-	}
-	a.assignNumbers()
-	a.unsaved = true
-	a.saveSoon(time.Now())
-	a.publish(time.Now())
-}
-
-// apply brings an uplink's scheduler to the plan. A failure is not the end: it is
-// told once, shown, and tried again with the next check.
-func (a *Agent) apply(u *link) {
-	before := u.reason
-	err := u.device.Apply(u.tree())
-	u.take()
-	u.ask()
-	if err == nil {
-		return
-	}
-	u.suspect = true
-	if before == nil {
-		a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
-	}
 }

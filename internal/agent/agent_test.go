@@ -64,7 +64,7 @@ func (s *fakeScheduler) Remove() error {
 func (s *fakeScheduler) Apply(want sched.Tree) error {
 	s.inKernel = true
 	kept := want
-	kept.Classes = slices.Clone(want.Classes)
+	kept.Competitors = slices.Clone(want.Competitors)
 	s.applied = append(s.applied, kept)
 	return errors.Join(s.Backend.Apply(want), s.err)
 }
@@ -142,10 +142,12 @@ func (l *wire) run(d time.Duration) {
 type fakeClassifier struct {
 	offered   [identity.NumberLast + 1]uint64
 	cgroups   map[uint16]string
-	classes   map[uint16]identity.TrafficClass
+	classes   map[uint16]sched.TrafficClass
 	forgotten []uint16
 	published map[identity.Published]uint16
 	err       error
+	// publishedRefused are those whose ports it has no room for.
+	publishedRefused map[uint16]error
 	// attached: it is on the device.
 	attached bool
 
@@ -162,7 +164,7 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
 }
 
-func (c *fakeClassifier) SetTrafficClass(number uint16, class identity.TrafficClass) error {
+func (c *fakeClassifier) SetTrafficClass(number uint16, class sched.TrafficClass) error {
 	c.classes[number] = class
 	return c.err
 }
@@ -183,9 +185,9 @@ func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 	return c.err
 }
 
-func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) error {
+func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) (map[uint16]error, error) {
 	c.published = numbers
-	return c.err
+	return c.publishedRefused, c.err
 }
 
 func (c *fakeClassifier) LimitUnknownOrigins(bps uint64) error {
@@ -290,12 +292,12 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]identity.TrafficClass{}}}
+	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]sched.TrafficClass{}}}
 	b.machine = &fakeMachine{scheduler: b.scheduler, classifier: b.classifier}
 	device := uplink.New(uplink.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
 	device.Advance(func() sched.Tree {
 		return sched.Tree{RateBPS: rateBPS, HostNumber: identity.NumberHost,
-			Classes: []sched.Class{{Number: identity.NumberHost, Weight: 100, CeilingBPS: alloc.Unlimited}}}
+			Competitors: []sched.Competitor{{Number: identity.NumberHost, Weight: 100, CeilingBPS: alloc.Unlimited}}}
 	})
 	b.link = newLink(0, device, config.DefaultReserveBasisPoints)
 	b.Agent = &Agent{
@@ -320,9 +322,13 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 	return b
 }
 
+// plan is the part of reconcile that the scheduler sees.
 func (b *bench) plan() {
-	b.link.plan(b.registry.byKey, b.registry.controlled())
-	b.apply(b.link)
+	if err := b.link.device.Apply(b.link.plan(b.registry.byKey, b.registry.controlled())); err != nil {
+		b.link.suspect = true
+	}
+	b.link.take()
+	b.link.ask()
 }
 
 func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }

@@ -18,25 +18,16 @@ import (
 // How a share is divided among them is in internal/alloc, how that is put into force
 // in internal/sched/htb.
 
-// kinds are the traffic classes, as the scheduler and the user call them.
-var kinds = [...]struct {
-	kind  int
-	class v1.Class
-}{{sched.EF, v1.ClassEF}, {sched.AF, v1.ClassAF}, {sched.BE, v1.ClassBE}}
+// trafficClasses are those that a share is divided among.
+var trafficClasses = [...]sched.TrafficClass{sched.EF, sched.AF, sched.BE}
 
-// trafficClass is the policy's class as the classifier calls it.
-func trafficClass(class v1.Class) identity.TrafficClass {
-	switch class {
-	case v1.ClassEF:
-		return identity.ClassEF
-	case v1.ClassAF:
-		return identity.ClassAF
-	case v1.ClassBE:
-		return identity.ClassBE
-	case v1.ClassAuto:
+// trafficClass is what a policy's class makes all packets of a container.
+func trafficClass(class v1.Class) sched.TrafficClass {
+	if class == v1.ClassAuto {
 		return identity.ClassAuto
 	}
-	return identity.ClassNone
+	of, _ := sched.ParseTrafficClass(string(class))
+	return of
 }
 
 // ordered says whether packets of the share have an order among themselves. Those of a
@@ -102,8 +93,8 @@ func (s *share) classComplaints() (reasons []string) {
 	return reasons
 }
 
-// classesSeen is what is seen of a share's traffic classes, by kind.
-type classesSeen [sched.BE + 1]struct {
+// classesSeen is what is seen of a share's traffic classes.
+type classesSeen [sched.NumTrafficClasses]struct {
 	totals       stats.Totals
 	rate         stats.Rate
 	delay        delayWindow
@@ -112,7 +103,9 @@ type classesSeen [sched.BE + 1]struct {
 }
 
 // ledgerKey is a traffic class of a number among the numbers of a ledger.
-func ledgerKey(number uint16, kind int) uint16 { return uint16(kind)<<numberBits | number }
+func ledgerKey(number uint16, class sched.TrafficClass) uint16 {
+	return uint16(class)<<numberBits | number
+}
 
 // numberBits are those of a container's number.
 const numberBits = 12
@@ -137,8 +130,8 @@ func (s *share) countClasses(now time.Time) {
 		s.startClassDelays()
 	}
 	ledger := &s.uplink.classLedger
-	for _, k := range kinds {
-		seen, counted, key := &s.seen[k.kind], &s.class.Traffic[k.kind], ledgerKey(s.number, k.kind)
+	for _, class := range trafficClasses {
+		seen, counted, key := &s.seen[class], &s.class.Traffic[class], ledgerKey(s.number, class)
 		ledger.CountSent(key, stats.Sent{ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets}, &seen.totals)
 		if s.class.Counters.DropsKnown {
 			ledger.CountDropped(key, counted.DroppedPackets, &seen.totals)
@@ -162,16 +155,16 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 	}
 	rates := s.traffic().Parts.Of(max(s.class.AllocatedBPS, s.class.EntitledBPS))
 	var views []v1.ClassShare
-	for _, k := range kinds {
-		view := v1.ClassShare{Class: k.class}
-		switch k.kind {
+	for _, class := range trafficClasses {
+		view := v1.ClassShare{Class: v1.Class(class.String())}
+		switch class {
 		case sched.EF:
 			view.MaxBPS = rates.EFBPS
 		case sched.AF:
 			view.MinBPS = rates.AFBPS
 		}
 		if s.seen != nil {
-			seen := &s.seen[k.kind]
+			seen := &s.seen[class]
 			view.RateBPS, view.BacklogBytes = seen.rate.BPS(), seen.backlogBytes
 			view.SentBytes, view.SentPackets, view.DroppedPackets = seen.totals.SentBytes, seen.totals.SentPackets, seen.totals.DroppedPackets
 			view.DelayP50MS, view.DelayP99MS = milliseconds(seen.p50), milliseconds(seen.p99)
@@ -209,10 +202,10 @@ func (s *share) startClassDelays() {
 	if s.seen == nil {
 		return
 	}
-	for _, k := range kinds {
-		seen := &s.seen[k.kind]
+	for _, class := range trafficClasses {
+		seen := &s.seen[class]
 		seen.p50, seen.p99 = 0, 0
-		seen.delay.begin(s.classDelays(k.kind))
+		seen.delay.begin(s.classDelays(class))
 	}
 }
 
@@ -220,9 +213,9 @@ func (s *share) turnClassDelays() {
 	if s.seen == nil {
 		return
 	}
-	for _, k := range kinds {
-		seen := &s.seen[k.kind]
-		seen.p50, seen.p99 = seen.delay.advance(s.classDelays(k.kind))
+	for _, class := range trafficClasses {
+		seen := &s.seen[class]
+		seen.p50, seen.p99 = seen.delay.advance(s.classDelays(class))
 	}
 }
 
@@ -236,12 +229,12 @@ func (s *share) forgetClassDelays() {
 }
 
 // classDelays reads those of one class.
-func (s *share) classDelays(kind int) func(*identity.Histogram) error {
+func (s *share) classDelays(class sched.TrafficClass) func(*identity.Histogram) error {
 	return func(dst *identity.Histogram) error {
 		if s.uplink.delays == nil {
 			return errNoDelays
 		}
-		return s.uplink.delays.ReadClass(s.number, identity.TrafficClass(kind), dst)
+		return s.uplink.delays.ReadClass(s.number, class, dst)
 	}
 }
 

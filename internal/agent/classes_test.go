@@ -7,7 +7,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/uplink"
 )
@@ -19,7 +18,7 @@ func TestClassesOfAContainer(t *testing.T) {
 	c := b.start("c", "class=ef", "ef-max=20%", "af-min=5mbit")
 	plain := b.start("plain")
 	b.reconcile()
-	if got := b.classifier.classes; got[c.number] != identity.ClassEF || got[plain.number] != identity.ClassNone {
+	if got := b.classifier.classes; got[c.number] != sched.EF || got[plain.number] != sched.Unclassified {
 		t.Errorf("the classifier knows %v", got)
 	}
 	want := sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part{Percent: 20}, AFMin: alloc.Part{BPS: 5e6}}}

@@ -28,6 +28,10 @@ type container struct {
 	unattached  bool   // its devices are to be looked for again
 	obstacle    string // why it is not controlled, in whole or in part
 
+	// published are those of its ports that classifiers are told of, of so many.
+	published      []identity.Published
+	publishedCount int
+
 	// flowsSeen: it has a table for its flows, which its taps look at, or are to;
 	// flowsRefused says why it has none.
 	flowsSeen    bool
@@ -123,10 +127,11 @@ func (c *container) state() (v1.State, string) {
 	return state, strings.Join(reasons, "; ")
 }
 
-func (c *container) view() v1.Container {
+// view is a container as users see it.
+func (a *Agent) view(c *container) v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
-		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), Mode: c.mode,
+		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: a.countedWith(c), Mode: c.mode,
 		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
 	}
 	for _, s := range c.shares {
@@ -157,6 +162,24 @@ func newHost(p v1.Policy) *container {
 		number:    identity.NumberHost,
 		mode:      v1.ModeHost,
 	}
+}
+
+// hostResolution is the policy of the host class, of which the config file decides
+// alone.
+func hostResolution(p v1.Policy) policy.Resolution {
+	from := func(isDefault bool) v1.Layer {
+		if isDefault {
+			return v1.LayerBuiltIn
+		}
+		return v1.LayerHost
+	}
+	builtIn := policy.Default()
+	return policy.Resolution{Policy: p, From: v1.PolicyFrom{
+		Weight: from(p.Weight == builtIn.Weight), Min: from(p.MinBPS == builtIn.MinBPS),
+		Max: from(p.MaxBPS == builtIn.MaxBPS), Priority: from(p.Priority == builtIn.Priority),
+		Latency: from(p.LatencyMS == builtIn.LatencyMS), Class: from(p.Class == builtIn.Class),
+		EFMax: from(p.EFMax == builtIn.EFMax), AFMin: from(p.AFMin == builtIn.AFMin),
+	}}
 }
 
 // registry holds the containers.
@@ -234,24 +257,28 @@ func (r *registry) lostVeth(ifindex int) {
 // next in turn, so that a number is not used again while packets of its last
 // holder may be on their way. It reports false when all are in use.
 func (r *registry) assign(c *container, preferred uint16) bool {
-	if preferred < identity.NumberFirst || preferred > identity.NumberLast || r.byNumber[preferred] != nil {
-		preferred = 0
-		for range identity.NumberLast - identity.NumberFirst + 1 {
-			candidate := r.next
-			if r.next++; r.next > identity.NumberLast {
-				r.next = identity.NumberFirst
-			}
-			if r.byNumber[candidate] == nil {
-				preferred = candidate
-				break
-			}
+	if r.take(c, preferred) {
+		return true
+	}
+	for range identity.NumberLast - identity.NumberFirst + 1 {
+		candidate := r.next
+		if r.next++; r.next > identity.NumberLast {
+			r.next = identity.NumberFirst
+		}
+		if r.take(c, candidate) {
+			return true
 		}
 	}
-	if preferred == 0 {
+	return false
+}
+
+// take gives a container a number if that is one of a container's, and free.
+func (r *registry) take(c *container, number uint16) bool {
+	if number < identity.NumberFirst || number > identity.NumberLast || r.byNumber[number] != nil {
 		return false
 	}
-	c.number = preferred
-	r.byNumber[preferred] = c
+	c.number = number
+	r.byNumber[number] = c
 	return true
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -189,7 +190,7 @@ func TestWanted(t *testing.T) {
 	if got := c.competitor(); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: alloc.Unlimited}) {
 		t.Errorf("competitor %+v", got)
 	}
-	want := sched.Class{Number: 17, FloorBPS: 3, CeilingBPS: 80, Weight: 300, Priority: 7, Latency: time.Millisecond, OwnDevices: true}
+	want := sched.Competitor{Number: 17, FloorBPS: 3, CeilingBPS: 80, Weight: 300, Priority: 7, Latency: time.Millisecond, OwnDevices: true}
 	if got := c.wanted(); got != want {
 		t.Errorf("class %+v", got)
 	}
@@ -222,16 +223,58 @@ func TestContainersInOrderOfStart(t *testing.T) {
 // Ports are a container's for the protocols and families at which they can be nobody
 // else's.
 func TestPublished(t *testing.T) {
-	c := &container{Container: discovery.Container{Ports: []discovery.Port{
+	ports := []discovery.Port{
 		{Container: 80, Host: 8080, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true},
 		{Container: 53, Host: 53, Protocol: "udp", AnyIPv6: true},
 		{Container: 90, Host: 90, Protocol: "tcp"}, // at one address
 		{Container: 91, Host: 91, Protocol: "sctp", AnyIPv4: true, AnyIPv6: true},
-	}}}
+	}
 	want := []identity.Published{
-		{Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 17, Port: 53},
+		{IPv6: true, Protocol: 17, Port: 53}, {Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 6, Port: 8080},
 	}
-	if got := published(c); !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	if got, count := published(ports); !slices.Equal(got, want) || count != 2 {
+		t.Errorf("%d: %+v, want %+v", count, got, want)
 	}
+}
+
+// A container that publishes very many ports does not take the room of others, and is not
+// ok; nor is one whose ports the classifier does not take, until it does.
+func TestManyPublished(t *testing.T) {
+	b := newBench(t, 100e6)
+	publish := func(name string, first, count uint16) *share {
+		c := b.start(name)
+		c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
+		for i := range count {
+			c.Ports = append(c.Ports, discovery.Port{Host: first + i, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true})
+		}
+		c.published, c.publishedCount = published(c.Ports)
+		return c
+	}
+	many, few, none := publish("many", 10_000, 5000), publish("few", 80, 2), publish("none", 0, 0)
+	check := func(when string, s *share, want v1.State, reason string) {
+		t.Helper()
+		if state, got := s.state(); state != want || !strings.Contains(got, reason) {
+			t.Errorf("%s: %s is %s: %s; want %s: %s", when, s.Name, state, got, want, reason)
+		}
+	}
+	const tooMany = "it publishes 5000 ports, of which the first 256 are known to be its own"
+	b.reconcile()
+	check("at first", many, v1.StateDegraded, tooMany)
+	check("at first", few, v1.StateOK, "")
+	if got := len(b.classifier.published); got != 2*mostPublished+4 {
+		t.Errorf("the classifier is told of %d ports", got)
+	}
+	b.classifier.publishedRefused = map[uint16]error{few.number: identity.ErrTooManyPublished}
+	b.reconcile()
+	check("no room", few, v1.StateDegraded, "not all of its 2 published ports are known to be its own")
+	b.classifier.publishedRefused, b.classifier.err = nil, errors.New("no memory")
+	b.reconcile()
+	check("no memory", few, v1.StateDegraded, "no memory")
+	if none.publishedRefused != nil {
+		t.Errorf("one without ports lacks some: %v", none.publishedRefused)
+	}
+	b.classifier.err = nil
+	b.reconcile()
+	check("mended", few, v1.StateOK, "")
+	check("mended", many, v1.StateDegraded, tooMany)
 }

@@ -35,13 +35,13 @@ func (u *link) control(now time.Time) (time.Duration, error) {
 		u.ask()
 	}
 	if count && err == nil {
-		err = u.count(now)
+		err = u.endPeriod(now)
 	}
 	return turn.Next, err
 }
 
-// ask asks the scheduler what it knows. It is the only way from there to what
-// people see.
+// ask asks the scheduler what it knows, and takes in what the kernel has counted since.
+// It is the only way from there to what people see.
 func (u *link) ask() {
 	if u.backend == nil {
 		u.hostCompetes = false
@@ -50,24 +50,27 @@ func (u *link) ask() {
 	}
 	u.backend.Snapshot(&u.snapshot)
 	u.hostCompetes = u.snapshot.HostCompetes
-	for i := range u.snapshot.Classes {
-		class := &u.snapshot.Classes[i]
+	for i := range u.snapshot.Competitors {
+		class := &u.snapshot.Competitors[i]
 		s := u.share(class.Number)
 		if s.number != class.Number {
 			continue // it is about to go
 		}
+		counted := class.CountedAt.After(s.class.CountedAt)
 		s.class = *class
 		if class.Active && !s.active {
 			s.wake(class.ActiveSince)
 		}
 		s.active = class.Active
+		if counted {
+			s.count(class.CountedAt)
+		}
 	}
 }
 
-// count takes in the counters of all that the scheduler has counted now, for people
-// to look at: all of one moment. The others have not sent anything since: what was
-// counted stands.
-func (u *link) count(now time.Time) error {
+// endPeriod ends a period of the counters that people look at: all that sent something
+// have been counted at one moment, now. Of the others what was counted stands.
+func (u *link) endPeriod(now time.Time) error {
 	anybody := false
 	for _, s := range u.participants {
 		anybody = anybody || s.active
@@ -79,7 +82,6 @@ func (u *link) count(now time.Time) error {
 		if !s.class.CountedAt.Equal(now) {
 			continue
 		}
-		s.count(now)
 		if u.statsTurns%delayTurns == 1 { // a period just ended
 			s.delay.turn(s)
 		}
@@ -160,7 +162,9 @@ func (a *Agent) control(now time.Time) time.Duration {
 	a.searchUnknownOrigins(now)
 	a.verifyTaps(now)
 	a.saveSoon(now)
-	a.publishSoon(now)
+	if a.publishDue(now) {
+		a.publish(now)
+	}
 	return next
 }
 

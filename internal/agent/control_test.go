@@ -93,7 +93,7 @@ func TestApplyMends(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a")
 	b.link.reason = unix.EPERM
-	b.Agent.apply(b.link)
+	b.Agent.reconcile()
 	if b.link.reason != nil {
 		t.Errorf("still %v", b.link.reason)
 	}

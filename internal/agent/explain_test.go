@@ -28,18 +28,18 @@ func TestExplainable(t *testing.T) {
 		l.run(3 * time.Second)
 		b.link.measuredAt = time.Now()
 		b.publish(time.Now())
-		seen, err := b.Snapshot(t.Context())
+		seen, err := b.Latest(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, c := range seen.Containers {
-			said := explain.Container(seen, i).Shares[0]
+			said := explain.Container(seen.Snapshot, i).Shares[0]
 			rate := policy.FormatRateShort(c.EntitledBPS)
 			if last := said.Entitled[len(said.Entitled)-1]; c.Runtime != "host" && !strings.Contains(last, rate) {
 				t.Errorf("host %.0f: %s is entitled to %s: %s", hostBPS, c.Name, rate, last)
 			}
 		}
-		host := explain.Container(seen, len(seen.Containers)-1).Shares[0]
+		host := explain.Container(seen.Snapshot, len(seen.Containers)-1).Shares[0]
 		if competes := b.link.hostCompetes; competes != strings.Contains(strings.Join(host.Entitled, ""), "share by weight") {
 			t.Errorf("host %.0f: it competes: %t, but: %s", hostBPS, competes, host.Entitled)
 		}
@@ -62,11 +62,11 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 	}
 	l.run(time.Second)
 	b.publish(time.Now())
-	seen, err := b.Snapshot(t.Context())
+	seen, err := b.Latest(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := explain.Container(seen, len(seen.Containers)-1).Shares[0]
+	host := explain.Container(seen.Snapshot, len(seen.Containers)-1).Shares[0]
 	if said := strings.Join(host.Entitled, ""); host.EntitledBPS != 1e6 || !strings.Contains(said, "share by weight") {
 		t.Errorf("%d: %s", host.EntitledBPS, said)
 	}
@@ -85,7 +85,7 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 	for _, change := range []v1.PolicyChange{
 		{Weight: ptr("50")}, {Min: ptr("20mbit"), Latency: ptr("20ms")}, {Max: ptr("25mbit")}, {Weight: ptr("0"), Max: ptr("none")}, {Min: ptr("none"), Latency: ptr("none")},
 	} {
-		seen, err := b.Snapshot(ctx)
+		seen, err := b.Latest(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,15 +93,15 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := explain.Preview(seen, 1, after)
-		now, err := b.Snapshot(ctx)
+		shown := explain.Preview(seen.Snapshot, 1, after)
+		now, err := b.Latest(ctx)
 		if err != nil || now.Containers[1].Policy != seen.Containers[1].Policy {
 			t.Fatalf("trying changed it: %+v, %v", now.Containers[1].Policy, err)
 		}
 		if _, err := b.Set(ctx, "web", change); err != nil {
 			t.Fatal(err)
 		}
-		if now, err = b.Snapshot(ctx); err != nil || now.Containers[1].Policy != after {
+		if now, err = b.Latest(ctx); err != nil || now.Containers[1].Policy != after {
 			t.Fatalf("it has %+v, %v, promised was %+v", now.Containers[1].Policy, err, after)
 		}
 		for i, share := range shown.Uplinks[0].Shares {
@@ -125,7 +125,7 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 	if _, err := b.Reset(ctx, "web", func(v1.Container) error { return unmet }); !errors.Is(err, unmet) {
 		t.Errorf("a condition that does not hold: %v", err)
 	}
-	if now, err := b.Snapshot(ctx); err != nil || now.Containers[1].Policy.Weight != 0 {
+	if now, err := b.Latest(ctx); err != nil || now.Containers[1].Policy.Weight != 0 {
 		t.Errorf("it was changed all the same: %+v, %v", now.Containers[1].Policy, err)
 	}
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -137,67 +136,4 @@ func (a *Agent) forgetTraffic(c *container, number uint16) {
 			a.log.Warn("forget the classes of a container", "name", c.Name, "error", err)
 		}
 	}
-}
-
-// flowsOf are the flows of one container.
-type flowsOf struct {
-	number   uint16
-	name, id string
-}
-
-// mostFlows is how many flows are told of at once: the kernel may know a million, which
-// would take the agent gigabytes to say.
-const mostFlows = 20_000
-
-// Flows are the live flows of the containers whose class is auto, or of one of them:
-// those seen last first, so many of each at most; 0 for as many as there may be, which
-// is mostFlows of all together. Errors: ErrUnknown,
-// ErrAmbiguous, ErrRefused for one whose flows nobody looks at.
-func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, error) {
-	var (
-		wanted []flowsOf
-		err    error
-	)
-	doErr := a.do(ctx, func() { wanted, err = a.withFlows(name) })
-	if err := errors.Join(doErr, err); err != nil {
-		return nil, err
-	}
-	out := []v1.Flow{}
-	now := time.Now()
-	if most <= 0 || most*len(wanted) > mostFlows {
-		most = mostFlows / max(1, len(wanted))
-	}
-	for _, w := range wanted {
-		live, err := a.flows.Live(w.number, most, now)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range live {
-			f.Container, f.ID = w.name, w.id
-			out = append(out, f)
-		}
-	}
-	return out, nil
-}
-
-// withFlows are the containers of that name whose flows are looked at, all for "".
-func (a *Agent) withFlows(name string) ([]flowsOf, error) {
-	var wanted []flowsOf
-	if name == "" {
-		for _, c := range a.registry.byNumber {
-			if c.looksAtFlows() {
-				wanted = append(wanted, flowsOf{c.number, c.Name, c.ID})
-			}
-		}
-		slices.SortFunc(wanted, func(x, y flowsOf) int { return int(x.number) - int(y.number) })
-		return wanted, nil
-	}
-	c, err := a.find(name)
-	if err != nil {
-		return nil, err
-	}
-	if !c.looksAtFlows() {
-		return nil, fmt.Errorf("%w: nobody looks at the flows of %s: its class is not auto (weir set %s --class auto)", ErrRefused, c.Name, c.Name)
-	}
-	return []flowsOf{{c.number, c.Name, c.ID}}, nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/stats"
 )
 
 // fakeFlows is a kernel that keeps flows, as far as it is let.
@@ -18,6 +20,10 @@ type fakeFlows struct {
 	tables   map[uint16]int
 	closed   []uint16
 	attached []uint16
+	// flows are how many each number has, and told how often somebody asked.
+	flows  map[uint16]int
+	told   int
+	during func() // happens while they are told
 	// What it does not do.
 	classifier, attach error
 	table              map[uint16]error
@@ -25,8 +31,16 @@ type fakeFlows struct {
 
 func (f *fakeFlows) SetClassifier(identity.FlowClassifier) error { return f.classifier }
 func (f *fakeFlows) TableFlows(number uint16) (int, error)       { return f.tables[number], nil }
-func (f *fakeFlows) Each(uint16, func(identity.Flow) bool) error { return nil }
 func (f *fakeFlows) Close() error                                { return nil }
+func (f *fakeFlows) Each(number uint16, fn func(identity.Flow) bool) error {
+	if f.told++; f.during != nil {
+		f.during()
+	}
+	for range f.flows[number] {
+		fn(identity.Flow{})
+	}
+	return nil
+}
 func (f *fakeFlows) AttachFlows(_ identity.Tap, number uint16) error {
 	f.attached = append(f.attached, number)
 	return f.attach
@@ -140,7 +154,7 @@ func TestNumberOfAnother(t *testing.T) {
 		t.Fatalf("tables %v, classes %v", kernel.tables, b.classifier.classes)
 	}
 	b.release(first.container)
-	if got := b.classifier.classes[number]; kernel.tables[number] != 0 || got != identity.ClassNone {
+	if got := b.classifier.classes[number]; kernel.tables[number] != 0 || got != sched.Unclassified {
 		t.Errorf("after its holder is gone the number has %d flows and class %d", kernel.tables[number], got)
 	}
 	// The same one comes back with another number, and has its class there.
@@ -184,4 +198,61 @@ func (b *bench) container(name string, i int) *container {
 	b.resolve(c)
 	b.registry.byKey[c.key()] = c
 	return c
+}
+
+// Many who look at flows cost no more than one, for a moment; and what is kept of them is
+// bounded, and not kept for longer.
+func TestFlowsAreShared(t *testing.T) {
+	reads := 0
+	read := func(n int) func(time.Time) ([]v1.Flow, error) {
+		return func(time.Time) ([]v1.Flow, error) { reads++; return make([]v1.Flow, n), nil }
+	}
+	var lately flowsLately
+	for _, step := range []struct {
+		key   flowKey
+		at    time.Duration
+		reads int
+	}{
+		{flowKey{5, 10}, 0, 1}, {flowKey{5, 10}, flowsAge, 1}, {flowKey{6, 10}, flowsAge, 2}, {flowKey{5, 11}, flowsAge, 3},
+		{flowKey{5, 10}, flowsAge + 1, 4}, {flowKey{5, 10}, flowsAge + 2, 4},
+		{flowKey{5, 10}, 0, 5}, // the clock was set back
+	} {
+		if live, err := lately.of(step.key, epoch.Add(step.at), read(3)); err != nil || len(live) != 3 || reads != step.reads {
+			t.Errorf("%+v: %d flows, read %d times, %v", step, len(live), reads, err)
+		}
+	}
+	for i := range 10 {
+		_, _ = lately.of(flowKey{7, i}, epoch, read(mostFlows/4))
+	}
+	if held := lately.held; held > mostFlows {
+		t.Errorf("%d flows are kept", held)
+	}
+	lately.drop()
+	if lately.by != nil || lately.held != 0 {
+		t.Errorf("later %d flows are kept", lately.held)
+	}
+	failed := errors.New("no memory")
+	for range 2 {
+		if _, err := lately.of(flowKey{8, 1}, epoch, func(time.Time) ([]v1.Flow, error) { return nil, failed }); !errors.Is(err, failed) {
+			t.Errorf("a failure is not told: %v", err)
+		}
+	}
+}
+
+// Flows are those of the container that has the number when they are read.
+func TestFlowsOfAnother(t *testing.T) {
+	b := newBench(t, 100e6)
+	kernel := b.useFlows()
+	first := b.startAuto("first")
+	kernel.flows = map[uint16]int{first.number: 1}
+	b.reconcile()
+	b.publish(epoch)
+	if flows, err := b.Flows(t.Context(), "first", 0); err != nil || len(flows) != 1 {
+		t.Errorf("%+v, %v", flows, err)
+	}
+	b.flowsLately.drop()
+	kernel.during = func() { b.board.Publish(&stats.Snapshot{}) } // it is gone
+	if flows, err := b.Flows(t.Context(), "first", 0); err != nil || len(flows) != 0 || kernel.told != 2 {
+		t.Errorf("whose number is another's by now has %+v, %v, read %d times", flows, err, kernel.told)
+	}
 }

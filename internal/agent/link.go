@@ -70,7 +70,7 @@ type link struct {
 	lastStats time.Time
 
 	// Scratch space of the control loop.
-	classes  []sched.Class
+	wanted   []sched.Competitor
 	snapshot sched.Snapshot
 	unknown  [identity.NumberNone + 1]uint64
 }
@@ -113,8 +113,7 @@ func (a *Agent) advance(u *link) (changed bool) {
 	before := u.reason
 	change := u.device.Advance(func() sched.Tree {
 		u.take()
-		u.plan(a.registry.byKey, a.registry.controlled())
-		return u.tree()
+		return u.plan(a.registry.byKey, a.registry.controlled())
 	})
 	u.take()
 	u.ask()

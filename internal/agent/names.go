@@ -109,13 +109,6 @@ func (a *Agent) countedWith(c *container) string {
 	return ""
 }
 
-// view is a container as users see it.
-func (a *Agent) view(c *container) v1.Container {
-	view := c.view()
-	view.CountedWith = a.countedWith(c)
-	return view
-}
-
 // owner is the container in whose network another one is, and with which it is
 // counted; nil for one that is counted itself.
 func (a *Agent) owner(c *container) *container {

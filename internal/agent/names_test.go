@@ -126,7 +126,7 @@ func TestSharedNetwork(t *testing.T) {
 	infra.Pod, app.Pod = "shelf", "shelf"
 	b.publish(epoch)
 	ctx := b.serve()
-	seen, err := b.Snapshot(ctx)
+	seen, err := b.Latest(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

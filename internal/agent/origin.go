@@ -28,19 +28,11 @@ import (
 //     which may see copies; processes count before both.
 //   - One that nobody can be found to hold, as only a socket does, stays a
 //     unknown origin: it has the host's class, and one percent of the uplink at most.
-//
-// The kernel gives an inode away again as soon as a namespace is gone. So what
-// a container had is forgotten when that goes, and what was found is checked
-// with everything else.
 
-// origins is what the kernel was told of network namespaces.
+// origins are the network namespaces that the kernel was told of (identity.OriginTable),
+// and the search for the holders of others.
 type origins struct {
-	watcher  originWatcher
-	watching bool
-	// refused: this kernel cannot watch.
-	refused bool
-	// known are those that the kernel knows, by inode.
-	known map[uint32]origin
+	*identity.OriginTable
 
 	// pending: unknown origins sent something since they were last looked for.
 	pending bool
@@ -53,24 +45,6 @@ type origins struct {
 	holders func(inodes []uint32) []kernel.NetNSHolder
 }
 
-// originWatcher is what watches in the kernel; *identity.Origins is it.
-type originWatcher interface {
-	Watch() error
-	Unwatch() error
-	Set(netns uint32, number uint16) error
-	Forget(netns uint32) error
-	UnknownOrigins() ([]uint32, error)
-	Close() error
-}
-
-// origin is a network namespace that the kernel knows.
-type origin struct {
-	number uint16
-	// shownBy is a file that shows that it is still there and held by the same;
-	// empty for what the agent knows without.
-	shownBy string
-}
-
 // search is what became of one for the holders of unknown origins.
 type search struct {
 	unknown []uint32
@@ -78,12 +52,11 @@ type search struct {
 	took    time.Duration
 }
 
-func newOrigins(watcher originWatcher) *origins {
+func newOrigins(watcher identity.OriginWatcher) *origins {
 	return &origins{
-		watcher: watcher,
-		known:   map[uint32]origin{},
-		found:   make(chan search, 1),
-		holders: func(inodes []uint32) []kernel.NetNSHolder { return kernel.NetNSHolders("/proc", inodes) },
+		OriginTable: identity.NewOriginTable(watcher),
+		found:       make(chan search, 1),
+		holders:     func(inodes []uint32) []kernel.NetNSHolder { return kernel.NetNSHolders("/proc", inodes) },
 	}
 }
 
@@ -92,32 +65,20 @@ func newOrigins(watcher originWatcher) *origins {
 func (a *Agent) watchOrigins() {
 	o := a.origins
 	own := a.ownOrigins()
-	if o.refused || len(own) == 0 && !o.watching {
+	if o.Refused() || len(own) == 0 && !o.Watching() {
 		return
 	}
 	if len(own) == 0 {
 		a.unwatchOrigins()
 		return
 	}
-	for netns, known := range o.known {
-		_, isOwn := own[netns]
-		stale := known.number >= identity.NumberFirst && a.registry.byNumber[known.number] == nil
-		if !isOwn && (stale || known.shownBy == "") {
-			a.forgetOrigin(netns)
-		}
-	}
-	for netns, number := range own {
-		if known, isKnown := o.known[netns]; !isKnown || known != (origin{number: number}) {
-			a.setOrigin(netns, origin{number: number})
-		}
-	}
-	if !o.watching {
-		if err := o.watcher.Watch(); err != nil {
-			o.refused = true
-			a.log.Warn("packets that macvlan and ipvlan containers forward are known by their tags only", "error", err)
-			return
-		}
-		o.watching = true
+	err := o.Watch(own, func(number uint16) bool { return a.registry.byNumber[number] != nil })
+	switch {
+	case o.Refused():
+		a.log.Warn("packets that macvlan and ipvlan containers forward are known by their tags only", "error", err)
+		return
+	case err != nil:
+		a.log.Warn("watch origins", "error", err)
 	}
 	for _, u := range a.uplinks {
 		if u.installed() {
@@ -130,12 +91,8 @@ func (a *Agent) unwatchOrigins() {
 	for _, u := range a.uplinks {
 		a.limitUnknownOrigins(u, 0)
 	}
-	if err := a.origins.watcher.Unwatch(); err != nil {
+	if err := a.origins.Unwatch(); err != nil {
 		a.log.Warn("watch origins", "error", err)
-	}
-	a.origins.watching = false
-	for netns := range a.origins.known {
-		a.forgetOrigin(netns)
 	}
 }
 
@@ -150,22 +107,6 @@ func (a *Agent) limitUnknownOrigins(u *link, bps uint64) {
 		return
 	}
 	u.unknownBPS = bps
-}
-
-func (a *Agent) setOrigin(netns uint32, known origin) {
-	if err := a.origins.watcher.Set(netns, known.number); err != nil {
-		a.log.Warn("assign a network namespace", "error", err)
-		return
-	}
-	a.origins.known[netns] = known
-}
-
-func (a *Agent) forgetOrigin(netns uint32) {
-	if err := a.origins.watcher.Forget(netns); err != nil {
-		a.log.Warn("unassign a network namespace", "error", err)
-		return
-	}
-	delete(a.origins.known, netns)
 }
 
 // ownOrigins are the network namespaces that are known to be containers' or
@@ -211,11 +152,11 @@ const (
 // something.
 func (a *Agent) searchUnknownOrigins(now time.Time) {
 	o := a.origins
-	if !o.pending || !o.watching || o.searching || now.Before(o.searchFrom) {
+	if !o.pending || !o.Watching() || o.searching || now.Before(o.searchFrom) {
 		return
 	}
 	o.pending = false
-	unknown, err := o.watcher.UnknownOrigins()
+	unknown, err := o.Unknown()
 	if err != nil {
 		a.log.Warn("ask for unknown origins", "error", err)
 	}
@@ -247,7 +188,7 @@ func (a *Agent) takeHolders(s search) {
 		mount, _ = cgroup.FindMount("/proc") // where there is none, by name
 	}
 	for _, netns := range s.unknown {
-		if _, known := o.known[netns]; known || !o.watching {
+		if o.Knows(netns) || !o.Watching() {
 			continue
 		}
 		found, ok := a.registry.originHeld(netns, s.holders, mount)
@@ -255,8 +196,10 @@ func (a *Agent) takeHolders(s search) {
 			pause = max(pause, retrySearch)
 			continue
 		}
-		a.log.Debug("a network namespace has an owner", "netns", netns, "number", found.number, "shown_by", found.shownBy)
-		a.setOrigin(netns, found)
+		a.log.Debug("a network namespace has an owner", "netns", netns, "number", found.Number, "shown_by", found.ShownBy)
+		if err := o.Add(netns, found); err != nil {
+			a.log.Warn("assign a network namespace", "error", err)
+		}
 	}
 	o.searchFrom = time.Now().Add(pause)
 }
@@ -264,12 +207,9 @@ func (a *Agent) takeHolders(s search) {
 // checkOrigins forgets network namespaces that are not shown any more by what
 // they were found by, and looks for others who hold them.
 func (a *Agent) checkOrigins() {
-	var lapsed []uint32
-	for netns, known := range a.origins.known {
-		if known.shownBy != "" && !kernel.ShowsNetNS(known.shownBy, netns) {
-			a.forgetOrigin(netns)
-			lapsed = append(lapsed, netns)
-		}
+	lapsed, err := a.origins.Lapse()
+	if err != nil {
+		a.log.Warn("forget network namespaces", "error", err)
 	}
 	if !a.origins.searching {
 		a.searchFor(lapsed)
@@ -278,14 +218,13 @@ func (a *Agent) checkOrigins() {
 
 // originHeld decides whose a network namespace is by those who hold it, and
 // reports false if there is none.
-func (r *registry) originHeld(netns uint32, holders []kernel.NetNSHolder, mount cgroup.Mount) (origin, bool) {
-	number, shownBy, held := identity.OwnerOf(netns, holders, func(h kernel.NetNSHolder) (uint16, bool) {
+func (r *registry) originHeld(netns uint32, holders []kernel.NetNSHolder, mount cgroup.Mount) (identity.Origin, bool) {
+	return identity.OwnerOf(netns, holders, func(h kernel.NetNSHolder) (uint16, bool) {
 		if c := r.ofProcess(mount.OfProcess(h.Cgroups), h.Cgroups); c != nil {
 			return c.number, true
 		}
 		return 0, false
 	})
-	return origin{number: number, shownBy: shownBy}, held
 }
 
 // ofProcess finds the container that counts for a process, by the directory of

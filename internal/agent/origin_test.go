@@ -49,6 +49,13 @@ func (o *fakeOrigins) UnknownOrigins() ([]uint32, error) {
 
 func (o *fakeOrigins) Close() error { return nil }
 
+// useOrigins has the agent tell a kernel that can be asked.
+func (b *bench) useOrigins() *fakeOrigins {
+	watcher := &fakeOrigins{numbers: map[uint32]uint16{}}
+	b.Agent.origins = newOrigins(watcher)
+	return watcher
+}
+
 // direct adds a container with a device on the uplink.
 func (b *bench) direct(name string, netns uint64) *container {
 	c := b.start(name).container
@@ -61,7 +68,7 @@ func (b *bench) direct(name string, netns uint64) *container {
 // namespaces of those that have, and no other.
 func TestWatchOrigins(t *testing.T) {
 	b := newBench(t, 1e9)
-	watcher := b.origins.watcher.(*fakeOrigins)
+	watcher := b.useOrigins()
 	expect := func(what string, watching bool, unknownBPS uint64, want map[uint32]uint16) {
 		t.Helper()
 		if watcher.watching != watching || b.classifier.unknownBPS != unknownBPS || !maps.Equal(watcher.numbers, want) {
@@ -90,8 +97,11 @@ func TestWatchOrigins(t *testing.T) {
 	}
 
 	// What was found to be a container's goes with it, what is the host's stays.
-	b.Agent.setOrigin(201, origin{one.number, "/proc/1/ns/net"})
-	b.Agent.setOrigin(202, origin{identity.NumberHost, "/proc/2/ns/net"})
+	for netns, number := range map[uint32]uint16{201: one.number, 202: identity.NumberHost} {
+		if err := b.origins.Add(netns, identity.Origin{Number: number, ShownBy: "/proc/1/ns/net"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b.Agent.forget(one)
 	b.watchOrigins()
 	expect("one is gone", true, 1e7, map[uint32]uint16{102: two.number, 202: identity.NumberHost})
@@ -138,7 +148,7 @@ func TestWatchOrigins(t *testing.T) {
 // A kernel that cannot is asked once, and uplinks go on by tags.
 func TestWatchOriginsRefused(t *testing.T) {
 	b := newBench(t, 1e9)
-	watcher := b.origins.watcher.(*fakeOrigins)
+	watcher := b.useOrigins()
 	watcher.err = errors.New("no tracepoints")
 	b.direct("one", 101)
 	b.watchOrigins()
@@ -180,22 +190,22 @@ func TestOriginHeld(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		holders []kernel.NetNSHolder
-		want    origin
+		want    identity.Origin
 		found   bool
 	}{
-		{"nobody", nil, origin{}, false},
-		{"somebody of another namespace", []kernel.NetNSHolder{elsewhere}, origin{}, false},
-		{"a container's process", []kernel.NetNSHolder{process("/a/one/x")}, origin{one.number, "process"}, true},
-		{"the innermost container's", []kernel.NetNSHolder{process("/a/one/nested/x")}, origin{nested.number, "process"}, true},
-		{"no more than a name alike", []kernel.NetNSHolder{process("/a/one2")}, origin{identity.NumberHost, "process"}, true},
-		{"known by its name", []kernel.NetNSHolder{version1}, origin{named.number, "process"}, true},
-		{"a container and the host", []kernel.NetNSHolder{process("/system.slice"), process("/a/one")}, origin{one.number, "process"}, true},
-		{"a container without a number", []kernel.NetNSHolder{process("/a/uncontrolled")}, origin{identity.NumberHost, "process"}, true},
-		{"one that joined another's network", []kernel.NetNSHolder{process("/a/joined")}, origin{one.number, "process"}, true},
-		{"the host's process", []kernel.NetNSHolder{process("/system.slice"), file("/a/one")}, origin{identity.NumberHost, "process"}, true},
-		{"the host's mount", []kernel.NetNSHolder{file("/a/one"), hostMount}, origin{identity.NumberNone, "mounts"}, true},
-		{"a container's mount", []kernel.NetNSHolder{file("/system.slice"), file("/a/one")}, origin{one.number, "file"}, true},
-		{"a file of the host's", []kernel.NetNSHolder{file("/system.slice")}, origin{identity.NumberNone, "file"}, true},
+		{"nobody", nil, identity.Origin{}, false},
+		{"somebody of another namespace", []kernel.NetNSHolder{elsewhere}, identity.Origin{}, false},
+		{"a container's process", []kernel.NetNSHolder{process("/a/one/x")}, identity.Origin{Number: one.number, ShownBy: "process"}, true},
+		{"the innermost container's", []kernel.NetNSHolder{process("/a/one/nested/x")}, identity.Origin{Number: nested.number, ShownBy: "process"}, true},
+		{"no more than a name alike", []kernel.NetNSHolder{process("/a/one2")}, identity.Origin{Number: identity.NumberHost, ShownBy: "process"}, true},
+		{"known by its name", []kernel.NetNSHolder{version1}, identity.Origin{Number: named.number, ShownBy: "process"}, true},
+		{"a container and the host", []kernel.NetNSHolder{process("/system.slice"), process("/a/one")}, identity.Origin{Number: one.number, ShownBy: "process"}, true},
+		{"a container without a number", []kernel.NetNSHolder{process("/a/uncontrolled")}, identity.Origin{Number: identity.NumberHost, ShownBy: "process"}, true},
+		{"one that joined another's network", []kernel.NetNSHolder{process("/a/joined")}, identity.Origin{Number: one.number, ShownBy: "process"}, true},
+		{"the host's process", []kernel.NetNSHolder{process("/system.slice"), file("/a/one")}, identity.Origin{Number: identity.NumberHost, ShownBy: "process"}, true},
+		{"the host's mount", []kernel.NetNSHolder{file("/a/one"), hostMount}, identity.Origin{Number: identity.NumberNone, ShownBy: "mounts"}, true},
+		{"a container's mount", []kernel.NetNSHolder{file("/system.slice"), file("/a/one")}, identity.Origin{Number: one.number, ShownBy: "file"}, true},
+		{"a file of the host's", []kernel.NetNSHolder{file("/system.slice")}, identity.Origin{Number: identity.NumberNone, ShownBy: "file"}, true},
 	} {
 		if got, found := b.registry.originHeld(netns, test.holders, mount); got != test.want || found != test.found {
 			t.Errorf("%s: got %+v, %v, want %+v, %v", test.name, got, found, test.want, test.found)
@@ -207,7 +217,7 @@ func TestOriginHeld(t *testing.T) {
 // not shown any more.
 func TestSearchUnknownOrigins(t *testing.T) {
 	b := newBench(t, 1e9)
-	watcher := b.origins.watcher.(*fakeOrigins)
+	watcher := b.useOrigins()
 	b.direct("one", 101)
 	b.watchOrigins()
 	shown := t.TempDir() + "/net"

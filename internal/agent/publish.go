@@ -14,25 +14,9 @@ import (
 // What readers see. The loop publishes a snapshot each period, and whenever it
 // has decided something; readers take the latest and never enter the loop.
 
-// Snapshot is all that the agent knows, the host class as the last container.
-// It waits for the first snapshot of a new agent only.
-func (a *Agent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
-	latest, err := a.board.Latest(ctx)
-	if err != nil {
-		return v1.Snapshot{}, err
-	}
-	seen := latest.AsOf(time.Now())
-	return v1.Snapshot{Status: seen.Status, Containers: seen.Containers}, nil
-}
-
-// Latest is the same with where the containers are on the host.
-func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) {
-	latest, err := a.board.Latest(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return latest.AsOf(time.Now()), nil
-}
+// Latest is all that the agent knows. It waits for the first snapshot of a new agent
+// only.
+func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) { return a.board.Latest(ctx) }
 
 // Events are what happened lately, and what happens next.
 func (a *Agent) Events() *stats.Events { return a.events }
@@ -56,14 +40,12 @@ func (a *Agent) record(ctx context.Context) {
 	}
 }
 
-// publishSoon publishes a snapshot if counters were read since the last one, or if
-// that is a period old.
-func (a *Agent) publishSoon(now time.Time) {
+// publishDue says whether counters were read since the last snapshot, or that is a
+// period old.
+func (a *Agent) publishDue(now time.Time) bool {
 	counted := func(u *link) bool { return u.measuredAt.After(a.publishedAt) }
 	containers := time.Duration(len(a.registry.byKey))
-	if slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare) {
-		a.publish(now)
-	}
+	return slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare)
 }
 
 // publish shows everybody what is known now, and tells what has changed since
@@ -73,12 +55,17 @@ func (a *Agent) publish(now time.Time) {
 	for _, u := range a.uplinks {
 		u.ask()
 	}
-	s := &stats.Snapshot{At: time.Now(), Status: a.status()}
+	s := &stats.Snapshot{At: time.Now()}
+	s.Status = a.status()
 	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
 	for _, c := range append(a.registry.all(), a.host) {
 		s.Containers = append(s.Containers, a.view(c))
-		s.Places = append(s.Places, stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath})
+		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath}
+		if a.flows != nil && c.looksAtFlows() {
+			place.FlowNumber = c.number
+		}
+		s.Places = append(s.Places, place)
 	}
 	if before := a.board.Publish(s); before != nil {
 		a.events.Add(stats.Changes(before, s)...)
@@ -89,7 +76,7 @@ func (a *Agent) publish(now time.Time) {
 
 // status describes the agent and its uplinks.
 func (a *Agent) status() v1.Status {
-	status := v1.Status{Version: a.config.Version, State: v1.StateOK}
+	status := v1.Status{Version: a.config.Version, State: v1.StateOK, Turns: a.turns.View()}
 	var names, schedulers, reasons []string
 	for _, u := range a.uplinks {
 		view := u.view()

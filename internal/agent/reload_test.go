@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
@@ -83,7 +82,7 @@ type machines map[int]*fakeMachine
 func (m machines) with(index int, name string) *fakeMachine {
 	m[index] = &fakeMachine{
 		index: index, name: name, scheduler: newScheduler(),
-		classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]identity.TrafficClass{}},
+		classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]sched.TrafficClass{}},
 	}
 	return m[index]
 }
@@ -254,7 +253,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Error("up0 was not given back")
 	}
 	b.control(epoch.Add(time.Second))
-	view := c.container.view()
+	view := b.Agent.view(c.container)
 	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" {
 		t.Errorf("the container has %+v", view.Shares)
 	}

@@ -28,9 +28,9 @@ func TestDownThatFails(t *testing.T) {
 		t.Errorf("the container has number %d and is %s (%s)", c.number, state, reason)
 	}
 	last := b.scheduler.applied[len(b.scheduler.applied)-1]
-	if !b.installed() || !b.scheduler.inKernel || !b.classifier.attached || len(last.Classes) != 2 {
+	if !b.installed() || !b.scheduler.inKernel || !b.classifier.attached || len(last.Competitors) != 2 {
 		t.Errorf("installed %t; the kernel has the scheduler: %t, the classifier: %t, classes %v",
-			b.installed(), b.scheduler.inKernel, b.classifier.attached, last.Classes)
+			b.installed(), b.scheduler.inKernel, b.classifier.attached, last.Competitors)
 	}
 
 	b.machine.gsoErr = nil

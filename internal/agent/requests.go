@@ -238,10 +238,11 @@ func (a *Agent) recall() {
 	for _, saved := range a.store.Uplinks {
 		for _, u := range a.uplinks {
 			if u.name == saved.Name && saved.Host != nil {
-				recallCounted(u.host, *saved.Host)
+				recallCounted(u.host, *saved.Host, true)
 			}
 		}
 	}
+	var renumbered []*container
 	for _, s := range a.store.Containers {
 		c := &container{
 			Container: discovery.Container{
@@ -255,16 +256,38 @@ func (a *Agent) recall() {
 		c.attachments = recalledAttachments(s.Attached)
 		c.set = recalledSet(s.Set)
 		a.resolve(c)
-		if s.Number != 0 {
-			a.registry.assign(c, s.Number)
-			for _, share := range c.shares {
-				share.admittedBPS = s.AdmittedBPS[share.uplink.name]
-				recallCounted(share, s.Counted[share.uplink.name])
-			}
-		}
 		a.registry.byKey[c.key()] = c
+		if s.Number == 0 {
+			continue
+		}
+		kept := a.registry.take(c, s.Number)
+		for _, share := range c.shares {
+			share.admittedBPS = s.AdmittedBPS[share.uplink.name]
+			recallCounted(share, s.Counted[share.uplink.name], kept)
+		}
+		if !kept {
+			renumbered = append(renumbered, c)
+		}
+	}
+	a.renumber(renumbered)
+	for _, c := range a.registry.all() {
 		if a.hasSource(c.Runtime) {
 			a.inspect(c)
+		}
+	}
+}
+
+// renumber gives containers other numbers than they had with an earlier agent, as those
+// are none any more: before Weir had traffic classes numbers had two bits more, which a
+// classifier of today takes for a class of another's packets. So their taps have to say
+// the new number before that is attached. Until their classes are there, with the first
+// reconciliation, their packets are the host's.
+func (a *Agent) renumber(list []*container) {
+	for _, c := range list {
+		a.number(c, 0)
+		a.log.Info("container has another number than with the Weir before", "name", c.Name)
+		for i := range c.attachments {
+			a.assignDevice(c, &c.attachments[i])
 		}
 	}
 }

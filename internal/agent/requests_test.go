@@ -56,8 +56,8 @@ func TestSet(t *testing.T) {
 		t.Errorf("admitted %d", a.admittedBPS)
 	}
 	applied := b.scheduler.applied[len(b.scheduler.applied)-1]
-	if applied.Classes[1].CeilingBPS != 80e6 {
-		t.Errorf("the scheduler was told %+v", applied.Classes[1])
+	if applied.Competitors[1].CeilingBPS != 80e6 {
+		t.Errorf("the scheduler was told %+v", applied.Competitors[1])
 	}
 	if saved, err := state.Open(b.dir); err != nil || saved.Containers[0].Set == nil {
 		t.Errorf("what was set is not saved: %v, %+v", err, saved)
@@ -136,7 +136,7 @@ func TestSnapshot(t *testing.T) {
 	b.start("second").StartedAt = epoch.AddDate(1, 0, 0)
 	b.start("first")
 	b.reconcile()
-	seen, err := b.Snapshot(context.Background())
+	seen, err := b.Latest(context.Background())
 	list, status := seen.Containers, seen.Status
 	if err != nil || len(list) != 3 || list[0].Name != "first" || list[1].Name != "second" || list[2].Name != "host" {
 		t.Fatalf("containers %+v, %v", list, err)
@@ -154,7 +154,7 @@ func TestSnapshot(t *testing.T) {
 	b.machine.gone = true
 	b.advance(b.link)
 	b.reconcile()
-	seen, err = b.Snapshot(context.Background())
+	seen, err = b.Latest(context.Background())
 	if status := seen.Status; err != nil || status.State != v1.StateDegraded || !strings.HasPrefix(status.Reason, "up0 is gone") || status.Uplinks[0].Present {
 		t.Errorf("status of a lost uplink %+v, %v", status, err)
 	}
@@ -164,6 +164,9 @@ func TestSnapshot(t *testing.T) {
 func TestLookingDoesNotWait(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a")
+	kernel := b.useFlows()
+	auto := b.startAuto("auto")
+	kernel.flows = map[uint16]int{auto.number: 3}
 	b.reconcile()
 	ctx := b.serve()
 	busy, done := make(chan struct{}), make(chan struct{})
@@ -174,9 +177,23 @@ func TestLookingDoesNotWait(t *testing.T) {
 	}()
 	<-busy
 	defer close(done)
-	seen, err := b.Snapshot(ctx)
-	if err != nil || len(seen.Containers) != 2 || seen.Status.Uplink != "up0" {
+	seen, err := b.Latest(ctx)
+	if err != nil || len(seen.Containers) != 3 || seen.Status.Uplink != "up0" {
 		t.Errorf("snapshot %+v, %v", seen, err)
+	}
+	for _, name := range []string{"", "auto"} {
+		looking, cancel := context.WithTimeout(ctx, 10*time.Second)
+		flows, err := b.Flows(looking, name, 2)
+		cancel()
+		if err != nil || len(flows) != 2 || flows[0].Container != "auto" || flows[0].ID != auto.ID {
+			t.Errorf("flows of %q: %+v, %v", name, flows, err)
+		}
+	}
+	if _, err := b.Flows(ctx, "a", 0); !errors.Is(err, ErrRefused) {
+		t.Errorf("flows of one whose class is not auto: %v", err)
+	}
+	if _, err := b.Flows(ctx, "b", 0); !errors.Is(err, ErrUnknown) {
+		t.Errorf("flows of nobody: %v", err)
 	}
 	if got := b.Events().Since(0).Events; len(got) != 1 || got[0].Kind != v1.EventAgentStarted {
 		t.Errorf("events %+v", got)
@@ -193,7 +210,7 @@ func TestSetIsSeen(t *testing.T) {
 		if _, err := b.Set(ctx, "a", v1.PolicyChange{Weight: &weight}); err != nil {
 			t.Fatal(err)
 		}
-		seen, err := b.Snapshot(ctx)
+		seen, err := b.Latest(ctx)
 		if err != nil || fmt.Sprint(seen.Containers[0].Policy.Weight) != weight {
 			t.Errorf("weight %d after %s was set (%v)", seen.Containers[0].Policy.Weight, weight, err)
 		}
@@ -257,7 +274,7 @@ func TestRequestsEnd(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := b.Snapshot(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := b.Latest(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("look at an agent that has not begun: %v", err)
 	}
 	if _, err := b.Reset(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {

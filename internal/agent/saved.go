@@ -64,10 +64,14 @@ func savedCounted(s *share) state.Counted {
 	}
 }
 
-// recallCounted lets a share go on counting where an earlier agent ended.
-func recallCounted(s *share, saved state.Counted) {
+// recallCounted lets a share go on counting where an earlier agent ended: of the same
+// class, or of another, that has counted nothing yet.
+func recallCounted(s *share, saved state.Counted, sameClass bool) {
 	s.totals = stats.Totals{
 		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets,
+	}
+	if !sameClass {
+		return
 	}
 	s.uplink.ledger.Resume(s.number, stats.Reading{
 		Sent: stats.Sent{

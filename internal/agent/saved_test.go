@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -109,6 +110,71 @@ func TestRecallWhatWasSet(t *testing.T) {
 	if savedSet(policy.Values{}) != nil {
 		t.Error("nothing was set, and something is saved")
 	}
+}
+
+// Before there were traffic classes numbers had 14 bits. A container that had one of those
+// has another at once, that no other had, and its tap says so before any classifier of
+// today sees its packets; what it has sent before still counts.
+func TestRecallLargeNumbers(t *testing.T) {
+	b := newBench(t, 100e6)
+	taps := &tapLog{bench: b}
+	b.taps = taps
+	sent := map[string]state.Counted{"up0": {SentBytes: 5000, SentPackets: 50, ClassBytes: 4000, ClassPackets: 40}}
+	attached := func(ifindex int) []state.Attachment {
+		return []state.Attachment{{Interface: "eth0", Tap: state.Tap{Ifindex: ifindex}, GSOMaxBytes: 65536}}
+	}
+	const large = uint16(0x1000) | identity.NumberFirst // with today's eyes EF of the first number
+	b.store.Containers = []state.Container{
+		{ID: "large", Runtime: "gone", Number: large, AdmittedBPS: map[string]uint64{"up0": 7e6}, Counted: sent, Attached: attached(7)},
+		{ID: "largest", Runtime: "gone", Number: 0x3ffe, Counted: sent, Attached: attached(8)},
+		{ID: "first", Runtime: "gone", Number: identity.NumberFirst, Counted: sent, Attached: attached(9)},
+		{ID: "next", Runtime: "gone", Number: identity.NumberFirst + 1, Counted: sent, Attached: attached(10)},
+	}
+	b.classifier.attached = false // that of today is not there yet
+	b.recall()
+	of := func(id string) *share { return b.registry.byKey[key{"gone", id}].shares[0] }
+	numbers := map[uint16]bool{}
+	for _, id := range []string{"large", "largest", "first", "next"} {
+		numbers[of(id).number] = true
+	}
+	if len(numbers) != 4 || of("first").number != identity.NumberFirst || of("next").number != identity.NumberFirst+1 || of("large").number > identity.NumberLast {
+		t.Fatalf("numbers %v", numbers)
+	}
+	want := map[int]uint16{7: of("large").number, 8: of("largest").number}
+	if !maps.Equal(taps.before, want) {
+		t.Errorf("taps before the classifier: %v, want %v", taps.before, want)
+	}
+	if got := of("large").admittedBPS; got != 7e6 {
+		t.Errorf("admitted %d", got)
+	}
+	b.classifier.attached = true
+	b.reconcile()
+	for _, id := range []string{"large", "largest", "first"} {
+		s := of(id)
+		s.class.Counters = sched.Counters{SentBytes: 4500, SentPackets: 45}
+		s.count(epoch)
+	}
+	for id, want := range map[string]uint64{"large": 9500, "largest": 9500, "first": 5500} {
+		if got := of(id).view().SentBytes; got != want {
+			t.Errorf("%s has sent %d, want %d", id, got, want)
+		}
+	}
+}
+
+// tapLog notes what taps said before there was a classifier, by device.
+type tapLog struct {
+	*bench
+	before map[int]uint16
+}
+
+func (l *tapLog) Attach(tap identity.Tap, number uint16) error {
+	if !l.classifier.attached {
+		if l.before == nil {
+			l.before = map[int]uint16{}
+		}
+		l.before[tap.Ifindex] = number
+	}
+	return nil
 }
 
 // What was sent is counted on by the next agent, of the classes that it finds and

@@ -39,10 +39,14 @@ type share struct {
 	cgroupAssigned bool
 	cgroupRefused  error
 
+	// publishedRefused says why the uplink's classifier does not know all of the
+	// ports that the container publishes.
+	publishedRefused error
+
 	// assignedClass: the uplink's classifier was told that the packets are of this
 	// class, if classAssigned; classRefused says why it does not know it.
 	classAssigned bool
-	assignedClass identity.TrafficClass
+	assignedClass sched.TrafficClass
 	classRefused  error
 
 	// What people look at, all measured together.
@@ -78,9 +82,9 @@ func (s *share) competitor() alloc.Container {
 }
 
 // wanted is what the scheduler is to do for the share.
-func (s *share) wanted() sched.Class {
+func (s *share) wanted() sched.Competitor {
 	p := s.policy()
-	class := sched.Class{
+	class := sched.Competitor{
 		Number:     s.number,
 		FloorBPS:   s.admittedBPS,
 		CeilingBPS: p.MaxBPS,
@@ -129,6 +133,9 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	}
 	if s.isRouted() && s.uplink.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+s.uplink.tunnels.Error())
+	}
+	if complaint := s.publishedComplaint(); complaint != "" {
+		reasons = append(reasons, complaint)
 	}
 	reasons = append(reasons, s.classComplaints()...)
 	for _, err := range []error{s.refused, s.refusedLatency} {

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 func TestLatency(t *testing.T) {
@@ -74,9 +75,9 @@ func (d *fakeDelays) Read(_ uint16, dst *identity.Histogram) error {
 	return d.err
 }
 
-func (d *fakeDelays) ReadClass(_ uint16, class identity.TrafficClass, dst *identity.Histogram) error {
+func (d *fakeDelays) ReadClass(_ uint16, class sched.TrafficClass, dst *identity.Histogram) error {
 	*dst = identity.Histogram{}
-	if class == identity.ClassEF {
+	if class == sched.EF {
 		*dst = d.histogram
 	}
 	return d.err

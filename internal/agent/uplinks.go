@@ -41,7 +41,7 @@ func (a *Agent) closeUplinks() {
 		u.device.Close()
 	}
 	a.machine.Close()
-	a.origins.watcher.Close()
+	a.origins.Close()
 	if a.flows != nil {
 		a.flows.Close()
 	}

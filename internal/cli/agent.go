@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery/static"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/unixsock"
 	"github.com/weir-project/weir/internal/web"
 )
 
@@ -43,6 +45,7 @@ type agentFlags struct {
 	podman    string
 	replace   bool
 	anySpeed  bool
+	propose   bool
 	verbose   bool
 }
 
@@ -57,9 +60,16 @@ on this host and gives every container what its labels ask for.
 What it puts into the kernel goes on working when the agent stops or dies; a new
 agent takes over where the old one left. 'weir down' removes everything.`,
 		Example: `  weir agent --uplink eth0 --rate 100mbit
-  weir agent --config /etc/weir/weir.yaml`,
+  weir agent --config /etc/weir/weir.yaml
+  weir agent --propose >/etc/weir/weir.yaml`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.propose {
+				return printProposal(cmd.Context(), cmd.OutOrStdout())
+			}
+			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("uplink") {
+				return unconfigured(cmd.Context(), f.config)
+			}
 			settings, err := f.settings(cmd, g)
 			if err != nil {
 				return err
@@ -83,6 +93,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
 	flags.BoolVar(&f.replace, "replace", false, "put a qdisc aside that somebody configured on the uplink")
 	flags.BoolVar(&f.anySpeed, "ignore-link-speed", false, "allow a rate above the speed the uplink reports (virtual devices report one that means nothing)")
+	flags.BoolVar(&f.propose, "propose", false, "print a configuration for this host, by its default route and the speed of that link, and end")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 }
 
@@ -290,11 +301,17 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		Sources:  sources(settings, log),
 		Version:  version,
 		Logger:   log,
+		Ready: func() {
+			// A service manager that started it goes on from here (sd_notify(3)).
+			if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+				log.Error("tell the service manager", "error", err)
+			}
+		},
 	})
 	if err != nil {
 		return err
 	}
-	listener, err := server.Listen(settings.Socket, settings.SocketGroup)
+	listener, err := unixsock.Listen("weir agent", settings.Socket, settings.SocketGroup)
 	if err != nil {
 		a.Close()
 		return err

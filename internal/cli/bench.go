@@ -46,7 +46,8 @@ Suites:
             weir set
   cap       by how much a ceiling is exceeded in any 100 ms
   cost      CPU time and packets per second
-  agent     CPU time and memory of the agent itself; its start and the cost of
+  agent     CPU time and memory of the agent itself, also while pages of its
+            dashboard are open and Prometheus asks; its start and the cost of
             a packet with up to 1000 containers
 
 cntc and agent always use network namespaces as containers. A case that needs
@@ -86,6 +87,7 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")
 	set.IntVar(&options.Containers, "containers", 50, "containers of the suite agent")
+	set.IntVar(&options.Readers, "readers", 100, "pages of the dashboard that are open in the suite agent; 0 leaves out what looks at the agent")
 	set.BoolVar(&flags.noVerdict, "no-verdict", false, "only look: a missed target is no error")
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")

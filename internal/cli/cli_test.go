@@ -18,6 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/server"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/unixsock"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -49,7 +50,7 @@ func (a *fakeAgent) Snapshot(context.Context) (v1.Snapshot, error) {
 
 func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 	seen, err := a.Snapshot(ctx)
-	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+	return &stats.Snapshot{Snapshot: seen, Places: make([]stats.Place, len(seen.Containers))}, err
 }
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
@@ -91,7 +92,7 @@ func (a *fakeAgent) Down(context.Context) error {
 func (a *fakeAgent) serve(t *testing.T) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	listener, err := server.Listen(socket, "")
+	listener, err := unixsock.Listen("weir agent", socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +375,7 @@ func TestExitCodes(t *testing.T) {
 		{"agent now", 2, `"now" is too much`},
 		{"agent --config " + emptyConfig, 2, "which uplink? Give --uplink IF"},
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
-		{"agent --config " + nowhere, 2, "no such file"},
+		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 
 		{"ps --socket " + nowhere, 1, "no weir agent is running on " + nowhere},

@@ -72,6 +72,7 @@ Needs root, and Docker installed (it need not run) unless --no-docker is given.`
 			return d.run(cmd.Context())
 		},
 	}
+	cmd.AddCommand(newDemoEdgeCommand())
 	flags := cmd.Flags()
 	flags.StringVar(&rate, "rate", "100mbit", "rate of the link")
 	flags.DurationVar(&duration, "duration", 0, "how long to show (default until interrupted)")

@@ -66,7 +66,7 @@ func TestRemote(t *testing.T) {
 		{[]string{"ps", "--remote", "https://" + address, "--token-file", files["read"]}, 1, "", "certificate", ""},
 		{[]string{"ps", "--remote", address}, 2, "", "write https://HOST:PORT", ""},
 		{[]string{"ps", "--token-file", files["read"]}, 2, "", "add --remote", ""},
-		{[]string{"token", "read", "--file", tokens}, 1, "", `there is another token "read"`, ""},
+		{[]string{"token", "read", "--file", tokens}, 1, "", `there is a token "read" already: give this one another name`, ""},
 		{[]string{"token", "x", "--file", tokens, "--role", "root"}, 2, "", `--role: "root" is not a role: write read or admin`, ""},
 		{[]string{"token"}, 2, "", "NAME is missing", ""},
 	} {

@@ -1,7 +1,7 @@
 // Package cli holds weir's commands, one file each. Data goes to standard
 // output, everything else to standard error.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage.
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 78 an agent that has no configuration yet.
 package cli
 
 import (
@@ -27,6 +27,8 @@ var version = "dev"
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	// exitUnconfigured is EX_CONFIG of sysexits(3): the unit does not try again.
+	exitUnconfigured = 78
 )
 
 // usageError is a command that was called wrongly.
@@ -52,6 +54,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
+	var none *unconfiguredError
 	switch {
 	case err == nil:
 		return 0
@@ -60,6 +63,9 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	case strings.HasPrefix(err.Error(), "unknown command"):
 		fmt.Fprintf(stderr, "weir: %s; weir --help lists the commands\n", printableLines(strings.TrimSpace(err.Error())))
 		return exitUsage
+	case errors.As(err, &none):
+		fmt.Fprintf(stderr, "weir: %s\n", printableLines(err.Error()))
+		return exitUnconfigured
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "weir: %s\n", printableLines(err.Error()))
 		return exitUsage

@@ -178,7 +178,7 @@ func TestContainer(t *testing.T) {
 func TestHost(t *testing.T) {
 	db := sender{"db", weight(100), wantsMore}
 	got := Container(snapshot(500e3, db), 1).Shares[0]
-	want := "[the host class always has a hundredth of the uplink's 100mbit it wants no more than that now; when it does, it competes as a container does, with weight 100] [it wants 500kbit and gets it] [nothing: it gets all that it wants]"
+	want := "[a hundredth of the uplink's 100mbit is the host class's whenever it wants it, before containers have what they are entitled to it wants no more than that now; when it does, it competes as a container does, with weight 100] [it wants 500kbit and gets it] [nothing: it gets all that it wants]"
 	if text := fmt.Sprint(got.Entitled, " ", got.Allocated, " ", got.ForMore); text != want {
 		t.Errorf("an idle host:\n%s\nwant\n%s", text, want)
 	}

@@ -38,7 +38,7 @@ func (d *division) entitlement() []string {
 }
 
 func (d *division) hostReserve() []string {
-	text := fmt.Sprintf("the host class always has a hundredth of the uplink's %s", rate(d.uplink.RateBPS))
+	text := fmt.Sprintf("a hundredth of the uplink's %s is the host class's whenever it wants it, before containers have what they are entitled to", rate(d.uplink.RateBPS))
 	if d.host.FloorBPS > d.link().HostReserveBPS(0) {
 		text = fmt.Sprintf("the host class always has its minimum of %s", rate(d.host.FloorBPS))
 	}

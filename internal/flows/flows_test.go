@@ -13,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // memory is a kernel that remembers what it was told.
@@ -152,7 +153,7 @@ func TestLive(t *testing.T) {
 	call := identity.Flow{
 		Initiator: netip.MustParseAddrPort("198.18.0.1:4000"), Responder: netip.MustParseAddrPort("[fd00::1]:5060"), Proto: 17,
 		Bytes: [2]uint64{10, 20}, Packets: [2]uint32{1, 2}, Idle: time.Second, Age: time.Minute,
-		Class: identity.ClassEF, Type: 0, Stage: 2, LevelConfidence: 0.75,
+		Class: sched.EF, Type: 0, Stage: 2, LevelConfidence: 0.75,
 	}
 	unknown := identity.Flow{Initiator: call.Initiator, Responder: call.Initiator, Proto: 6, Idle: time.Minute}
 	kernel := &memory{flows: []identity.Flow{unknown, old, call}}

@@ -44,16 +44,11 @@ func (m *Manager) Live(number uint16, most int, now time.Time) ([]v1.Flow, error
 	return out, nil
 }
 
-// classes are the traffic classes as users write them.
-var classes = map[identity.TrafficClass]v1.Class{
-	identity.ClassEF: v1.ClassEF, identity.ClassAF: v1.ClassAF, identity.ClassBE: v1.ClassBE,
-}
-
 func view(f identity.Flow, now time.Time) v1.Flow {
 	out := v1.Flow{
 		Protocol:  map[uint8]string{6: "tcp", 17: "udp"}[f.Proto],
 		Initiator: f.Initiator.String(), Responder: f.Responder.String(),
-		Class: classes[f.Class], Stage: int(f.Stage), Confidence: f.LevelConfidence,
+		Class: v1.Class(f.Class.String()), Stage: int(f.Stage), Confidence: f.LevelConfidence,
 		SentBytes: f.Bytes[0], SentPackets: f.Packets[0], ReceivedBytes: f.Bytes[1], ReceivedPackets: f.Packets[1],
 		BeganAt: now.Add(-f.Age), LastSeenAt: now.Add(-f.Idle),
 	}

@@ -5,24 +5,14 @@ import (
 	"math"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/internal/sched"
 )
 
-// TrafficClass says which packets of a container go first (enum weir_class in
+// ClassAuto is of containers only: each of its flows has a class of its own. All other
+// traffic classes the programs write as the scheduler does (enum weir_class in
 // bpf/intf.h).
-type TrafficClass uint8
-
-// Traffic classes.
-const (
-	// ClassNone is that of packets of which nobody says more.
-	ClassNone = TrafficClass(uplinkWeirClassWEIR_CLASS_NONE)
-	ClassEF   = TrafficClass(uplinkWeirClassWEIR_CLASS_EF)
-	ClassAF   = TrafficClass(uplinkWeirClassWEIR_CLASS_AF)
-	ClassBE   = TrafficClass(uplinkWeirClassWEIR_CLASS_BE)
-	// ClassAuto is of containers only: each of its flows has its own.
-	ClassAuto = TrafficClass(uplinkWeirClassWEIR_CLASS_AUTO)
-
-	numTrafficClasses = int(uplinkWeirClassWEIR_CLASSES)
-)
+const ClassAuto = sched.TrafficClass(uplinkWeirClassWEIR_CLASS_AUTO)
 
 // classes are the maps of the classifier that are about traffic classes.
 type classes struct {
@@ -47,16 +37,16 @@ func (c classes) change(number uint16, set func(*uplinkWeirMinors)) error {
 }
 
 // SetMinors says which classes of the scheduler the packets of a number go into, by
-// traffic class: ClassNone, ClassEF, ClassAF, ClassBE. Of a class without a minor
+// traffic class. Of a class without a minor
 // of its own (0) they go where those without a class go; if that is 0 too, the minor
 // is the number.
-func (u *Uplink) SetMinors(number uint16, minors [4]uint16) error {
+func (u *Uplink) SetMinors(number uint16, minors sched.Minors) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.Minors = minors })
 }
 
-// SetTrafficClass says of which class all packets of a number are; ClassNone: they
-// are of none, but what their tap says; ClassAuto: each flow of its own.
-func (u *Uplink) SetTrafficClass(number uint16, class TrafficClass) error {
+// SetTrafficClass says of which class all packets of a number are; Unclassified:
+// they are of none, but what their tap says; ClassAuto: each flow of its own.
+func (u *Uplink) SetTrafficClass(number uint16, class sched.TrafficClass) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass = uint32(class) })
 }
 
@@ -81,7 +71,7 @@ func (u *Uplink) SetMarkDSCP(number uint16, mark bool) error {
 // before another gets it. Where its packets go the scheduler says (SetMinors,
 // SetEFRate), to each holder anew.
 func (u *Uplink) ForgetClasses(number uint16) error {
-	err := u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass, m.MarkDscp = uint32(ClassNone), 0 })
+	err := u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass, m.MarkDscp = uint32(sched.Unclassified), 0 })
 	if err != nil {
 		return err
 	}
@@ -92,9 +82,9 @@ func (u *Uplink) ForgetClasses(number uint16) error {
 }
 
 // ClassOffered is what a number has handed to the uplink of each traffic class, by
-// class, dropped packets included. ClassNone is not counted.
+// class, dropped packets included. Unclassified is not counted.
 type ClassOffered struct {
-	Bytes, Packets [4]uint64
+	Bytes, Packets [sched.NumTrafficClasses]uint64
 	// EFExcessBytes were EF above its rate: they are counted as BE, too.
 	EFExcessBytes uint64
 }

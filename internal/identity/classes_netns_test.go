@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // sentByMinor is what each class of the tree's inner HTB has sent.
@@ -49,14 +50,14 @@ func TestMinors(t *testing.T) {
 	for _, step := range []struct {
 		what   string
 		minors [4]uint16
-		class  TrafficClass
+		class  sched.TrafficClass
 		minor  uint16
 	}{
-		{"nothing said", [4]uint16{}, ClassNone, NumberFirst},
-		{"a minor of its own", [4]uint16{plain}, ClassNone, plain},
-		{"a class", [4]uint16{plain, ef, 0, be}, ClassEF, ef},
-		{"a class without a minor", [4]uint16{plain, ef, 0, be}, ClassAF, plain},
-		{"only classes", [4]uint16{0, ef, 0, be}, ClassAF, NumberFirst},
+		{"nothing said", [4]uint16{}, sched.Unclassified, NumberFirst},
+		{"a minor of its own", [4]uint16{plain}, sched.Unclassified, plain},
+		{"a class", [4]uint16{plain, ef, 0, be}, sched.EF, ef},
+		{"a class without a minor", [4]uint16{plain, ef, 0, be}, sched.AF, plain},
+		{"only classes", [4]uint16{0, ef, 0, be}, sched.AF, NumberFirst},
 		{"no verdict", [4]uint16{plain, ef, 0, be}, ClassAuto, plain},
 	} {
 		if err := b.uplink.SetMinors(NumberFirst, step.minors); err != nil {
@@ -76,7 +77,7 @@ func TestMinors(t *testing.T) {
 		}
 	}
 	offered, err := b.uplink.ClassOffered(NumberFirst)
-	if err != nil || offered.Bytes[ClassEF] != want || offered.Packets[ClassEF] != packets || offered.Bytes[ClassBE] != 0 {
+	if err != nil || offered.Bytes[sched.EF] != want || offered.Packets[sched.EF] != packets || offered.Bytes[sched.BE] != 0 {
 		t.Errorf("offered %+v, %v: want %d bytes of EF", offered, err, want)
 	}
 	if err := b.uplink.ForgetClasses(NumberFirst); err != nil {
@@ -94,7 +95,7 @@ func TestEFRate(t *testing.T) {
 	b.assign(ns, v1.ModeBridge, NumberFirst)
 	b.tree("1gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
 	target := b.targets()[0]
-	if err := b.uplink.SetTrafficClass(NumberFirst, ClassEF); err != nil {
+	if err := b.uplink.SetTrafficClass(NumberFirst, sched.EF); err != nil {
 		t.Fatal(err)
 	}
 	// 20 ms of it are 25 packets.
@@ -107,10 +108,10 @@ func TestEFRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if offered.Bytes[ClassEF]+offered.Bytes[ClassBE] != want || offered.EFExcessBytes != offered.Bytes[ClassBE] {
+	if offered.Bytes[sched.EF]+offered.Bytes[sched.BE] != want || offered.EFExcessBytes != offered.Bytes[sched.BE] {
 		t.Errorf("offered %+v: want %d bytes in all", offered, want)
 	}
-	if ef := offered.Packets[ClassEF]; ef < 20 || ef > packets/2 {
+	if ef := offered.Packets[sched.EF]; ef < 20 || ef > packets/2 {
 		t.Errorf("%d of %d packets were EF, want some 25", ef, packets)
 	}
 	if err := b.uplink.SetEFRate(NumberFirst, 0); err != nil {
@@ -118,7 +119,7 @@ func TestEFRate(t *testing.T) {
 	}
 	b.expect("no limit", NumberFirst, want, func() { b.sendIn(ns, target, 0) })
 	again, err := b.uplink.ClassOffered(NumberFirst)
-	if err != nil || again.Bytes[ClassEF] != offered.Bytes[ClassEF]+want {
+	if err != nil || again.Bytes[sched.EF] != offered.Bytes[sched.EF]+want {
 		t.Errorf("offered %+v, %v: want %d bytes more of EF than %+v", again, err, want, offered)
 	}
 }

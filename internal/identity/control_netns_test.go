@@ -13,6 +13,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // arpBytes is an ARP request, as the uplink counts it.
@@ -59,8 +60,8 @@ func TestControlBudgets(t *testing.T) {
 	b.set(one, NumberFirst)
 	b.set(two, NumberFirst+1)
 	b.watch(1e9)
-	link := Link{RateBPS: 2e6, DirectBytes: 1514, ControlBPS: 20e3}
-	if err := b.uplink.SetDirect(link, []Direct{{NumberHost, true}, {NumberFirst, true}, {NumberFirst + 1, true}}); err != nil {
+	link := sched.Bounds{RateBPS: 2e6, DirectBytes: 1514, ControlBPS: 20e3}
+	if err := b.uplink.SetDirect(link, []sched.Direct{{Number: NumberHost, May: true}, {Number: NumberFirst, May: true}, {Number: NumberFirst + 1, May: true}}); err != nil {
 		t.Fatal(err)
 	}
 	const flood = 400

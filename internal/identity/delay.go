@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // Limits of enum weir_delay in bpf/intf.h.
@@ -51,14 +52,14 @@ func OpenDelays(u *Uplink) (*Delays, error) {
 
 // ProbeDelays says whether this kernel can measure delays.
 func ProbeDelays() error {
-	d, err := openDelays(0, Majors{}, nil)
+	d, err := openDelays(0, sched.Majors{}, nil)
 	if err != nil {
 		return err
 	}
 	return d.Close()
 }
 
-func openDelays(ifindex uint32, majors Majors, flowMaps map[string]*ebpf.Map) (*Delays, error) {
+func openDelays(ifindex uint32, majors sched.Majors, flowMaps map[string]*ebpf.Map) (*Delays, error) {
 	netns, err := kernel.NetNSIdentity(kernel.CurrentNetNS)
 	if err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func (d *Delays) Resume() error {
 // traffic class.
 func (d *Delays) Read(number uint16, dst *Histogram) error {
 	*dst = Histogram{}
-	for class := range TrafficClass(numTrafficClasses) {
+	for class := range sched.TrafficClass(sched.NumTrafficClasses) {
 		if err := d.add(number, class, dst); err != nil {
 			return err
 		}
@@ -129,12 +130,12 @@ func (d *Delays) Read(number uint16, dst *Histogram) error {
 }
 
 // ReadClass is Read of the packets that were served as one traffic class.
-func (d *Delays) ReadClass(number uint16, class TrafficClass, dst *Histogram) error {
+func (d *Delays) ReadClass(number uint16, class sched.TrafficClass, dst *Histogram) error {
 	*dst = Histogram{}
 	return d.add(number, class, dst)
 }
 
-func (d *Delays) add(number uint16, class TrafficClass, dst *Histogram) error {
+func (d *Delays) add(number uint16, class sched.TrafficClass, dst *Histogram) error {
 	tag := uint32(number) | uint32(class)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT
 	if err := d.delays.Lookup(tag, d.buffer[:]); err != nil {
 		return fmt.Errorf("read the delays of number %d: %w", number, err)

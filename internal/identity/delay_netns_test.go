@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // pace sends packets to target at a rate, for a time, and catches up when it
@@ -256,7 +257,7 @@ func TestDelaysWithoutQueue(t *testing.T) {
 	defer delays.Close()
 	var before Histogram
 	for _, may := range []bool{false, true} {
-		b.setDirect(Direct{NumberHost, may})
+		b.setDirect(sched.Direct{Number: NumberHost, May: may})
 		went := b.directBytes(NumberHost)
 		err := testbed.InNetNS(b.host.NetNSPath(), func() error { return trickle(b.targets()[1], 100, 10*time.Millisecond) })
 		if err != nil {

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // fastLink sends a packet before the next one comes.
-var fastLink = Link{RateBPS: 1e12, DirectBytes: 1 << 16}
+var fastLink = sched.Bounds{RateBPS: 1e12, DirectBytes: 1 << 16}
 
 // slowUplink puts a scheduler on the uplink, in the place of Weir's: HTB, and in
 // the place of a slow device a bucket that lets a packet through at once and then
@@ -67,7 +69,7 @@ func newDirectBed(t *testing.T) *bed {
 }
 
 // setDirect says who may go direct, and nobody else.
-func (b *bed) setDirect(want ...Direct) {
+func (b *bed) setDirect(want ...sched.Direct) {
 	b.t.Helper()
 	if err := b.uplink.SetDirect(fastLink, want); err != nil {
 		b.t.Fatal(err)
@@ -93,7 +95,7 @@ func TestDirect(t *testing.T) {
 	target := b.targets()[0]
 	frame := frameBytes(target) / packets
 
-	b.setDirect(Direct{NumberHost, true})
+	b.setDirect(sched.Direct{Number: NumberHost, May: true})
 	b.expect("an empty queue", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
 	if got := b.directBytes(NumberHost); got < frameBytes(target) {
 		t.Errorf("%d bytes went direct where nobody waits, want %d", got, frameBytes(target))
@@ -117,14 +119,14 @@ func TestDirect(t *testing.T) {
 func TestDirectIsRefused(t *testing.T) {
 	b := newBed(t)
 	target := b.targets()[0]
-	for what, set := range map[string][]Direct{
+	for what, set := range map[string][]sched.Direct{
 		"nothing said":    nil,
-		"another may":     {{NumberFirst, true}},
-		"it may not":      {{NumberHost, false}, {NumberFirst, true}},
-		"neither may":     {{NumberFirst, false}},
+		"another may":     {{Number: NumberFirst, May: true}},
+		"it may not":      {{Number: NumberHost, May: false}, {Number: NumberFirst, May: true}},
+		"neither may":     {{Number: NumberFirst, May: false}},
 		"nobody any more": {},
 	} {
-		b.setDirect(Direct{NumberHost, true}) // for a moment
+		b.setDirect(sched.Direct{Number: NumberHost, May: true}) // for a moment
 		b.setDirect(set...)
 		before := b.directBytes(NumberHost)
 		b.expect(what, NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
@@ -140,7 +142,7 @@ func TestDirectLeavesTheRate(t *testing.T) {
 	b := newBed(t)
 	target := b.targets()[0]
 	frame := frameBytes(target) / packets
-	if err := b.uplink.SetDirect(Link{RateBPS: 8 * frame, DirectBytes: 1 << 16}, []Direct{{NumberHost, true}}); err != nil {
+	if err := b.uplink.SetDirect(sched.Bounds{RateBPS: 8 * frame, DirectBytes: 1 << 16}, []sched.Direct{{Number: NumberHost, May: true}}); err != nil {
 		t.Fatal(err)
 	}
 	b.expect("a slow link", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
@@ -153,24 +155,24 @@ func TestDirectLeavesTheRate(t *testing.T) {
 func TestDirectIsKept(t *testing.T) {
 	b := newDirectBed(t)
 	target := b.targets()[0]
-	b.setDirect(Direct{NumberHost, true}, Direct{victim, true})
+	b.setDirect(sched.Direct{Number: NumberHost, May: true}, sched.Direct{Number: victim, May: true})
 	b.sendIn(b.hostNS(), target, 0)
 	sent := b.directBytes(NumberHost)
 	b.open()
-	want := []Direct{{NumberHost, true}, {victim, true}}
+	want := []sched.Direct{{Number: NumberHost, May: true}, {Number: victim, May: true}}
 	if !slices.Equal(b.uplink.direct, want) || b.directBytes(NumberHost) < sent {
 		t.Errorf("a new agent finds %v, %d bytes, want %v, %d", b.uplink.direct, b.directBytes(NumberHost), want, sent)
 	}
-	b.setDirect(Direct{NumberHost, false})
+	b.setDirect(sched.Direct{Number: NumberHost, May: false})
 	if got := b.directBytes(NumberHost); got < sent {
 		t.Errorf("%d bytes are left of %d when it may no more", got, sent)
 	}
-	b.setDirect(Direct{victim, true})
+	b.setDirect(sched.Direct{Number: victim, May: true})
 	if got := b.directBytes(NumberHost); got != 0 {
 		t.Errorf("%d bytes are left when it is gone", got)
 	}
 	b.open()
-	if want := []Direct{{victim, true}}; !slices.Equal(b.uplink.direct, want) {
+	if want := []sched.Direct{{Number: victim, May: true}}; !slices.Equal(b.uplink.direct, want) {
 		t.Errorf("a new agent finds %v, want %v", b.uplink.direct, want)
 	}
 }
@@ -182,7 +184,7 @@ func TestDirectIsSmall(t *testing.T) {
 	target := b.targets()[0]
 	frame := frameBytes(target) / packets
 	for largest, want := range map[uint64]uint64{frame - 1: 0, frame: frameBytes(target)} {
-		if err := b.uplink.SetDirect(Link{RateBPS: fastLink.RateBPS, DirectBytes: uint32(largest)}, []Direct{{NumberHost, true}}); err != nil {
+		if err := b.uplink.SetDirect(sched.Bounds{RateBPS: fastLink.RateBPS, DirectBytes: uint32(largest)}, []sched.Direct{{Number: NumberHost, May: true}}); err != nil {
 			t.Fatal(err)
 		}
 		before := b.directBytes(NumberHost)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // dscpPacket is an Ethernet frame with a packet of IPv4, with a right checksum, or of
@@ -87,7 +88,7 @@ func TestMarkDSCP(t *testing.T) {
 	}
 	arp := append(make([]byte, 12), 8, 6, 0x45, 0xff)
 	packets["ARP"] = append(arp, make([]byte, 60)...)
-	for class, dscp := range map[TrafficClass]int{ClassEF: 46, ClassAF: 26, ClassBE: 0, ClassNone: -1} {
+	for class, dscp := range map[sched.TrafficClass]int{sched.EF: 46, sched.AF: 26, sched.BE: 0, sched.Unclassified: -1} {
 		if err := b.uplink.SetTrafficClass(number, class); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +117,7 @@ func TestMarkDSCP(t *testing.T) {
 	if err := b.uplink.ForgetClasses(number); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.uplink.SetTrafficClass(number, ClassEF); err != nil {
+	if err := b.uplink.SetTrafficClass(number, sched.EF); err != nil {
 		t.Fatal(err)
 	}
 	if packet := packets["IPv4 0"]; !bytes.Equal(run(packet), packet) {

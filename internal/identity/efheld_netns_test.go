@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // What was left behind long ago, or at a lower rate, does not hold EF off.
@@ -20,7 +21,7 @@ func TestEFIsNotHeldOff(t *testing.T) {
 	b.tree("1gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
 	target := b.targets()[0]
 	want := frameBytes(target)
-	if err := b.uplink.SetTrafficClass(NumberFirst, ClassEF); err != nil {
+	if err := b.uplink.SetTrafficClass(NumberFirst, sched.EF); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.uplink.SetEFRate(NumberFirst, 1e9); err != nil {
@@ -55,7 +56,7 @@ func TestEFIsNotHeldOff(t *testing.T) {
 	}
 	leave(old)
 	b.expect("after a month", NumberFirst, want, send)
-	if got := sent(); got.Bytes[ClassEF] != want {
+	if got := sent(); got.Bytes[sched.EF] != want {
 		t.Errorf("offered %+v: want all %d bytes to be EF", got, want)
 	}
 
@@ -63,7 +64,7 @@ func TestEFIsNotHeldOff(t *testing.T) {
 	b.expect("with a debt", NumberFirst, want, send)
 	time.Sleep(500 * time.Millisecond) // its flow is held off for half of that
 	b.expect("after the debt", NumberFirst, want, send)
-	if got := sent(); got.Bytes[ClassEF] < want/2 {
+	if got := sent(); got.Bytes[sched.EF] < want/2 {
 		t.Errorf("offered %+v: EF still owes what it did at a lower rate", got)
 	}
 }

@@ -1,6 +1,10 @@
 package identity
 
-import "github.com/cilium/ebpf"
+import (
+	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/internal/sched"
+)
 
 // LoadFlowPrograms loads what AttachFlows attaches for a number: to run it on packets
 // without a device. The tag goes into priority, which can be read back.
@@ -9,10 +13,16 @@ func (f *Flows) LoadFlowPrograms(number uint16) (tap, back *ebpf.Program, err er
 	return programs[flowProgWeirTap], programs[flowProgWeirBack], err
 }
 
+// HasClassifier says whether there is a classifier, also from an earlier agent.
+func (f *Flows) HasClassifier() bool {
+	var id uint32
+	return f.trees.Lookup(uint32(0), &id) == nil
+}
+
 // ClassInPriority is the traffic class in a tag, and whether it is one of number.
-func ClassInPriority(priority uint32, number uint16) (TrafficClass, bool) {
+func ClassInPriority(priority uint32, number uint16) (sched.TrafficClass, bool) {
 	tag := priority >> uint32(uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT)
-	return TrafficClass(tag >> uint32(uplinkWeirTagWEIR_TAG_CLASS_SHIFT) & 3),
+	return sched.TrafficClass(tag >> uint32(uplinkWeirTagWEIR_TAG_CLASS_SHIFT) & 3),
 		uint16(tag)&uint16(uplinkWeirTagWEIR_TAG_NUMBER_MASK) == number &&
 			priority>>uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT) == uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC)
 }

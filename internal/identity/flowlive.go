@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // Flow is a live flow, as it was at one moment.
@@ -23,12 +25,12 @@ type Flow struct {
 	// Idle is how long ago the last packet was, Age the first.
 	Idle, Age time.Duration
 	// Class and Type are the verdict of Stage 1 or 2; 0: there was no classifier.
-	Class                           TrafficClass
+	Class                           sched.TrafficClass
 	Type, Stage                     uint8
 	TypeConfidence, LevelConfidence float64
 	// DSCPClass is the class that the last packet's DSCP asked for, and which it got in
-	// place of Class; ClassNone where nothing was asked, or the number is not trusted.
-	DSCPClass TrafficClass
+	// place of Class; sched.Unclassified where nothing was asked, or the number is not trusted.
+	DSCPClass sched.TrafficClass
 	// DelayNs is how long the flow's packets wait at the uplink, in nanoseconds, on
 	// average over the DelayPackets of them that were looked at; 0 if none was.
 	DelayNs      uint64
@@ -107,9 +109,9 @@ func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 	}
 	return Flow{
 		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
-		Idle: since(seenMS), Age: since(w.BeganMs), Class: TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
+		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
 		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
-		DSCPClass: TrafficClass(w.DscpClass), DelayNs: delayNs, DelayPackets: w.DelayPackets,
+		DSCPClass: sched.TrafficClass(w.DscpClass), DelayNs: delayNs, DelayPackets: w.DelayPackets,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // callsFirst is a classifier that knows calls: what goes to port 5060 is EF, all else BE.
@@ -52,7 +53,7 @@ func (b *bed) classify(flows *Flows, number uint16, tap Tap) {
 }
 
 // expectClass asserts that the packets that do sends are of a class at the uplink.
-func (b *bed) expectClass(what string, number uint16, want TrafficClass, do func()) {
+func (b *bed) expectClass(what string, number uint16, want sched.TrafficClass, do func()) {
 	b.t.Helper()
 	read := func() ClassOffered {
 		offered, err := b.uplink.ClassOffered(number)
@@ -70,7 +71,7 @@ func (b *bed) expectClass(what string, number uint16, want TrafficClass, do func
 		}
 		for class := range now.Packets {
 			got := now.Packets[class] - before.Packets[class]
-			if TrafficClass(class) == want && got != packets || TrafficClass(class) != want && got != 0 {
+			if sched.TrafficClass(class) == want && got != packets || sched.TrafficClass(class) != want && got != 0 {
 				b.t.Errorf("%s: %d packets of class %d, want %d of %d", what, got, class, packets, want)
 			}
 		}
@@ -126,15 +127,15 @@ func TestFlowClassesInEveryMode(t *testing.T) {
 			}
 			b.classify(flows, number, tap)
 			for _, target := range mode.targets {
-				b.expectClass(fmt.Sprint("call to ", target), number, ClassEF, send(netip.AddrPortFrom(target, 5060)))
-				b.expectClass(fmt.Sprint("else to ", target), number, ClassBE, send(netip.AddrPortFrom(target, 9)))
+				b.expectClass(fmt.Sprint("call to ", target), number, sched.EF, send(netip.AddrPortFrom(target, 5060)))
+				b.expectClass(fmt.Sprint("else to ", target), number, sched.BE, send(netip.AddrPortFrom(target, 9)))
 			}
 			b.expectFlows(flows, number, mode.targets)
 			if tap.Ifindex == 0 {
 				return
 			}
 			// Without classes the tap is as before, and does not look at flows.
-			if err := b.uplink.SetTrafficClass(number, ClassNone); err != nil {
+			if err := b.uplink.SetTrafficClass(number, sched.Unclassified); err != nil {
 				t.Fatal(err)
 			}
 			b.assign(ns, mode.mode, number)
@@ -192,7 +193,7 @@ func TestFlowsOutliveTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := netip.AddrPortFrom(b.host.PeerAddr, 5060)
-	b.expectClass("without an agent", NumberFirst, ClassEF, func() { b.sendIn(ns, target, 0) })
+	b.expectClass("without an agent", NumberFirst, sched.EF, func() { b.sendIn(ns, target, 0) })
 	var second *Flows
 	b.inHost(func() (err error) {
 		second, err = OpenFlows(b.ifindex)
@@ -206,7 +207,7 @@ func TestFlowsOutliveTheAgent(t *testing.T) {
 		t.Errorf("the next agent finds a table of %d flows, %v", size, err)
 	}
 	found := 0
-	if err := second.Each(NumberFirst, func(f Flow) bool { found++; return f.Class != ClassEF }); err != nil || found == 0 {
+	if err := second.Each(NumberFirst, func(f Flow) bool { found++; return f.Class != sched.EF }); err != nil || found == 0 {
 		t.Errorf("the next agent finds %d flows, %v", found, err)
 	}
 	if err := second.CloseTable(NumberFirst); err != nil {

@@ -181,12 +181,6 @@ func (f *Flows) SetClassifier(c FlowClassifier) error {
 	return nil
 }
 
-// HasClassifier says whether there is a classifier, also from an earlier agent.
-func (f *Flows) HasClassifier() bool {
-	var id uint32
-	return f.trees.Lookup(uint32(0), &id) == nil
-}
-
 // OpenTable gives a number a table for at least so many flows, to a power of two, in
 // place of one that it has. Errors: no memory.
 func (f *Flows) OpenTable(number uint16, flows int) error {
@@ -199,7 +193,7 @@ func (f *Flows) OpenTable(number uint16, flows int) error {
 	}
 	defer table.Close()
 	err = f.configure(number, func(c *flowWeirFlowConfig) {
-		c.Keys, c.BucketMask, c.SinceMs = f.keys, uint32(buckets-1), nowMS()
+		c.Keys, c.BucketMask, c.SinceMs = f.keys, uint32(buckets-1), sinceMS()
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/appid/flow"
 	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // The programs are run on packets that are made here (BPF_PROG_TEST_RUN), without any
@@ -92,7 +93,7 @@ type context struct {
 }
 
 // class runs a program on a packet and returns the class that it gives it.
-func (k *kernelFlows) class(program *ebpf.Program, packet []byte) identity.TrafficClass {
+func (k *kernelFlows) class(program *ebpf.Program, packet []byte) sched.TrafficClass {
 	k.t.Helper()
 	var out context
 	verdict, err := program.Run(&ebpf.RunOptions{Data: packet, Context: context{}, ContextOut: &out})
@@ -164,8 +165,8 @@ func verdict(c *appid.Compact, stage int, f *flow.Flow) appid.Verdict {
 	return c.Verdict(stage, func(code uint8) uint32 { return features[code] })
 }
 
-func classOf(v appid.Verdict) identity.TrafficClass {
-	return map[appid.Level]identity.TrafficClass{appid.EF: identity.ClassEF, appid.AF: identity.ClassAF, appid.BE: identity.ClassBE}[v.Level]
+func classOf(v appid.Verdict) sched.TrafficClass {
+	return map[appid.Level]sched.TrafficClass{appid.EF: sched.EF, appid.AF: sched.AF, appid.BE: sched.BE}[v.Level]
 }
 
 // The kernel gives the verdict of the definition in Go: for first packets of all
@@ -179,14 +180,14 @@ func TestFirstPackets(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := rand.New(rand.NewPCG(1, 2))
-			classes := map[identity.TrafficClass]int{}
+			classes := map[sched.TrafficClass]int{}
 			want := map[string]appid.Verdict{}
 			for i := range 20000 {
 				packet := randomPacket(r)
 				if i%3 == 0 {
 					packet = damage(r, packet)
 				}
-				expected := identity.ClassNone
+				expected := sched.Unclassified
 				if found := capture(packet); len(found) == 1 {
 					v := verdict(c, 0, found[0])
 					expected = classOf(v)
@@ -305,16 +306,16 @@ func TestFragments(t *testing.T) {
 			if name == "IPv6" {
 				m.initiator, m.responder = netip.MustParseAddrPort("[fd00::9]:40000"), netip.MustParseAddrPort("[fd00::1]:5060")
 			}
-			if got := k.class(k.tap, make(m, 77, 1200, true)); got != identity.ClassNone {
+			if got := k.class(k.tap, make(m, 77, 1200, true)); got != sched.Unclassified {
 				t.Errorf("a later fragment that comes first is of class %d", got)
 			}
-			if got := k.class(k.tap, make(m, 77, 0, true)); got != identity.ClassEF {
+			if got := k.class(k.tap, make(m, 77, 0, true)); got != sched.EF {
 				t.Errorf("a call's first fragment is of class %d", got)
 			}
-			if got := k.class(k.tap, make(m, 77, 1200, false)); got != identity.ClassEF {
+			if got := k.class(k.tap, make(m, 77, 1200, false)); got != sched.EF {
 				t.Errorf("its later fragment is of class %d", got)
 			}
-			if got := k.class(k.tap, make(m, 78, 1200, false)); got != identity.ClassNone {
+			if got := k.class(k.tap, make(m, 78, 1200, false)); got != sched.Unclassified {
 				t.Errorf("a later fragment of another packet is of class %d", got)
 			}
 		})
@@ -332,7 +333,7 @@ func TestReplaceClassifier(t *testing.T) {
 		proto:     flow.UDP,
 		initiator: netip.MustParseAddrPort("198.18.0.9:40000"), responder: netip.MustParseAddrPort("198.18.9.1:5060"),
 	}
-	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassNone {
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != sched.Unclassified {
 		t.Errorf("class %d without a classifier", got)
 	}
 	constant := func(level uint8) *appid.Compact {
@@ -340,15 +341,15 @@ func TestReplaceClassifier(t *testing.T) {
 	}
 	k.set(constant(2))
 	m.initiator = netip.AddrPortFrom(m.initiator.Addr(), 40001)
-	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassBE {
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != sched.BE {
 		t.Errorf("class %d, want BE", got)
 	}
 	k.set(constant(0))
-	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassBE {
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != sched.BE {
 		t.Errorf("class %d of a known flow, want BE as before", got)
 	}
 	m.initiator = netip.AddrPortFrom(m.initiator.Addr(), 40002)
-	if got := k.class(k.tap, m.frame(true, true, 100)); got != identity.ClassEF {
+	if got := k.class(k.tap, m.frame(true, true, 100)); got != sched.EF {
 		t.Errorf("class %d of a new flow, want EF", got)
 	}
 	loop := constant(0)
@@ -478,11 +479,11 @@ func TestTrustDSCP(t *testing.T) {
 	k := openKernelFlows(t, 1024)
 	const be = 2
 	k.set(&appid.Compact{Nodes: []appid.CompactNode{{Feature: appid.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
-	want := map[int]identity.TrafficClass{}
-	for class, codes := range map[identity.TrafficClass][]int{
-		identity.ClassEF: {46, 44, 40, 48, 56},
-		identity.ClassAF: {10, 12, 14, 18, 20, 22, 26, 28, 30, 34, 36, 38, 16, 24, 32},
-		identity.ClassBE: {8, 1},
+	want := map[int]sched.TrafficClass{}
+	for class, codes := range map[sched.TrafficClass][]int{
+		sched.EF: {46, 44, 40, 48, 56},
+		sched.AF: {10, 12, 14, 18, 20, 22, 26, 28, 30, 34, 36, 38, 16, 24, 32},
+		sched.BE: {8, 1},
 	} {
 		for _, code := range codes {
 			want[code] = class
@@ -513,13 +514,13 @@ func TestTrustDSCP(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, packet := range packets {
-			verdict := identity.ClassNone // nothing to tell it by
+			verdict := sched.Unclassified // nothing to tell it by
 			if name == "IPv4" || name == "IPv6" {
-				verdict = identity.ClassBE
+				verdict = sched.BE
 			}
 			for dscp := range 64 {
 				expected := want[dscp]
-				if !trust || expected == identity.ClassNone {
+				if !trust || expected == sched.Unclassified {
 					expected = verdict
 				}
 				if got := k.class(k.tap, mark(packet(), dscp)); got != expected {
@@ -528,11 +529,11 @@ func TestTrustDSCP(t *testing.T) {
 			}
 		}
 		k.class(k.tap, mark(four.frame(true, true, 100), 46))
-		asked := identity.ClassNone
+		asked := sched.Unclassified
 		if trust {
-			asked = identity.ClassEF
+			asked = sched.EF
 		}
-		if f := k.one(four); f.DSCPClass != asked || f.Class != identity.ClassBE {
+		if f := k.one(four); f.DSCPClass != asked || f.Class != sched.BE {
 			t.Errorf("trusted %v: the flow is %+v", trust, f)
 		}
 	}
@@ -548,7 +549,7 @@ func TestTrustDSCP(t *testing.T) {
 	if err := k.OpenTable(number, 1024); err != nil {
 		t.Fatal(err)
 	}
-	if got := k.class(k.tap, mark(four.frame(true, true, 100), 46)); got != identity.ClassEF {
+	if got := k.class(k.tap, mark(four.frame(true, true, 100), 46)); got != sched.EF {
 		t.Errorf("class %d: what was set before the table was opened is lost", got)
 	}
 }
@@ -559,7 +560,7 @@ func TestHostilePackets(t *testing.T) {
 	c := k.shipped()
 	r := rand.New(rand.NewPCG(8, 9))
 	for name, packet := range hostile() {
-		want := identity.ClassNone
+		want := sched.Unclassified
 		if found := capture(packet); len(found) == 1 {
 			want = classOf(verdict(c, 0, found[0]))
 		}

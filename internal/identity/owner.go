@@ -16,20 +16,19 @@ const (
 
 // OwnerOf decides whose the network namespace of an inode is by those who hold it,
 // where containerOf knows the number of the container that a holder belongs to. It
-// returns the owner's number and the file that shows that it holds it, and false if
-// nobody does.
-func OwnerOf(netns uint32, holders []kernel.NetNSHolder, containerOf func(kernel.NetNSHolder) (uint16, bool)) (number uint16, shownBy string, held bool) {
+// returns false if nobody does.
+func OwnerOf(netns uint32, holders []kernel.NetNSHolder, containerOf func(kernel.NetNSHolder) (uint16, bool)) (owner Origin, held bool) {
 	best := nobody
 	for _, h := range holders {
 		if h.Inode != netns {
 			continue
 		}
-		owner, rank := rankOf(h, containerOf)
+		number, rank := rankOf(h, containerOf)
 		if rank < best {
-			best, number, shownBy = rank, owner, h.Path
+			best, owner = rank, Origin{Number: number, ShownBy: h.Path}
 		}
 	}
-	return number, shownBy, best < nobody
+	return owner, best < nobody
 }
 
 // rankOf is whose a holder shows its namespace to be, and how much that counts.

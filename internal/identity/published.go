@@ -1,10 +1,12 @@
 package identity
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -57,34 +59,57 @@ func (p *published) read() error {
 // from a port, and are otherwise the host's: those of numbers, and no other port. A
 // port must be bound at all addresses of its family, or it may be somebody else's at
 // another one. Where all is so already no system call is made.
-func (u *Uplink) SetPublished(numbers map[Published]uint16) error {
+//
+// The kernel remembers some thousands. If there are more, those of the smallest numbers
+// are known, and refused says of which others some are not; an error, that of all some
+// may not be. Whatever is missing is tried again with the next call.
+func (u *Uplink) SetPublished(numbers map[Published]uint16) (refused map[uint16]error, err error) {
 	p := &u.published
 	want := make(map[uplinkWeirPublished]uint32, len(numbers))
 	for port, number := range numbers {
 		want[port.key()] = uint32(number)
 	}
 	if maps.Equal(want, p.numbers) {
-		return nil
+		return nil, nil
 	}
 	for key := range p.numbers {
 		if _, wanted := want[key]; wanted {
 			continue
 		}
 		if err := p.entries.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forget published port %d: %w", key.Port, err)
+			return nil, fmt.Errorf("forget published port %d: %w", key.Port, err)
 		}
 		delete(p.numbers, key)
 	}
-	for key, number := range want {
-		if p.numbers[key] == number {
+	for _, key := range inOrder(want) {
+		number := want[key]
+		if p.numbers[key] == number || refused[uint16(number)] != nil {
 			continue
 		}
-		if err := p.entries.Update(key, number, ebpf.UpdateAny); err != nil {
-			return fmt.Errorf("say whose published port %d is: %w", key.Port, err)
+		switch err := p.entries.Update(key, number, ebpf.UpdateAny); {
+		case errors.Is(err, unix.E2BIG):
+			if refused == nil {
+				refused = map[uint16]error{}
+			}
+			refused[uint16(number)] = fmt.Errorf("published port %d: %w", key.Port, ErrTooManyPublished)
+		case err != nil:
+			return nil, fmt.Errorf("say whose published port %d is: %w", key.Port, err)
+		default:
+			p.numbers[key] = number
 		}
-		p.numbers[key] = number
 	}
-	return p.setCount(uint32(len(p.numbers)))
+	return refused, p.setCount(uint32(len(p.numbers)))
+}
+
+// ErrTooManyPublished: the kernel remembers no more published ports.
+var ErrTooManyPublished = errors.New("all containers together publish more ports than the classifier remembers")
+
+// inOrder lists published ports by the number whose they are.
+func inOrder(ports map[uplinkWeirPublished]uint32) []uplinkWeirPublished {
+	return slices.SortedFunc(maps.Keys(ports), func(a, b uplinkWeirPublished) int {
+		return cmp.Or(cmp.Compare(ports[a], ports[b]), cmp.Compare(a.Port, b.Port),
+			cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Family, b.Family))
+	})
 }
 
 func (u *Uplink) setPublishedPorts(count uint32) error {

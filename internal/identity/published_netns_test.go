@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"testing"
@@ -43,8 +44,8 @@ func TestPublishedPorts(t *testing.T) {
 	target4, target6 := netip.AddrPortFrom(b.host.PeerAddr, 5201), netip.AddrPortFrom(b.host.PeerAddr6, 5201)
 	set := func(numbers map[Published]uint16) {
 		t.Helper()
-		if err := b.uplink.SetPublished(numbers); err != nil {
-			t.Fatal(err)
+		if refused, err := b.uplink.SetPublished(numbers); err != nil || refused != nil {
+			t.Fatal(refused, err)
 		}
 	}
 	udp6 := func(what string, number uint16) {
@@ -69,11 +70,34 @@ func TestPublishedPorts(t *testing.T) {
 	udp6("no longer published", NumberHost)
 }
 
+// Where there are more ports than the kernel remembers, those of the smallest numbers
+// are known, and who lacks some is told; with less of them all is well again.
+func TestTooManyPublishedPorts(t *testing.T) {
+	b := newBed(t)
+	const each, last = 3000, NumberFirst + 2
+	numbers := map[Published]uint16{}
+	for number := NumberFirst; number <= last; number++ {
+		for i := range uint16(each) {
+			numbers[Published{Protocol: unix.IPPROTO_UDP, Port: 1024 + (number-NumberFirst)*each + i}] = number
+		}
+	}
+	for range 2 { // it is tried again, and no other suffers
+		refused, err := b.uplink.SetPublished(numbers)
+		if err != nil || len(refused) != 1 || !errors.Is(refused[last], ErrTooManyPublished) {
+			t.Fatalf("refused %v, %v", refused, err)
+		}
+	}
+	maps.DeleteFunc(numbers, func(_ Published, number uint16) bool { return number == NumberFirst })
+	if refused, err := b.uplink.SetPublished(numbers); err != nil || refused != nil {
+		t.Errorf("with room for all: refused %v, %v", refused, err)
+	}
+}
+
 // A connection is its container's from the answer to the first packet on.
 func TestPublishedConnection(t *testing.T) {
 	b := newBed(t)
 	const port = 8080
-	if err := b.uplink.SetPublished(map[Published]uint16{{IPv6: true, Protocol: unix.IPPROTO_TCP, Port: port}: NumberFirst}); err != nil {
+	if _, err := b.uplink.SetPublished(map[Published]uint16{{IPv6: true, Protocol: unix.IPPROTO_TCP, Port: port}: NumberFirst}); err != nil {
 		t.Fatal(err)
 	}
 	var listener net.Listener

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // senderBuckets are those of the table that says whose flows the link sees
@@ -17,7 +20,7 @@ const senderBuckets = 1 << 13
 type Sender struct {
 	Number uint16
 	// Class is that of its last packet.
-	Class TrafficClass
+	Class sched.TrafficClass
 }
 
 // Sender finds out whose a packet is that comes in at an uplink, which the container
@@ -49,7 +52,7 @@ func (f *Flows) Sender(proto uint8, local, remote netip.AddrPort) (Sender, bool,
 		if tag != hash&^3|held || !sameTuple(&bucket, i, words) {
 			continue
 		}
-		return f.holder(Sender{Number: bucket.Numbers[i], Class: TrafficClass(bucket.Classes[i])}, bucket.SeenMs[i])
+		return f.holder(Sender{Number: bucket.Numbers[i], Class: sched.TrafficClass(bucket.Classes[i])}, bucket.SeenMs[i])
 	}
 	return none, false, nil
 }
@@ -66,6 +69,17 @@ func (f *Flows) holder(sender Sender, seenMS uint32) (Sender, bool, error) {
 		return Sender{}, false, nil
 	}
 	return sender, true, nil
+}
+
+// sinceMS is now, as the programs may have it: they ask a clock that goes in steps, once
+// in each.
+func sinceMS() uint32 {
+	// The longest step, of a kernel with CONFIG_HZ=100, and more.
+	const stepMS = 16
+	var ts unix.Timespec
+	// It cannot fail: the clock exists and the pointer is valid.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts)
+	return uint32(ts.Nano()>>20) - stepMS
 }
 
 // openSenders makes the table, if there is none.

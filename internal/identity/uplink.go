@@ -20,6 +20,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // Numbers of the data path (bpf/intf.h, where they are explained).
@@ -50,11 +51,11 @@ type Uplink struct {
 	activities *ebpf.Map
 	memory     *ebpf.Memory
 	scratch    []byte
-	direct     []Direct
-	link       Link // as last set
+	direct     []sched.Direct
+	bounds     sched.Bounds // as last set
 	// containers share the budget for their control traffic; as last set.
 	containers uint32
-	majors     Majors
+	majors     sched.Majors
 	cgroups    cgroups
 	published  published
 	globals    globals
@@ -95,35 +96,10 @@ func (u *Uplink) setStamping(on bool) error {
 	return u.globals.set(uplinkVarStamping, binary.NativeEndian.AppendUint32(nil, value))
 }
 
-// Direct says whether the packets of a number may go past the classes where nobody
-// waits at the uplink. Those of one with a ceiling may not.
-type Direct struct {
-	Number uint16
-	May    bool
-}
-
-// Link is what bounds the packets that go direct, and control traffic.
-type Link struct {
-	RateBPS uint64
-	// DirectBytes is the largest of them, as qdiscs count it.
-	DirectBytes uint32
-	// ControlBPS is what the scheduler guarantees to control traffic: the budgets
-	// of those who may send it are parts of that.
-	ControlBPS uint64
-}
-
-// Majors are the handles by which the scheduler at an uplink knows packets.
-type Majors struct {
-	// Classes is the qdisc whose classes are the containers', by their numbers.
-	Classes uint16
-	// Direct is the qdisc whose direct queue leads past them.
-	Direct uint16
-}
-
 // OpenUplink attaches the classifier to the device with index ifindex. One that
 // is there already is replaced without a packet passing unclassified; its
 // counters, the cgroups that it knew, and who may go direct are kept.
-func OpenUplink(ifindex int, majors Majors, origins *Origins) (*Uplink, error) {
+func OpenUplink(ifindex int, majors sched.Majors, origins *Origins) (*Uplink, error) {
 	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, majors: majors}
 	if err := u.attach(origins); err != nil {
 		return nil, fmt.Errorf("classify at uplink: %w", err)
@@ -274,7 +250,7 @@ func (u *Uplink) readDirect() error {
 		activity := all[number*activityBytes:][:activityBytes]
 		may := binary.NativeEndian.Uint32(activity[mayGoDirectOffset:]) != 0
 		if may || binary.NativeEndian.Uint64(activity[directBytesOffset:]) != 0 {
-			u.direct = append(u.direct, Direct{Number: uint16(number), May: may})
+			u.direct = append(u.direct, sched.Direct{Number: uint16(number), May: may})
 		}
 	}
 	return nil
@@ -283,21 +259,21 @@ func (u *Uplink) readDirect() error {
 // directPercent is the part of the link's rate up to which packets go direct.
 const directPercent = 98
 
-// SetDirect says who may go direct on a link, in the order of numbers. Numbers
+// SetDirect says who may go direct within bounds, in the order of numbers. Numbers
 // that are not among them may not, and what they sent so is forgotten, for the next
-// that gets the number. No system call is made while the link and how many containers
-// there are stay the same.
-func (u *Uplink) SetDirect(link Link, want []Direct) error {
-	if link != u.link {
-		byteNS := 8e9 / (float64(link.RateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
+// that gets the number. No system call is made while the bounds and how many containers
+// there are stay the same. Budgets for control traffic are parts of what bounds say of it.
+func (u *Uplink) SetDirect(bounds sched.Bounds, want []sched.Direct) error {
+	if bounds != u.bounds {
+		byteNS := 8e9 / (float64(bounds.RateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
 		err := errors.Join(
-			u.globals.set(uplinkVarDirectMaxBytes, binary.NativeEndian.AppendUint32(nil, link.DirectBytes)),
+			u.globals.set(uplinkVarDirectMaxBytes, binary.NativeEndian.AppendUint32(nil, bounds.DirectBytes)),
 			u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))),
-			u.globals.set(uplinkVarControlByteNs, binary.NativeEndian.AppendUint64(nil, byteTimeNS(link.ControlBPS))))
+			u.globals.set(uplinkVarControlByteNs, binary.NativeEndian.AppendUint64(nil, byteTimeNS(bounds.ControlBPS))))
 		if err != nil {
 			return err
 		}
-		u.link = link
+		u.bounds = bounds
 	}
 	if err := u.setContainers(want); err != nil {
 		return err
@@ -311,7 +287,7 @@ func (u *Uplink) SetDirect(link Link, want []Direct) error {
 			rest = rest[1:]
 		case len(rest) == 0 || have[0].Number < rest[0].Number:
 			err = errors.Join(
-				u.setDirect(Direct{Number: have[0].Number}),
+				u.setDirect(sched.Direct{Number: have[0].Number}),
 				u.write(have[0].Number, directBytesOffset, make([]byte, 8)),
 				u.write(have[0].Number, directPacketsOffset, make([]byte, 4)))
 			have = have[1:]
@@ -339,7 +315,7 @@ func byteTimeNS(bps uint64) uint64 {
 
 // setContainers tells among how many containers the budget for their control
 // traffic is divided.
-func (u *Uplink) setContainers(all []Direct) error {
+func (u *Uplink) setContainers(all []sched.Direct) error {
 	var containers uint32
 	for _, d := range all {
 		if d.Number >= NumberFirst {
@@ -356,7 +332,7 @@ func (u *Uplink) setContainers(all []Direct) error {
 	return err
 }
 
-func (u *Uplink) setDirect(d Direct) error {
+func (u *Uplink) setDirect(d sched.Direct) error {
 	var may uint32
 	if d.May {
 		may = 1

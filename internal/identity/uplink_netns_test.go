@@ -25,6 +25,7 @@ import (
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // Every test here sends a known number of packets and asserts for whom the
@@ -40,7 +41,7 @@ const (
 )
 
 // majors are those that slowUplink gives its qdiscs.
-var majors = Majors{Classes: 0x7e11, Direct: 0x7e0f}
+var majors = sched.Majors{Classes: 0x7e11, Direct: 0x7e0f}
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv("WEIR_TEST_HELPER"); mode != "" {
@@ -615,7 +616,7 @@ func TestCgroupPackets(t *testing.T) {
 	// A classifier with other constants takes over what the last one knew.
 	b.uplink.Close()
 	b.inHost(func() (err error) {
-		b.uplink, err = OpenUplink(b.ifindex, Majors{Classes: majors.Classes + 1, Direct: majors.Direct}, b.origins)
+		b.uplink, err = OpenUplink(b.ifindex, sched.Majors{Classes: majors.Classes + 1, Direct: majors.Direct}, b.origins)
 		return err
 	})
 	b.expect("after an update", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // What this package takes for granted of the compiled programs. They are only
@@ -44,9 +46,17 @@ func TestUplinkObjects(t *testing.T) {
 			t.Errorf("%s: %v", name, m)
 		}
 	}
+	for class, c := range map[sched.TrafficClass]uplinkWeirClass{
+		sched.Unclassified: uplinkWeirClassWEIR_CLASS_NONE, sched.EF: uplinkWeirClassWEIR_CLASS_EF, sched.AF: uplinkWeirClassWEIR_CLASS_AF,
+		sched.BE: uplinkWeirClassWEIR_CLASS_BE, sched.NumTrafficClasses: uplinkWeirClassWEIR_CLASSES,
+	} {
+		if uint32(class) != uint32(c) {
+			t.Errorf("class %q is %d in the programs", class, c)
+		}
+	}
 	// The tag of the last number with the last class is not the kernel's "no queue".
-	last := int(uplinkWeirTagWEIR_TAG_BASE) | int(ClassBE)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT | int(NumberLast)
-	if last >= 0xffff || int(NumberLast) > int(uplinkWeirTagWEIR_TAG_NUMBER_MASK) || numTrafficClasses != len(ClassOffered{}.Bytes) {
+	last := int(uplinkWeirTagWEIR_TAG_BASE) | int(sched.BE)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT | int(NumberLast)
+	if last >= 0xffff || int(NumberLast) > int(uplinkWeirTagWEIR_TAG_NUMBER_MASK) || sched.NumTrafficClasses != len(ClassOffered{}.Bytes) {
 		t.Errorf("the largest tag is %#x", last)
 	}
 	for _, name := range []string{uplinkProgWeirUplink, uplinkProgWeirUplinkOld} {

@@ -41,7 +41,27 @@ func Write(w io.Writer, s v1.Snapshot) error {
 			return fmt.Errorf("write metrics: %w", err)
 		}
 	}
+	if err := writeTurns(w, s.Status.Turns); err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
 	return nil
+}
+
+// writeTurns writes the one histogram; nothing for an agent that has not begun.
+func writeTurns(w io.Writer, turns v1.Turns) error {
+	if turns.Count == 0 {
+		return nil
+	}
+	buckets := make([]*dto.Bucket, len(turns.Buckets))
+	for i := range turns.Buckets {
+		b := &turns.Buckets[i]
+		buckets[i] = &dto.Bucket{UpperBound: &b.UpToSeconds, CumulativeCount: &b.Count}
+	}
+	name, help, kind := "weir_agent_turn_interval_seconds", "How long after one another the control loop looked at who is sending.", dto.MetricType_HISTOGRAM
+	_, err := expfmt.MetricFamilyToText(w, &dto.MetricFamily{Name: &name, Help: &help, Type: &kind, Metric: []*dto.Metric{
+		{Histogram: &dto.Histogram{SampleCount: &turns.Count, SampleSum: &turns.SumSeconds, Bucket: buckets}},
+	}})
+	return err
 }
 
 // row is what one series of each family of a group is about.

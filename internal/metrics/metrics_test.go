@@ -24,6 +24,7 @@ func host(containers int) v1.Snapshot {
 			{Name: "wwan0", RateBPS: 10e6, ReserveBPS: 500e3, Scheduler: "htb+sfq", State: v1.StateDegraded, Reason: "gone"},
 		},
 		Sources: []v1.Source{{Name: "docker", Connected: true}, {Name: "podman", Reason: "no socket"}},
+		Turns:   v1.Turns{Count: 100, SumSeconds: 3.5, Buckets: []v1.TurnBucket{{UpToSeconds: 0.04, Count: 98}, {UpToSeconds: 0.055, Count: 99}}},
 	}}
 	for i := range uint64(containers) {
 		s.Containers = append(s.Containers, v1.Container{

@@ -68,14 +68,14 @@ func host(t *testing.T, files map[string]string) *Meter {
 func snapshot() *stats.Snapshot {
 	share := func(admitted uint64) []v1.Share { return []v1.Share{{Uplink: "eth0", AdmittedBPS: admitted}} }
 	return &stats.Snapshot{
-		Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 42e6}, {Name: "wwan0", RateBPS: 10e6}}},
-		Containers: []v1.Container{
-			{ID: "old", Name: "adisorn", Runtime: "docker", StartedAt: at.Add(-3 * time.Hour), Shares: share(20e6)},
-			{ID: "new", Name: "<b>new</b>", Runtime: "docker", StartedAt: at.Add(-90 * time.Second), Shares: share(10e6)},
-			{ID: "svc", Name: "service", Runtime: "static"},
-			{ID: "gone", Name: "gone", Runtime: "docker"},
-			{ID: "host", Name: "host", Runtime: "host", Shares: share(1e6)},
-		},
+		Snapshot: v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 42e6}, {Name: "wwan0", RateBPS: 10e6}}},
+			Containers: []v1.Container{
+				{ID: "old", Name: "adisorn", Runtime: "docker", StartedAt: at.Add(-3 * time.Hour), Shares: share(20e6)},
+				{ID: "new", Name: "<b>new</b>", Runtime: "docker", StartedAt: at.Add(-90 * time.Second), Shares: share(10e6)},
+				{ID: "svc", Name: "service", Runtime: "static"},
+				{ID: "gone", Name: "gone", Runtime: "docker"},
+				{ID: "host", Name: "host", Runtime: "host", Shares: share(1e6)},
+			}},
 		Places: []stats.Place{
 			{Image: "hypriot/rpi-busybox-httpd:latest", NetNSPath: "/proc/700/ns/net", Ports: []discovery.Port{{Container: 80, Host: 8002, Protocol: "tcp"}, {Container: 53, Host: 53, Protocol: "udp"}}},
 			{NetNSPath: "/proc/800/ns/net"},
@@ -192,7 +192,7 @@ func TestMissingFiles(t *testing.T) {
 
 // This host: whatever it is, there is something to measure.
 func TestThisHost(t *testing.T) {
-	node, err := NewMeter().Measure(time.Now(), &stats.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "lo"}}}})
+	node, err := NewMeter().Measure(time.Now(), &stats.Snapshot{Snapshot: v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "lo"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,13 +138,16 @@ type Entitlement struct {
 	BPS uint64
 	// GuaranteeableBPS is what of it a scheduler can hold by itself: it leaves
 	// room for control traffic and the host's reserve, so that all of these fit
-	// the link also when nobody adjusts anything.
+	// the link also when nobody adjusts anything. Of a host class that does not
+	// compete it is the reserve, which is more: that comes out of what containers
+	// are entitled to.
 	GuaranteeableBPS uint64
 }
 
-// Entitle computes what the host class and the containers can always have. Their
-// FloorBPS is what was granted. hostCompetes says that the host class wants more
-// than its reserve.
+// Entitle computes what the host class and the containers can always have, which is
+// the link's rate at most. Their FloorBPS is what was granted. hostCompetes says that
+// the host class wants more than its reserve; while it does not, all but its floor is
+// the containers'.
 func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes bool, containers []alloc.Container) (Entitlement, []Entitlement) {
 	guaranteeable := l.RateBPS - sched.ControlBPS(l.RateBPS)
 	entitlements := make([]Entitlement, len(containers), len(containers)+1)
@@ -155,7 +158,7 @@ func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes boo
 	}
 	reserve := min(l.HostReserveBPS(host.FloorBPS), guaranteeable)
 	divide(a, entitlements, l.RateBPS-min(host.FloorBPS, l.RateBPS), guaranteeable-reserve, containers)
-	return Entitlement{BPS: reserve, GuaranteeableBPS: reserve}, entitlements
+	return Entitlement{BPS: min(host.FloorBPS, l.RateBPS), GuaranteeableBPS: reserve}, entitlements
 }
 
 // divide entitles competitors to parts of a capacity, and of what of it can be

@@ -180,20 +180,21 @@ func TestEntitle(t *testing.T) {
 		containers []alloc.Container
 		want       string // the host's first
 	}{
-		{"an idle host has its reserve and takes nothing", competitor(100, 0), false, two, "1mbit 25mbit 75mbit"},
+		{"an idle host takes nothing", competitor(100, 0), false, two, "0bit 25mbit 75mbit"},
 		{"one that wants more competes", competitor(100, 0), true, two, "20mbit 20mbit 60mbit"},
 		{"by its weight", competitor(400, 0), true, two, "50mbit 12.5mbit 37.5mbit"},
 		{"its floor is kept for it, idle or not", competitor(100, 20e6), false, two[:1], "20mbit 80mbit"},
 		{"and lifts it when it competes", competitor(100, 60e6), true, two[:1], "60mbit 40mbit"},
-		{"nobody else", competitor(100, 0), false, nil, "1mbit"},
+		{"nobody else", competitor(100, 0), false, nil, "0bit"},
 	} {
 		host, all := link.Entitle(&alloc.Allocator{}, tc.host, tc.competes, tc.containers)
 		var words []string
-		sum := sched.ControlBPS(link.RateBPS)
-		for _, e := range append([]Entitlement{host}, all...) {
+		sum, entitled := sched.ControlBPS(link.RateBPS), uint64(0)
+		for i, e := range append([]Entitlement{host}, all...) {
 			words = append(words, policy.FormatRateShort(e.BPS))
 			sum += e.GuaranteeableBPS
-			if e.GuaranteeableBPS > e.BPS {
+			entitled += e.BPS
+			if reserve := i == 0 && !tc.competes; e.GuaranteeableBPS > e.BPS && !reserve {
 				t.Errorf("%s: %d can be guaranteed of %d", tc.name, e.GuaranteeableBPS, e.BPS)
 			}
 		}
@@ -202,6 +203,12 @@ func TestEntitle(t *testing.T) {
 		}
 		if sum > link.RateBPS {
 			t.Errorf("%s: %d guaranteed, control traffic included", tc.name, sum)
+		}
+		if entitled > link.RateBPS {
+			t.Errorf("%s: %d entitled to, of %d", tc.name, entitled, link.RateBPS)
+		}
+		if host.GuaranteeableBPS < link.RateBPS/hostReserveDivisor {
+			t.Errorf("%s: %d is kept for the host", tc.name, host.GuaranteeableBPS)
 		}
 	}
 	if two[0] != competitor(100, 0) || two[:1][0].FloorBPS != 0 || two[1].Weight != 300 {

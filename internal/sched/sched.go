@@ -9,14 +9,16 @@
 package sched
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/alloc"
 )
 
-// Class is what is wanted for one competitor for the link: a container or the host.
-// Rates are bits per second.
-type Class struct {
+// Competitor is what is wanted for one of those who share the link: a container or the
+// host. Rates are bits per second.
+type Competitor struct {
 	// Number is the one that the competitor's packets carry in the data path
 	// (internal/identity). What the scheduler calls its class, or classes, is its
 	// own affair: see Traffic.SetMinors.
@@ -26,12 +28,12 @@ type Class struct {
 	FloorBPS uint64
 	// CeilingBPS is never exceeded; alloc.Unlimited for none.
 	CeilingBPS uint64
-	// Weight is the share in what floors leave. A class of weight 0 has its floor,
+	// Weight is the share in what floors leave. A competitor of weight 0 has its floor,
 	// and is offered what is idle after those of the same priority that have one.
 	Weight uint32
 	// Priority says who is first offered what is idle, higher first.
 	Priority uint32
-	// Latency bounds how long packets of a class within its floor wait; 0
+	// Latency bounds how long its packets wait while it is within its floor; 0
 	// for no bound.
 	Latency time.Duration
 	// OwnDevices: it sends through devices of its own, which hand over packets of
@@ -41,12 +43,12 @@ type Class struct {
 	Traffic TrafficClasses
 }
 
-// TrafficClasses are the classes of traffic within one Class. The zero value is
+// TrafficClasses are the classes of traffic of one Competitor. The zero value is
 // none: all its packets are alike.
 type TrafficClasses struct {
 	// Ordered: packets go in the order EF, AF, BE.
 	Ordered bool
-	// Parts is how what the Class has is divided among them.
+	// Parts is how what the competitor has is divided among them.
 	Parts alloc.ClassParts
 }
 
@@ -61,26 +63,49 @@ type Tree struct {
 	// ControlNumber is that of traffic that must never wait; the scheduler serves
 	// it first and bounds it.
 	ControlNumber uint16
-	// HostNumber is that of the host's class, one of Classes, which also packets
-	// belong to that name none. It competes with the others only while it wants
+	// HostNumber is that of the host, one of Competitors, to which also packets
+	// belong that name none. It competes with the others only while it wants
 	// more than its reserve (plan.Link.HostReserveBPS).
 	HostNumber uint16
-	// Classes are in the order of their numbers.
-	Classes []Class
+	// Competitors are in the order of their numbers.
+	Competitors []Competitor
 }
 
-// Kinds of traffic, as indexes of Minors.
+// TrafficClass is the class of a packet among those of its competitor. The classifier
+// writes it as bpf/intf.h has it, users as v1.Class.
+type TrafficClass uint8
+
+// Traffic classes, the most urgent first.
 const (
-	Unclassified = iota
+	// Unclassified: nobody says.
+	Unclassified TrafficClass = iota
 	EF
 	AF
 	BE
+	// NumTrafficClasses is how many there are.
+	NumTrafficClasses = iota
 )
 
+var trafficClassNames = [NumTrafficClasses]string{"", "ef", "af", "be"}
+
+// String is the class as users write it (v1.Class); empty for Unclassified.
+func (c TrafficClass) String() string {
+	if int(c) < NumTrafficClasses {
+		return trafficClassNames[c]
+	}
+	return fmt.Sprintf("class %d", uint8(c))
+}
+
+// ParseTrafficClass reads what String writes; false if it is none.
+func ParseTrafficClass(s string) (TrafficClass, bool) {
+	i := slices.Index(trafficClassNames[:], s)
+	return TrafficClass(max(i, 0)), i >= 0
+}
+
 // Minors are the scheduler's numbers of the classes that packets of one competitor
-// go to, by kind of traffic. 0 is that of unclassified packets, and of these the
-// competitor's own number.
-type Minors = [BE + 1]uint16
+// go to, by traffic class. That of unclassified packets also stands for those of
+// which it is 0, and 0 is the competitor's own number.
+type Minors = [NumTrafficClasses]uint16
 
 // Majors are the handles by which the classifier names the scheduler's qdiscs in a
 // packet's priority.
@@ -119,15 +144,15 @@ type Traffic interface {
 	// DirectSent is what a number has sent that way; the packets wrap. It makes
 	// no system call.
 	DirectSent(number uint16) (bytes uint64, packets uint32, err error)
-	// SetMinors says to which classes the packets of a number go, by kind of
-	// traffic. The classes must be there.
+	// SetMinors says to which classes the packets of a number go, by traffic
+	// class. The classes must be there.
 	SetMinors(number uint16, minors Minors) error
 	// SetEFRate holds what of a number's packets is EF to a rate, in bits per
 	// second: what is more counts as BE. 0 is no limit.
 	SetEFRate(number uint16, bps uint64) error
 }
 
-// Counters are what the kernel counted of one class since it was made.
+// Counters are what the kernel counted of one competitor since its class was made.
 type Counters struct {
 	// SentBytes and SentPackets, which wraps, went through the class, DirectBytes
 	// and DirectPackets, which wraps, past it.
@@ -149,7 +174,7 @@ type TrafficCounters struct {
 	DroppedPackets uint32
 }
 
-// State is what a scheduler knows of one class.
+// State is what a scheduler knows of one competitor.
 type State struct {
 	Number uint16
 	// Active: it sent something lately, or has something queued. It had offered
@@ -170,23 +195,23 @@ type State struct {
 	BacklogBytes uint64
 	Counters     Counters
 	CountedAt    time.Time
-	// Traffic are those of its traffic classes, by kind, where it is Ordered.
-	Traffic [BE + 1]TrafficCounters
+	// Traffic are those of its traffic classes, where it is Ordered.
+	Traffic [NumTrafficClasses]TrafficCounters
 }
 
 // Snapshot is what a scheduler knows of a link.
 type Snapshot struct {
 	// HostCompetes: the host wants more than its reserve, and competes as others do.
 	HostCompetes bool
-	// Classes are those of the Tree, in its order.
-	Classes []State
+	// Competitors are those of the Tree, in its order.
+	Competitors []State
 }
 
 // Turn is what became of one look.
 type Turn struct {
 	// Next is when to look next.
 	Next time.Duration
-	// Woke: a class is active that was not.
+	// Woke: a competitor is active that was not.
 	Woke bool
 	// Applied: rates were changed in the kernel, or that was refused.
 	Applied bool
@@ -229,7 +254,7 @@ type Backend interface {
 func ControlBPS(rateBPS uint64) uint64 { return rateBPS / 100 }
 
 // CeilingOr gives the ceiling, or rateBPS where there is none or it is above.
-func (c Class) CeilingOr(rateBPS uint64) uint64 {
+func (c Competitor) CeilingOr(rateBPS uint64) uint64 {
 	if c.CeilingBPS == alloc.Unlimited {
 		return rateBPS
 	}

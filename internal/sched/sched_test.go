@@ -79,7 +79,7 @@ func TestCeilingOr(t *testing.T) {
 		{150, 100, 100},
 		{math.MaxUint64 - 1, 100, 100},
 	} {
-		if got := (sched.Class{CeilingBPS: tc.ceiling}).CeilingOr(tc.rate); got != tc.want {
+		if got := (sched.Competitor{CeilingBPS: tc.ceiling}).CeilingOr(tc.rate); got != tc.want {
 			t.Errorf("ceiling %d on a link of %d: %d, want %d", tc.ceiling, tc.rate, got, tc.want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // Who follows an agent over its restart misses nothing that is kept, and learns that
@@ -23,7 +24,7 @@ func TestFollowOverARestart(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	start := func(events *stats.Events) (stop func()) {
 		t.Helper()
-		listener, err := Listen(socket, "")
+		listener, err := unixsock.Listen("weir agent", socket, "")
 		if err != nil {
 			t.Fatal(err)
 		}

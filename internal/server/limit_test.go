@@ -1,53 +1,176 @@
 package server
 
 import (
-	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
-	"log/slog"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
+
+	"log/slog"
 
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/test/pki"
 )
 
-// Whoever may open the socket cannot use up the agent's files, and what was closed
-// makes room again.
-func TestTooManyConnections(t *testing.T) {
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// ended waits until the other side has closed a connection, and says whether it has.
+func ended(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := io.Copy(io.Discard, conn)
+	var late net.Error
+	return !errors.As(err, &late) || !late.Timeout()
+}
+
+func dial(t *testing.T, network, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// Whoever may open the socket cannot use up the agent's files, and who asks at once
+// comes through beside those who say nothing.
+func TestSilentConnections(t *testing.T) {
 	server := New(&fakeAgent{events: stats.NewEvents(time.Now())}, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	if server.IdleTimeout == 0 {
 		t.Error("a connection that nobody uses stays open for ever")
 	}
 	socket := serve(t, server)
 	var open []net.Conn
-	for range maxConnections + 1 {
-		conn, err := net.Dial("unix", socket)
+	for range 3 * socketBudget.Strangers {
+		open = append(open, dial(t, "unix", socket))
+	}
+	for i, conn := range open[:2*socketBudget.Strangers] {
+		if !ended(t, conn) {
+			t.Fatalf("of %d silent connections, number %d is still open", len(open), i)
+		}
+	}
+	if _, err := client.Unix(socket).Status(t.Context()); err != nil {
+		t.Errorf("beside silent connections: %v", err)
+	}
+}
+
+// Root has so many connections; one that is closed makes room again.
+func TestConnectionsOfRoot(t *testing.T) {
+	socket := serve(t, New(&fakeAgent{events: stats.NewEvents(time.Now())}, slog.New(slog.DiscardHandler)).Socket(access.Admin))
+	ask := func() (net.Conn, string) {
+		conn := dial(t, "unix", socket)
+		if _, err := io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: weir\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 1<<10)
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		n, err := conn.Read(answer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
-		open = append(open, conn)
+		return conn, string(answer[:n])
 	}
-	last := open[maxConnections]
-	if err := last.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("one connection too many: %v, want it closed", err)
-	}
-	for _, conn := range open {
-		conn.Close()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	var err error
-	for ctx.Err() == nil {
-		if _, err = client.Unix(socket).Status(ctx); err == nil {
-			return
+	var open []net.Conn
+	for i := range socketBudget.Roles[access.Root] {
+		conn, answer := ask()
+		if open = append(open, conn); !strings.Contains(answer, " 200 OK") {
+			t.Fatalf("connection %d: %s", i, answer)
 		}
 	}
-	t.Errorf("when they are closed: %v", err)
+	if _, answer := ask(); !strings.Contains(answer, " 503 ") || !strings.Contains(answer, "too many connections at once of root") {
+		t.Errorf("one connection too many: %s", answer)
+	}
+	open[0].Close()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if _, answer := ask(); strings.Contains(answer, " 200 OK") {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("when one is closed: %s", answer)
+		}
+	}
+}
+
+// Hundreds who say nothing, from the address of who asks, keep out nobody who has a
+// token; nor do those who may look and use up all of their connections.
+func TestRemoteCrowd(t *testing.T) {
+	b := serveRemote(t)
+	address := strings.TrimPrefix(b.url, "https://")
+	for i := range remoteBudget.Strangers + 300 {
+		conn := dial(t, "tcp", address)
+		if i%3 == 0 { // half a greeting
+			_, _ = conn.Write([]byte{0x16, 0x03, 0x01, 0x02})
+		}
+	}
+	ask := func(who, token string) error {
+		began := time.Now()
+		_, err := b.as(t, token, pki.Pair{}).Status(t.Context())
+		t.Logf("%s: %v after %s", who, err, time.Since(began))
+		return err
+	}
+	if err := ask("admin beside 300", b.admin); err != nil {
+		t.Errorf("beside 300 silent connections: %v", err)
+	}
+	// Slow readers, with a token that may look: what they ask for is sent until nobody
+	// reads it any more.
+	trust, err := client.LoadTLS(b.authority.Path, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust.ServerName = "node.example"
+	for i := range remoteBudget.Caller {
+		conn, err := tls.DialWithDialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}}, "tcp", address, trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.NetConn().Close() })
+		request := fmt.Sprintf("GET /v1/events HTTP/1.1\r\nHost: node.example\r\nAuthorization: Bearer %s\r\n\r\n", b.reader)
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // it is let in
+			t.Fatal(err)
+		}
+	}
+	var said *client.Error
+	if err := ask("one reader more", b.reader); !errors.As(err, &said) || said.Status != http.StatusServiceUnavailable {
+		t.Errorf("a reader with %d connections opens another: %v", remoteBudget.Caller, err)
+	}
+	if err := ask("admin beside the readers", b.admin); err != nil {
+		t.Errorf("beside slow readers: %v", err)
+	}
+}
+
+// Greetings cost the agent most; who sends many is told to wait, and others are not held up.
+func TestRemoteHandshakes(t *testing.T) {
+	b := serveRemote(t)
+	address := strings.TrimPrefix(b.url, "https://")
+	greet := func(from byte) error {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, from)}, Timeout: patience}
+		conn, err := tls.DialWithDialer(dialer, "tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	var err error
+	for i := 0; err == nil && i < 20*handshakeBurst; i++ {
+		err = greet(1)
+	}
+	if err == nil {
+		t.Errorf("%d greetings one after another are all answered", 20*handshakeBurst)
+	}
+	if err := greet(2); err != nil {
+		t.Errorf("from another address meanwhile: %v", err)
+	}
 }

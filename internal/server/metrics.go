@@ -12,14 +12,14 @@ const metricsBuffer = 32 << 10
 
 func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 	a.bound(w)
-	seen, err := a.agent.Snapshot(r.Context())
+	seen, err := a.agent.Latest(r.Context())
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", metrics.ContentType)
 	buffer := bufio.NewWriterSize(w, metricsBuffer)
-	if err := metrics.Write(buffer, seen); err != nil {
+	if err := metrics.Write(buffer, seen.Snapshot); err != nil {
 		a.log.Debug("answer a scrape", "error", err)
 		return
 	}

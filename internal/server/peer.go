@@ -24,28 +24,41 @@ const (
 	userBurst     = 200
 )
 
+// socketBudget is how many connections the socket has. Root's are root's, so whoever else
+// may open it cannot use up what root needs, nor the files that the agent needs for
+// containers.
+var socketBudget = access.Budget{
+	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 192, access.Root: 128}, Caller: 64,
+}
+
 // Socket returns a server for the Unix socket. Root, and the user that the agent runs
 // as, may do everything; whoever else may open the socket has the role of the group.
 func (a *API) Socket(group access.Role) *http.Server {
-	limits := access.NewLimits(userPerSecond, userBurst)
+	limits, places := access.NewLimits(userPerSecond, userBurst), access.NewPlaces(socketBudget)
 	s := a.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := access.Of(r.Context())
+		if !places.Admit(r.Context(), caller) {
+			a.noPlace(w, r, caller)
+			return
+		}
 		if caller.Role < access.Root && !limits.Allow(caller.Name, time.Now()) {
 			a.tooMany(w, r)
 			return
 		}
 		a.ServeHTTP(w, r)
 	}))
-	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+	ask := func(conn net.Conn) access.Caller {
 		uid, err := peerUID(conn)
 		switch {
 		case err != nil:
-			return ctx
+			return access.Caller{}
 		case uid == 0 || int(uid) == os.Geteuid():
-			return access.With(ctx, access.Caller{Name: "root", Role: access.Root})
+			return access.Caller{Name: "root", Role: access.Root}
 		}
-		return access.With(ctx, access.Caller{Name: fmt.Sprintf("uid %d", uid), Role: group})
+		return access.Caller{Name: fmt.Sprintf("uid %d", uid), Role: group}
 	}
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return access.With(ctx, ask(conn)) }
+	places.Watch(s, func(conn net.Conn) string { return ask(conn).Name })
 	return s
 }
 

@@ -3,10 +3,14 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +24,8 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/packaging"
 )
 
 // What needs root to test: who may do what through the socket, and what the agent
@@ -37,6 +43,7 @@ const (
 const (
 	askEnv    = "WEIR_TEST_ASK"
 	listenEnv = "WEIR_TEST_LISTEN"
+	crowdEnv  = "WEIR_TEST_CROWD"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +52,9 @@ func TestMain(m *testing.M) {
 	case socket != "":
 		err = askForAll(context.Background(), client.Unix(socket))
 	case os.Getenv(listenEnv) != "":
-		_, err = Listen(os.Getenv(listenEnv), strconv.Itoa(testGroup))
+		_, err = unixsock.Listen("weir agent", os.Getenv(listenEnv), strconv.Itoa(testGroup))
+	case os.Getenv(crowdEnv) != "":
+		err = crowd(os.Getenv(crowdEnv))
 	default:
 		os.Exit(m.Run())
 	}
@@ -67,7 +76,66 @@ func askForAll(ctx context.Context, client *client.Client) error {
 	return client.Down(ctx)
 }
 
-func TestOnlyRootTakesDown(t *testing.T) {
+// crowd opens all the connections that it can, asks on half of them and reads nothing,
+// until its standard input ends.
+func crowd(socket string) error {
+	for i := range 800 {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if i%2 == 0 {
+			_, _ = io.WriteString(conn, "GET /v1/events HTTP/1.1\r\nHost: weir\r\n\r\n") // perhaps it is closed by now
+		}
+	}
+	fmt.Println("all are open")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// However many connections a user of the group opens, and reads nothing on them, root is
+// answered; and so is another user.
+func TestSlowReadersOfTheSocket(t *testing.T) {
+	socket, asker, a := openToGroup(t)
+	command := exec.Command(asker)
+	command.Env = append(os.Environ(), crowdEnv+"="+socket)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: someUser, Gid: testGroup}}
+	input, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		input.Close()
+		if err := command.Wait(); err != nil {
+			t.Errorf("the crowd: %v", err)
+		}
+	}()
+	if line, err := bufio.NewReader(output).ReadString('\n'); err != nil || line != "all are open\n" {
+		t.Fatalf("the crowd: %q, %v", line, err)
+	}
+	if err := askForAll(t.Context(), client.Unix(socket)); err != nil || a.called != "down" {
+		t.Errorf("root beside the crowd: %v, the agent was last asked for %q", err, a.called)
+	}
+	other := exec.Command(asker)
+	other.Env = append(os.Environ(), askEnv+"="+socket)
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: someUser - 1, Gid: testGroup}}
+	if said, err := other.CombinedOutput(); err == nil || !strings.Contains(string(said), "not allowed to take Weir down") {
+		t.Errorf("another user of the group beside the crowd: %v, %s", err, said)
+	}
+}
+
+// openToGroup is an agent's socket that testGroup may use, and a program that others may
+// run.
+func openToGroup(t *testing.T) (socket, asker string, a *fakeAgent) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-peer") // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
@@ -81,16 +149,16 @@ func TestOnlyRootTakesDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asker := filepath.Join(dir, "asker")
+	asker = filepath.Join(dir, "asker")
 	if err := os.WriteFile(asker, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "weir.sock")
-	listener, err := Listen(socket, strconv.Itoa(testGroup))
+	socket = filepath.Join(dir, "weir.sock")
+	listener, err := unixsock.Listen("weir agent", socket, strconv.Itoa(testGroup))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &fakeAgent{events: stats.NewEvents(time.Now())}
+	a = &fakeAgent{events: stats.NewEvents(time.Now())}
 	s := New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	go func() {
 		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -98,6 +166,11 @@ func TestOnlyRootTakesDown(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { s.Close() })
+	return socket, asker, a
+}
+
+func TestOnlyRootTakesDown(t *testing.T) {
+	socket, asker, a := openToGroup(t)
 	for _, tc := range []struct {
 		name     string
 		who      syscall.Credential
@@ -125,24 +198,15 @@ func TestOnlyRootTakesDown(t *testing.T) {
 
 // The shipped unit gives the agent what it needs to let a group use the socket.
 func TestUnitLetsAGroupIn(t *testing.T) {
-	unit, err := os.ReadFile(filepath.Join("..", "..", "packaging", "weir.service"))
+	confined, err := packaging.Confined()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(unit), "\nCapabilityBoundingSet=")
-	if !found {
-		t.Fatal("the unit does not bound capabilities")
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	bounding := "-all"
-	for _, name := range strings.Fields(line) {
-		bounding += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
-	}
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	command := exec.Command("setpriv", "--no-new-privs", "--bounding-set="+bounding, "--inh-caps=-all", "--", os.Args[0])
+	command := exec.Command(confined[0], append(confined[1:], os.Args[0])...)
 	command.Env = append(os.Environ(), listenEnv+"="+socket)
 	if said, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("with the capabilities %s: %v, %s", line, err, said)
+		t.Fatalf("with %q: %v, %s", confined, err, said)
 	}
 	info, err := os.Stat(socket)
 	if err != nil {

@@ -53,7 +53,7 @@ func (a *API) routes() []route {
 	return []route{
 		{
 			method: "GET", path: "/v1/snapshot", role: access.Read, summary: "All that the agent knows, of one moment",
-			response: v1.Snapshot{}, handle: func(r *http.Request) (any, error) { return a.agent.Snapshot(r.Context()) },
+			response: v1.Snapshot{}, handle: a.snapshot,
 		},
 		{
 			method: "GET", path: "/v1/status", role: access.Read, summary: "The agent and its uplinks",
@@ -134,14 +134,28 @@ func (a *API) routes() []route {
 	}
 }
 
+func (a *API) snapshot(r *http.Request) (any, error) {
+	seen, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return seen.Snapshot, nil
+}
+
 func (a *API) status(r *http.Request) (any, error) {
-	seen, err := a.agent.Snapshot(r.Context())
-	return seen.Status, err
+	seen, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return seen.Status, nil
 }
 
 func (a *API) containers(r *http.Request) (any, error) {
-	seen, err := a.agent.Snapshot(r.Context())
-	return seen.Containers, err
+	seen, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return seen.Containers, nil
 }
 
 func (a *API) explain(r *http.Request) (any, error) {
@@ -201,11 +215,12 @@ func (a *API) preview(r *http.Request) (any, error) {
 
 // find is the container that a request names, in the latest snapshot.
 func (a *API) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
-	if seen, err = a.agent.Snapshot(r.Context()); err != nil {
+	latest, err := a.agent.Latest(r.Context())
+	if err != nil {
 		return seen, 0, err
 	}
-	index, err = agent.Find(seen.Containers, r.PathValue("name"))
-	return seen, index, err
+	index, err = agent.Find(latest.Containers, r.PathValue("name"))
+	return latest.Snapshot, index, err
 }
 
 func (a *API) node(r *http.Request) (any, error) {
@@ -221,10 +236,14 @@ func readChange(r *http.Request) (v1.PolicyChange, error) {
 	var change *v1.PolicyChange
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&change); err != nil {
+	err := decoder.Decode(&change)
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		return v1.PolicyChange{}, &tooLargeError{fmt.Errorf("read the policy: the request has more than %d bytes; a change of all values has less than 500", large.Limit)}
+	}
+	if err != nil {
 		return v1.PolicyChange{}, &badRequestError{fmt.Errorf("read the policy: %w", err)}
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	if _, err = decoder.Token(); !errors.Is(err, io.EOF) {
 		return v1.PolicyChange{}, &badRequestError{errors.New("read the policy: something follows it")}
 	}
 	if change == nil {

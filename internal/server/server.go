@@ -17,15 +17,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -37,8 +30,7 @@ import (
 
 // Agent is what the API shows to the outside; *agent.Agent is it.
 type Agent interface {
-	Snapshot(context.Context) (v1.Snapshot, error)
-	// Latest is the same with where the containers are on the host.
+	// Latest is all that it knows.
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	History() *stats.History
@@ -65,9 +57,6 @@ const (
 	maxBodyBytes = 64 << 10
 	// maxHeaderBytes bounds what it may say before its body.
 	maxHeaderBytes = 32 << 10
-	// maxConnections bounds how many are open at once, so that those who may look
-	// cannot take the files that the agent needs for containers.
-	maxConnections = 256
 )
 
 // API is an agent's API. As a handler it needs to be told who asks (access.With).
@@ -121,28 +110,15 @@ func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 // server is for one listener.
 func (a *API) server(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler: handler, ConnState: limitConnections(),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// limitConnections closes what is one connection too many at once.
-func limitConnections() func(net.Conn, http.ConnState) {
-	var open atomic.Int64
-	return func(conn net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			if open.Add(1) > maxConnections {
-				conn.Close()
-			}
-		case http.StateClosed, http.StateHijacked:
-			open.Add(-1)
-		}
-	}
-}
-
 type badRequestError struct{ error }
+
+// tooLargeError is a request whose body is larger than any that makes sense.
+type tooLargeError struct{ error }
 
 type notFoundError struct{ error }
 
@@ -215,12 +191,15 @@ func (a *API) bound(w http.ResponseWriter) {
 func statusOf(err error) int {
 	var (
 		bad       *badRequestError
+		large     *tooLargeError
 		missing   *notFoundError
 		forbidden *forbiddenError
 	)
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge
 	case errors.As(err, &forbidden):
 		return http.StatusForbidden
 	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
@@ -234,64 +213,4 @@ func statusOf(err error) int {
 	default:
 		return http.StatusInternalServerError
 	}
-}
-
-// Listen opens the socket at path for root, and for group if that is not
-// empty. A socket that a dead agent left is replaced. Errors: another agent
-// answers there.
-func Listen(path, group string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("another weir agent listens on %s: stop it, or give this one another --socket", path)
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("open the agent's socket: %s is there and is not a socket: move it away, or give another --socket", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("open the agent's socket: %w", err)
-	}
-	if err := permit(path, group); err != nil {
-		listener.Close()
-		return nil, err
-	}
-	return listener, nil
-}
-
-func permit(path, group string) error {
-	if group == "" {
-		if err := os.Chmod(path, 0o600); err != nil {
-			return fmt.Errorf("restrict the agent's socket: %w", err)
-		}
-		return nil
-	}
-	gid, err := groupID(group)
-	if err != nil {
-		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
-	}
-	if err := errors.Join(os.Chown(path, -1, gid), os.Chmod(path, 0o660)); err != nil {
-		return fmt.Errorf("let group %s use the agent's socket: %w", group, err)
-	}
-	return nil
-}
-
-// groupID is a group's number, by its name or the number itself, which need not
-// have a name here.
-func groupID(group string) (int, error) {
-	g, err := user.LookupGroup(group)
-	number := group
-	if err == nil {
-		number = g.Gid
-	}
-	gid, parseErr := strconv.ParseUint(number, 10, 31)
-	if parseErr != nil {
-		return 0, err
-	}
-	return int(gid), nil
 }

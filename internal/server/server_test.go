@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // fakeAgent remembers what it was asked and answers err, or something to tell
@@ -54,7 +52,7 @@ func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 
 func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 	seen, err := a.Snapshot(ctx)
-	return &stats.Snapshot{Status: seen.Status, Containers: seen.Containers, Places: make([]stats.Place, len(seen.Containers))}, err
+	return &stats.Snapshot{Snapshot: seen, Places: make([]stats.Place, len(seen.Containers))}, err
 }
 
 func (a *fakeAgent) Events() *stats.Events { return a.events }
@@ -115,7 +113,7 @@ func (a *fakeAgent) Down(ctx context.Context) error {
 func serve(t *testing.T, s *http.Server) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	listener, err := Listen(socket, "")
+	listener, err := unixsock.Listen("weir agent", socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +267,8 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},
 		{"PATCH", set, "null", 400, "write an object"},
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
-		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 400, "too large"},
-		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 400, "too large"},
+		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 413, "more than 65536 bytes"},
+		{"PATCH", set, strings.Repeat(" ", maxBodyBytes+1) + `{"weight": "3"}`, 413, "more than 65536 bytes"},
 		{"GET", set + "/", "", 404, "there is no GET " + set},
 		{"PUT", set, "{}", 404, "there is no PUT"},
 		{"POST", "/v1/containers", "{}", 404, "there is no POST"},
@@ -317,73 +315,6 @@ func TestErrors(t *testing.T) {
 		if _, err := client.Reset(t.Context(), "web"); err == nil || err.Error() != tc.err.Error() {
 			t.Errorf("the client says %v, want %v", err, tc.err)
 		}
-	}
-}
-
-func TestListen(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run", "weir")
-	socket := filepath.Join(dir, "weir.sock")
-	open := func() net.Listener {
-		t.Helper()
-		l, err := Listen(socket, "")
-		if err != nil {
-			t.Fatalf("listen: %v", err)
-		}
-		info, err := os.Stat(socket)
-		if err != nil || info.Mode() != fs.ModeSocket|0o600 {
-			t.Errorf("mode %v (%v)", info.Mode(), err)
-		}
-		return l
-	}
-	l := open()
-	if _, err := Listen(socket, ""); err == nil || !strings.Contains(err.Error(), "another weir agent listens on "+socket) {
-		t.Errorf("where one listens: %v", err)
-	}
-	// The one that listens is still there.
-	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatalf("the socket was taken: %v", err)
-	}
-	conn.Close()
-
-	// An agent that is killed leaves its socket.
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	l.Close()
-	if _, err := os.Stat(socket); err != nil {
-		t.Fatal(err)
-	}
-	open().Close()
-
-	// Something that is not a socket is not ours to remove.
-	if err := os.WriteFile(socket, []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(socket, ""); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("where a file is: %v", err)
-	}
-	if data, err := os.ReadFile(socket); string(data) != "precious" {
-		t.Errorf("the file became %q (%v)", data, err)
-	}
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-
-	// A group's number will do: it need not have a name here.
-	l, err = Listen(socket, strconv.Itoa(os.Getgid()))
-	if err != nil {
-		t.Fatalf("for a group by its number: %v", err)
-	}
-	if info, err := os.Stat(socket); err != nil || info.Mode() != fs.ModeSocket|0o660 {
-		t.Errorf("for a group: mode %v (%v)", info.Mode(), err)
-	}
-	l.Close()
-
-	const group = "no-such-group"
-	if _, err := Listen(socket, group); err == nil || !strings.Contains(err.Error(), group) {
-		t.Errorf("for a group that is not there: %v", err)
-	}
-	if _, err := os.Stat(socket); err == nil {
-		t.Error("the socket stays after an error")
 	}
 }
 

@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"time"
-
-	"golang.org/x/net/netutil"
 
 	"github.com/weir-project/weir/internal/access"
 )
@@ -26,12 +25,21 @@ const (
 	// How often somebody may ask, and how often one network may ask in vain.
 	callerPerSecond, callerBurst   = 50, 100
 	failuresPerSecond, failedBurst = 1, 20
+	// How often one network may have the agent prove who it is, which is what costs most
+	// of all that a stranger can ask for.
+	handshakesPerSecond, handshakeBurst = 20, 50
 	// remoteIdleTimeout ends connections that ask for nothing.
 	remoteIdleTimeout = 30 * time.Second
 	// maxStream is how long one request may go on: then whoever follows events has to
 	// show again who it is.
 	maxStream = time.Hour
 )
+
+// remoteBudget is how many connections there are from other hosts. Who may only look
+// cannot keep out who may change something, nor can a stranger.
+var remoteBudget = access.Budget{
+	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 64}, Caller: 48,
+}
 
 // errWho is a request of nobody that the agent knows.
 var errWho = errors.New("who asks? Send a token (Authorization: Bearer TOKEN; `weir token NAME` makes one), or use a client certificate")
@@ -43,6 +51,7 @@ type remote struct {
 	*API
 	tokens           *access.Tokens
 	certificates     *access.Certificates
+	places           *access.Places
 	callers, failing *access.Limits
 }
 
@@ -52,16 +61,28 @@ func ListenTLS(address string, certificates *access.Certificates) (net.Listener,
 	if err != nil {
 		return nil, err
 	}
-	return tls.NewListener(netutil.LimitListener(listener, maxConnections), certificates.Config()), nil
+	config := certificates.Config()
+	limits, configOf := access.NewLimits(handshakesPerSecond, handshakeBurst), config.GetConfigForClient
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if !limits.Allow(access.Network(hello.Conn.RemoteAddr().String()), time.Now()) {
+			return nil, errHandshakes
+		}
+		return configOf(hello)
+	}
+	return tls.NewListener(listener, config), nil
 }
+
+var errHandshakes = errors.New("too many connections one after another: keep one open")
 
 // Remote returns a server for listeners of ListenTLS.
 func (a *API) Remote(tokens *access.Tokens, certificates *access.Certificates) *http.Server {
+	places := access.NewPlaces(remoteBudget)
 	s := a.server(&remote{
-		API: a, tokens: tokens, certificates: certificates,
+		API: a, tokens: tokens, certificates: certificates, places: places,
 		callers: access.NewLimits(callerPerSecond, callerBurst), failing: access.NewLimits(failuresPerSecond, failedBurst),
 	})
 	s.IdleTimeout = remoteIdleTimeout
+	places.Watch(s, func(conn net.Conn) string { return access.Network(conn.RemoteAddr().String()) })
 	return s
 }
 
@@ -78,6 +99,9 @@ func (a *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		header.Set("WWW-Authenticate", "Bearer")
 		a.turnAway(w, r, http.StatusUnauthorized, err)
+		return
+	case !a.places.Admit(r.Context(), caller):
+		a.noPlace(w, r, caller)
 		return
 	}
 	host := r.Host
@@ -120,6 +144,12 @@ func (a *API) turnAway(w http.ResponseWriter, r *http.Request, status int, err e
 	a.bound(w)
 	w.Header().Set("Connection", "close")
 	a.refuseAs(w, r, status, err)
+}
+
+// noPlace refuses whoever has as many connections as they may have.
+func (a *API) noPlace(w http.ResponseWriter, r *http.Request, caller access.Caller) {
+	w.Header().Set("Retry-After", "1")
+	a.turnAway(w, r, http.StatusServiceUnavailable, fmt.Errorf("too many connections at once of %s, or of all with the role %s: close some", caller.Name, caller.Role))
 }
 
 func (a *API) tooMany(w http.ResponseWriter, r *http.Request) {

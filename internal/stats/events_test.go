@@ -25,12 +25,12 @@ func TestChanges(t *testing.T) {
 		return func(c *v1.Container) { c.State, c.Reason = s, reason }
 	}
 	degraded, rejected := state(v1.StateDegraded, "late"), state(v1.StateRejected, "full")
-	list := func(c ...v1.Container) Snapshot { return Snapshot{Containers: c} }
+	list := func(c ...v1.Container) Snapshot { return Snapshot{Snapshot: v1.Snapshot{Containers: c}} }
 	uplink := func(present bool, s v1.State, reason string) Snapshot {
-		return Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "up0", Present: present, State: s, Reason: reason}}}}
+		return Snapshot{Snapshot: v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "up0", Present: present, State: s, Reason: reason}}}}}
 	}
 	source := func(connected bool) Snapshot {
-		return Snapshot{Status: v1.Status{Sources: []v1.Source{{Name: "docker", Connected: connected, Reason: "refused"}}}}
+		return Snapshot{Snapshot: v1.Snapshot{Status: v1.Status{Sources: []v1.Source{{Name: "docker", Connected: connected, Reason: "refused"}}}}}
 	}
 	for _, tc := range []struct {
 		name          string

@@ -22,7 +22,7 @@ func TestHistory(t *testing.T) {
 		s.RateBPS, s.EntitledBPS, s.AllocatedBPS, s.BacklogBytes = 95_123_456_000+i*1000, 20e6, 30e6, 1234+i
 		s.WantsMore, s.WantedBPS, s.DelayP50MS, s.DelayP99MS = i%2 == 0, 5e6*(i%2), 0.124, 12.4
 		s.DroppedPackets += i
-		h.Record(began.Add(time.Duration(i)*time.Second), &Snapshot{Containers: []v1.Container{web}})
+		h.Record(began.Add(time.Duration(i)*time.Second), &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{web}}})
 	}
 	got := h.Of(&web)
 	samples := got.Shares[0].Samples
@@ -49,13 +49,13 @@ func TestHistory(t *testing.T) {
 	if got := h.Of(&again); len(got.Shares[0].Samples) != 0 {
 		t.Errorf("started again: %d samples", len(got.Shares[0].Samples))
 	}
-	h.Record(began.Add(time.Hour), &Snapshot{Containers: []v1.Container{again}})
+	h.Record(began.Add(time.Hour), &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{again}}})
 	if got := h.Of(&web); len(got.Shares[0].Samples) != 0 || len(h.rings) != 2 {
 		t.Errorf("gone: %d samples, %d rings", len(got.Shares[0].Samples), len(h.rings))
 	}
 	// Counters and clocks that go back do no harm.
 	again.Shares = []v1.Share{{Uplink: "eth0"}}
-	h.Record(began, &Snapshot{Containers: []v1.Container{again}})
+	h.Record(began, &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{again}}})
 	if got := h.Of(&again).Shares[0].Samples; len(got) != 2 || got[1].DroppedPackets != 0 {
 		t.Errorf("counters that went back: %+v", got)
 	}

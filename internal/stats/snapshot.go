@@ -16,28 +16,41 @@ import (
 // order: what nobody has looked at for longer may not be in force any more.
 const StaleAfter = 10 * time.Second
 
-// Snapshot is all that the agent tells of one moment. It is never changed.
+// Snapshot is all that the agent tells of one moment, the host class as the last
+// container. It is never changed.
 type Snapshot struct {
+	v1.Snapshot
 	// At is when the control loop made it.
-	At         time.Time
-	Status     v1.Status
-	Containers []v1.Container
+	At time.Time
 	// Places say, in the order of Containers, where each is on the host.
 	Places []Place
 }
 
-// Place is what a source knows of where a container is.
+// Place is where a container is on the host.
 type Place struct {
 	Image string
 	Ports []discovery.Port
 	// NetNSPath and CgroupPath are as in discovery.Container.
 	NetNSPath, CgroupPath string
+	// FlowNumber is the number under which its flows are looked at; 0: nobody does.
+	FlowNumber uint16
+}
+
+// HasFlows says whether the flows under a number are those of the container with that ID.
+func (s *Snapshot) HasFlows(id string, number uint16) bool {
+	for i := range s.Places {
+		if s.Places[i].FlowNumber == number {
+			return s.Containers[i].ID == id
+		}
+	}
+	return false
 }
 
 // AsOf is the snapshot as a reader sees it at now: with its age, and with what
 // has not been looked at for StaleAfter shown as degraded.
 func (s *Snapshot) AsOf(now time.Time) *Snapshot {
-	seen := &Snapshot{At: s.At, Status: s.Status, Containers: s.Containers, Places: s.Places}
+	copied := *s
+	seen := &copied
 	age := max(now.Sub(s.At), 0)
 	seen.Status.AgeMS = float64(age.Round(time.Microsecond)) / float64(time.Millisecond)
 	if age > StaleAfter {
@@ -55,14 +68,14 @@ func (s *Snapshot) AsOf(now time.Time) *Snapshot {
 		}
 		return seen
 	}
-	copied := false
+	cloned := false
 	for i, c := range s.Containers {
 		reason := staleShare(c, now)
 		if reason == "" {
 			continue
 		}
-		if !copied {
-			seen.Containers, copied = slices.Clone(s.Containers), true
+		if !cloned {
+			seen.Containers, cloned = slices.Clone(s.Containers), true
 		}
 		degrade(&seen.Containers[i].State, &seen.Containers[i].Reason, reason)
 	}
@@ -109,15 +122,14 @@ func (b *Board) Publish(s *Snapshot) *Snapshot {
 	return before
 }
 
-// Latest is the latest snapshot. It waits for the first one only.
+// Latest is the latest snapshot as of now (AsOf). It waits for the first one only.
 func (b *Board) Latest(ctx context.Context) (*Snapshot, error) {
-	if s := b.latest.Load(); s != nil {
-		return s, nil
+	if b.latest.Load() == nil {
+		select {
+		case <-b.first:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("agent is starting or stopping: %w", ctx.Err())
+		}
 	}
-	select {
-	case <-b.first:
-		return b.latest.Load(), nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("agent is starting or stopping: %w", ctx.Err())
-	}
+	return b.latest.Load().AsOf(time.Now()), nil
 }

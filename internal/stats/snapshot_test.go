@@ -15,13 +15,12 @@ func TestAsOf(t *testing.T) {
 	taken := epoch.Add(time.Minute)
 	snapshot := func() *Snapshot {
 		return &Snapshot{
-			At:     taken,
-			Status: v1.Status{State: v1.StateOK, Uplinks: []v1.Uplink{{Name: "up0", State: v1.StateOK}}},
-			Containers: []v1.Container{
+			At: taken,
+			Snapshot: v1.Snapshot{Status: v1.Status{State: v1.StateOK, Uplinks: []v1.Uplink{{Name: "up0", State: v1.StateOK}}}, Containers: []v1.Container{
 				{Name: "a", State: v1.StateOK, Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}, {Uplink: "up1"}}},
 				{Name: "b", State: v1.StateRejected, Reason: "no", Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}}},
 				{Name: "lost", State: v1.StateOK, Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}, {Uplink: "up1", MeasuredAt: taken.Add(-9 * time.Second)}}},
-			},
+			}},
 		}
 	}
 	states := func(s *Snapshot) string {
@@ -71,6 +70,7 @@ func TestBoard(t *testing.T) {
 		t.Errorf("before the first: %v", err)
 	}
 	first, second := &Snapshot{At: epoch}, &Snapshot{At: epoch.Add(time.Second)}
+	is := func(got, want *Snapshot) bool { return got.At.Equal(want.At) }
 	waited := make(chan *Snapshot)
 	go func() {
 		s, err := b.Latest(t.Context())
@@ -82,13 +82,13 @@ func TestBoard(t *testing.T) {
 	if before := b.Publish(first); before != nil {
 		t.Errorf("before the first there was %+v", before)
 	}
-	if got := <-waited; got != first {
+	if got := <-waited; !is(got, first) {
 		t.Errorf("waited for %+v", got)
 	}
 	if before := b.Publish(second); before != first {
 		t.Errorf("before the second there was %+v", before)
 	}
-	if got, err := b.Latest(ended); err != nil || got != second {
+	if got, err := b.Latest(ended); err != nil || !is(got, second) {
 		t.Errorf("latest %+v, %v", got, err)
 	}
 }

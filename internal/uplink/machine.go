@@ -43,8 +43,7 @@ type Scheduler interface {
 	Owns(qdiscs []kernel.Qdisc) bool
 }
 
-// Classifier tells the packets of containers apart; *identity.Uplink is it, behind
-// the types of the scheduler (traffic).
+// Classifier tells the packets of containers apart; *identity.Uplink is it.
 type Classifier interface {
 	sched.Traffic
 	// AssignCgroup makes the packets of a cgroup's sockets count for number.
@@ -53,11 +52,12 @@ type Classifier interface {
 	UnassignCgroup(number uint16) error
 	// SetTrafficClass says of which traffic class all packets of a number are, or
 	// that each flow has its own.
-	SetTrafficClass(number uint16, class identity.TrafficClass) error
+	SetTrafficClass(number uint16, class sched.TrafficClass) error
 	// ForgetClasses makes a number one of no traffic class, which sent nothing yet.
 	ForgetClasses(number uint16) error
-	// SetPublished says for whom processes of the host's answer at published ports.
-	SetPublished(numbers map[identity.Published]uint16) error
+	// SetPublished says for whom processes of the host's answer at published ports,
+	// and of whose it could not say so of all.
+	SetPublished(numbers map[identity.Published]uint16) (refused map[uint16]error, err error)
 	// LimitUnknownOrigins has packets judged by the network namespace they come
 	// from, and limits those of unknown ones; 0 ends that.
 	LimitUnknownOrigins(bps uint64) error
@@ -68,7 +68,7 @@ type Classifier interface {
 type Delays interface {
 	Read(number uint16, dst *identity.Histogram) error
 	// ReadClass is Read of what was served as one traffic class.
-	ReadClass(number uint16, class identity.TrafficClass, dst *identity.Histogram) error
+	ReadClass(number uint16, class sched.TrafficClass, dst *identity.Histogram) error
 	// Pause stops measuring, and so what it costs, until Resume.
 	Pause() error
 	Resume() error
@@ -142,31 +142,15 @@ func (h *Host) Scheduler(ifindex int) Scheduler { return htb.New(h.tc, ifindex) 
 
 // OpenClassifier implements Machine.
 func (h *Host) OpenClassifier(ifindex int, majors sched.Majors) (Classifier, Delays, error) {
-	uplink, err := identity.OpenUplink(ifindex, identity.Majors(majors), h.watcher)
+	classifier, err := identity.OpenUplink(ifindex, majors, h.watcher)
 	if err != nil {
 		return nil, nil, err
 	}
-	classifier := &traffic{Uplink: uplink}
 	// `weir doctor` says why there are no delays.
-	if delays, err := identity.OpenDelays(uplink); err == nil {
+	if delays, err := identity.OpenDelays(classifier); err == nil {
 		return classifier, delays, nil
 	}
 	return classifier, nil, nil
-}
-
-// traffic is an uplink's classifier with the types of its scheduler.
-type traffic struct {
-	*identity.Uplink
-	direct []identity.Direct // scratch space
-}
-
-// SetDirect implements sched.Traffic.
-func (t *traffic) SetDirect(bounds sched.Bounds, direct []sched.Direct) error {
-	t.direct = t.direct[:0]
-	for _, d := range direct {
-		t.direct = append(t.direct, identity.Direct(d))
-	}
-	return t.Uplink.SetDirect(identity.Link(bounds), t.direct)
 }
 
 // Classified implements Machine.

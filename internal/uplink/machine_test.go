@@ -212,22 +212,24 @@ func (c *fakeClassifier) SetDirect(bounds sched.Bounds, _ []sched.Direct) error 
 	return nil
 }
 
-func (*fakeClassifier) SetMinors(uint16, sched.Minors) error                { return nil }
-func (*fakeClassifier) SetTrafficClass(uint16, identity.TrafficClass) error { return nil }
-func (*fakeClassifier) ForgetClasses(uint16) error                          { return nil }
-func (*fakeClassifier) SetEFRate(uint16, uint64) error                      { return nil }
-func (*fakeClassifier) OfferedBytes([]uint64) error                         { return nil }
-func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)           { return 0, 0, nil }
-func (*fakeClassifier) AssignCgroup(string, uint16) error                   { return nil }
-func (*fakeClassifier) UnassignCgroup(uint16) error                         { return nil }
-func (*fakeClassifier) SetPublished(map[identity.Published]uint16) error    { return nil }
-func (*fakeClassifier) LimitUnknownOrigins(uint64) error                    { return nil }
-func (c *fakeClassifier) Close() error                                      { c.closed = true; return nil }
+func (*fakeClassifier) SetMinors(uint16, sched.Minors) error             { return nil }
+func (*fakeClassifier) SetTrafficClass(uint16, sched.TrafficClass) error { return nil }
+func (*fakeClassifier) ForgetClasses(uint16) error                       { return nil }
+func (*fakeClassifier) SetEFRate(uint16, uint64) error                   { return nil }
+func (*fakeClassifier) OfferedBytes([]uint64) error                      { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)        { return 0, 0, nil }
+func (*fakeClassifier) AssignCgroup(string, uint16) error                { return nil }
+func (*fakeClassifier) UnassignCgroup(uint16) error                      { return nil }
+func (*fakeClassifier) SetPublished(map[identity.Published]uint16) (map[uint16]error, error) {
+	return nil, nil
+}
+func (*fakeClassifier) LimitUnknownOrigins(uint64) error { return nil }
+func (c *fakeClassifier) Close() error                   { c.closed = true; return nil }
 
 type fakeDelays struct{}
 
 func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
-func (fakeDelays) ReadClass(uint16, identity.TrafficClass, *identity.Histogram) error {
+func (fakeDelays) ReadClass(uint16, sched.TrafficClass, *identity.Histogram) error {
 	return nil
 }
 func (fakeDelays) Pause() error  { return nil }

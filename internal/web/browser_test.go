@@ -5,6 +5,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -101,6 +103,14 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				AllocatedBPS: 50e6, Allocated: []string{"what " + hostile + " leaves"}, ForMore: []string{"a larger weight"},
 			}},
 		})
+	case strings.HasSuffix(r.URL.Path, "/history"):
+		// On a clock that is an hour behind.
+		history := v1.HistoryShare{Uplink: "eth0"}
+		for ago := 120; ago >= 0; ago-- {
+			at := time.Now().Add(-time.Hour - time.Duration(ago)*time.Second)
+			history.Samples = append(history.Samples, v1.HistorySample{At: at, EntitledBPS: 42e6, RateBPS: uint64(40e6 + 1e5*ago), WantsMore: ago < 60, WantedBPS: 39e6, DelayP99MS: 3, DelayP50MS: 1})
+		}
+		_ = encoder.Encode(v1.History{Shares: []v1.HistoryShare{history}})
 	case r.URL.Path == "/v1/flows":
 		_ = encoder.Encode(a.flows)
 	case r.URL.Path == "/v1/access":
@@ -126,7 +136,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func container(name string, entitledBPS, rateBPS uint64, policy v1.Policy) v1.Container {
-	share := v1.Share{Uplink: "eth0", EntitledBPS: entitledBPS, AllocatedBPS: entitledBPS, RateBPS: rateBPS}
+	share := v1.Share{Uplink: "eth0", EntitledBPS: entitledBPS, AllocatedBPS: entitledBPS, RateBPS: rateBPS, WantedBPS: rateBPS}
 	if rateBPS > 0 {
 		share.DelayP50MS, share.DelayP99MS = 1.5, 12
 	}
@@ -146,7 +156,7 @@ func busyAgent() *fakeAgent {
 		Weight: 300, MinBPS: 10e6, MaxBPS: 80e6, Priority: 5, LatencyMS: 20,
 		Class: v1.ClassAuto, EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{BPS: 3e6},
 	})
-	web.Shares[0].BacklogBytes = 30_000
+	web.Shares[0].BacklogBytes, web.Shares[0].WantsMore = 30_000, true
 	web.Shares[0].Classes = []v1.ClassShare{
 		{Class: v1.ClassEF, MaxBPS: 21e6, RateBPS: 64_000, DelayP50MS: 0.2, DelayP99MS: 0.9},
 		{Class: v1.ClassAF, MinBPS: 3e6, RateBPS: 7e6},
@@ -181,6 +191,12 @@ func open(t *testing.T, feed http.Handler, width int64, scheme string) context.C
 // openWith is open where some have tokens.
 func openWith(t *testing.T, feed http.Handler, tokens *access.Tokens, width int64, scheme string) context.Context {
 	t.Helper()
+	return browse(t, "http://"+serveWith(t, feed, tokens)+"/", width, scheme)
+}
+
+// browse opens a page in a browser of its own.
+func browse(t *testing.T, url string, width int64, scheme string) context.Context {
+	t.Helper()
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -214,7 +230,7 @@ func openWith(t *testing.T, feed http.Handler, tokens *access.Tokens, width int6
 	act(ctx, t,
 		emulation.SetDeviceMetricsOverride(width, 1100, 1, width < 600),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate("http://"+serveWith(t, feed, tokens)+"/"))
+		chromedp.Navigate(url))
 	return ctx
 }
 
@@ -228,7 +244,16 @@ func act(ctx context.Context, t *testing.T, actions ...chromedp.Action) {
 // holds waits until an expression is true on the page.
 func holds(ctx context.Context, t *testing.T, expression string) {
 	t.Helper()
-	if err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
+	var err error
+	for end := time.Now().Add(15 * time.Second); ; {
+		err = chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(time.Until(end))))
+		// A page that loads itself again ends what was asked of it.
+		if gone := new(cdproto.Error); !errors.As(err, &gone) || time.Now().After(end) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
 		var text string
 		_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body.innerText`, &text))
 		t.Errorf("does not hold: %s: %v; the page is\n%s", expression, err, text)
@@ -292,6 +317,10 @@ func TestPageShowsContainers(t *testing.T) {
 			// The pointer is at one moment in all plots.
 			act(ctx, t, chromedp.Focus(".detail .canvas"), chromedp.KeyEvent(kb.ArrowLeft))
 			holds(ctx, t, `[...document.querySelectorAll("figcaption")].every((f) => f.textContent.includes("s ago"))`)
+			// Also before the page was opened: what the agent remembers.
+			act(ctx, t, chromedp.KeyEvent(strings.Repeat(kb.ArrowLeft, 89)))
+			holds(ctx, t, `/\b1 min (2[5-9]|3\d) s ago|\b(8[5-9]|9\d) s ago/.test(document.querySelector(".detail figcaption").textContent)`)
+			holds(ctx, t, contains(".detail .legend", "wants 39mbit"))
 			act(ctx, t, chromedp.KeyEvent(kb.Escape))
 			holds(ctx, t, `!document.querySelector(".detail")`)
 
@@ -340,15 +369,17 @@ func TestEmptyStates(t *testing.T) {
 	holds(ctx, t, contains("main .nothing", "shares out no uplink"))
 }
 
+func manyContainers() *fakeAgent {
+	agent := busyAgent()
+	for i := range 200 {
+		agent.seen.Containers = append(agent.seen.Containers, container(fmt.Sprintf("c%03d", i), 5e5, uint64(1+i)*4e3, v1.Policy{Weight: 100}))
+	}
+	return agent
+}
+
 // Two hundred containers are drawn in much less than the second between two updates.
 func TestManyContainers(t *testing.T) {
-	agent := busyAgent()
-	agent.change(func(a *fakeAgent) {
-		for i := range 200 {
-			a.seen.Containers = append(a.seen.Containers, container(fmt.Sprintf("c%03d", i), 5e5, uint64(1+i)*4e3, v1.Policy{Weight: 100}))
-		}
-	})
-	ctx := open(t, agent, 1280, "light")
+	ctx := open(t, manyContainers(), 1280, "light")
 	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 204`)
 	act(ctx, t, chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
 	time.Sleep(6 * time.Second)

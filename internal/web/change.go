@@ -20,13 +20,22 @@ const failuresPerSecond, failedBurst = 1, 20
 
 // gate lets everybody look, and those who have a token do what its role allows.
 type gate struct {
-	next    *http.ServeMux
+	routes  *http.ServeMux
+	next    http.Handler   // the routes, for so many at once
 	tokens  *access.Tokens // nil: nobody has one
 	failing *access.Limits
+	places  *access.Places // for connections
+}
+
+// anybody is who shows no token.
+var anybody = access.Caller{Name: "the dashboard", Role: access.Read}
+
+func newGate(tokens *access.Tokens) *gate {
+	return &gate{tokens: tokens, failing: access.NewLimits(failuresPerSecond, failedBurst), places: access.NewPlaces(budget)}
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	caller := access.Caller{Name: "the dashboard", Role: access.Read}
+	caller := anybody
 	if given := r.Header.Get("Authorization"); given != "" {
 		found, ok := g.find(given)
 		switch {
@@ -39,6 +48,10 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		caller = found
+	}
+	if !g.places.Admit(r.Context(), caller) {
+		tooMany(w)
+		return
 	}
 	if looks := r.Method == http.MethodGet || r.Method == http.MethodHead; looks && r.ContentLength != 0 {
 		turnAway(w, http.StatusBadRequest, "a request that looks has no body")
@@ -60,7 +73,7 @@ func (g *gate) find(authorization string) (access.Caller, bool) {
 // mayChange says whether a request that is more than looking goes on, and if not, why.
 func (g *gate) mayChange(w http.ResponseWriter, r *http.Request, caller access.Caller) bool {
 	// What the mux has no route for is none of the changes.
-	_, route := g.next.Handler(r)
+	_, route := g.routes.Handler(r)
 	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
 	switch {
 	case g.tokens == nil || !strings.HasPrefix(route, r.Method+" "):

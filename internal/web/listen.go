@@ -10,14 +10,16 @@ import (
 	"net/url"
 	"strings"
 
-	"golang.org/x/net/netutil"
-
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/config"
 )
 
-// maxConnections is how many connections are open at once; a browser opens up to
-// six. Others wait until one ends.
-const maxConnections = 512
+// budget is how many connections are open at once; a browser opens up to six, and a
+// hundred pages all connect again when the agent has started again. Everybody who only
+// looks is one caller here.
+var budget = access.Budget{
+	Strangers: 256, Roles: map[access.Role]int{access.Read: 512, access.Admin: 64}, Caller: 512,
+}
 
 // Listen opens a loopback address, as config.ParseDashboard takes it.
 func Listen(address string) (net.Listener, error) {
@@ -29,7 +31,7 @@ func Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the dashboard: %w: give it another address, or take dashboard away", err)
 	}
-	return netutil.LimitListener(listener, maxConnections), nil
+	return listener, nil
 }
 
 // isLoopbackHost says whether the Host of a request is one that no name server can

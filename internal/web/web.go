@@ -10,8 +10,9 @@
 //
 // # Method
 //
-// Whoever can reach it may look: at the page, and of the agent's API at the snapshot,
-// the events, flows, policies and their explanations, which the same handlers serve as on its socket. Whoever
+// Whoever can reach it may look: at the page, and of the agent's API at the snapshot, the
+// events, flows, histories, policies and their explanations, which the same handlers serve
+// as on its socket. Whoever
 // changes a policy sends a token with the role admin with each request (change.go):
 // a browser sends nothing by itself that would let anybody in. A request must be for a
 // loopback host, and no answer allows another origin to read it. The page itself may
@@ -19,7 +20,7 @@
 //
 // Readers take the latest snapshot and never enter the control loop. It is written
 // as JSON at most five times a second, for however many pages, and the number of
-// requests at once, and of connections, is bounded.
+// requests at once, and of connections, is bounded: of those with a token, and of all others.
 //
 // # Limits
 //
@@ -32,6 +33,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -48,8 +50,8 @@ var static embed.FS
 
 const (
 	// maxRequests is how many requests are answered at once; one for events goes
-	// on for as long as its reader follows them.
-	maxRequests = 128
+	// on for as long as its reader follows them. Those with a token are counted apart.
+	maxRequests, maxTokenRequests = 128, 32
 	// headerTimeout bounds how long a request may take to arrive, and
 	// answerTimeout how long an answer may take to be read.
 	headerTimeout = 5 * time.Second
@@ -68,38 +70,78 @@ const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; 
 // New returns a server of the page and of what it asks of feed, the agent's API. Whoever
 // has one of the tokens with the role admin may change policies; without tokens nobody.
 func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler(feed, tokens, maxRequests),
+	g := newGate(tokens)
+	return g.server(handler(feed, g, maxRequests), log)
+}
+
+// server is one of a handler, with its bounds.
+func (g *gate) server(handler http.Handler, log *slog.Logger) *http.Server {
+	s := &http.Server{
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	g.places.Watch(s, func(conn net.Conn) string { return access.Network(conn.RemoteAddr().String()) })
+	return s
 }
 
-func handler(feed http.Handler, tokens *access.Tokens, atOnce int) http.Handler {
+func handler(feed http.Handler, g *gate, atOnce int) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /v1/snapshot", &recent{feed: feed})
-	for _, path := range []string{"GET /v1/events", "GET /v1/access", "GET /v1/containers/{name}/policy", "GET /v1/containers/{name}/explain", "GET /v1/flows"} {
+	for _, path := range []string{"GET /v1/events", "GET /v1/access", "GET /v1/containers/{name}/policy", "GET /v1/containers/{name}/explain", "GET /v1/containers/{name}/history", "GET /v1/flows"} {
 		mux.Handle(path, feed)
 	}
 	for _, change := range changes {
 		mux.Handle(change, feed)
 	}
+	serveFiles(mux, "/{$}", "/app.js", "/app.css", "/icon.svg")
 	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))
 	mux.HandleFunc("GET /uplot.css", text("text/css; charset=utf-8", uplot.Style))
+	return g.bound(mux, atOnce)
+}
+
+// serveFiles serves files of the folder static.
+func serveFiles(mux *http.ServeMux, names ...string) {
 	page, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // the name is a valid path
 	}
 	files := http.FileServerFS(page)
-	for _, name := range []string{"/{$}", "/app.js", "/app.css", "/icon.svg"} {
+	for _, name := range names {
 		mux.Handle("GET "+name, files)
 	}
-	return guard(&gate{next: mux, tokens: tokens, failing: access.NewLimits(failuresPerSecond, failedBurst)}, atOnce)
+}
+
+// bound puts a gate before routes, that so many may ask at once.
+func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
+	g.routes, g.next = routes, atMost(atOnce, maxTokenRequests, routes)
+	return guard(g)
+}
+
+// atMost bounds how many requests are answered at once, of those who only look and of
+// those who have shown a token.
+func atMost(looking, withToken int, next http.Handler) http.Handler {
+	all := map[bool]chan struct{}{false: make(chan struct{}, looking), true: make(chan struct{}, withToken)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		places := all[access.Of(r.Context()) != anybody]
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		default:
+			tooMany(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	turnAway(w, http.StatusServiceUnavailable, "too many pages and readers at once: close some")
 }
 
 // guard refuses what only a web site of somebody else, or nobody, asks for.
-func guard(next http.Handler, atOnce int) http.Handler {
-	places := make(chan struct{}, atOnce)
+func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Content-Security-Policy", contentPolicy)
@@ -109,14 +151,6 @@ func guard(next http.Handler, atOnce int) http.Handler {
 		header.Set("Cache-Control", "no-cache") // a newer agent has a newer page
 		if !isLoopbackHost(r.Host) {
 			refuse(w, http.StatusMisdirectedRequest, "this is the dashboard of the machine that it runs on: open it at http://127.0.0.1 or http://localhost and its port")
-			return
-		}
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		default:
-			header.Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, "too many pages and readers at once: close some")
 			return
 		}
 		// Events set later ones as they go on.

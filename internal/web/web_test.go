@@ -20,6 +20,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/access"
 )
 
@@ -63,7 +64,7 @@ func bodyOf(t *testing.T, r *http.Response) string {
 }
 
 func TestPageAndFeed(t *testing.T) {
-	h := handler(&fakeFeed{}, nil, 4)
+	h := handler(&fakeFeed{}, newGate(nil), 4)
 	for path, want := range map[string]string{
 		"/": `<div id="app">`, "/app.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
 		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
@@ -95,8 +96,8 @@ func TestPageAndFeed(t *testing.T) {
 // Of the agent's API nothing else is to be had, and nothing that changes anything.
 func TestReadOnly(t *testing.T) {
 	feed := &fakeFeed{}
-	h := handler(feed, nil, 4)
-	for _, path := range []string{"/v1/status", "/v1/containers", "/v1/down", "/v1/reload", "/v1/containers/web/history", "/v1/snapshot/", "/static/app.js", "/../web.go", "/index.html"} {
+	h := handler(feed, newGate(nil), 4)
+	for _, path := range []string{"/v1/status", "/v1/containers", "/v1/down", "/v1/reload", "/v1/snapshot/", "/static/app.js", "/../web.go", "/index.html"} {
 		if r := ask(h, "GET", "localhost", path, nil); r.StatusCode < 300 {
 			t.Errorf("GET %s: %s", path, r.Status)
 		}
@@ -119,7 +120,7 @@ func TestReadOnly(t *testing.T) {
 
 // A name that leads here is no reason to answer: any web site can have one.
 func TestHost(t *testing.T) {
-	h := handler(&fakeFeed{}, nil, 4)
+	h := handler(&fakeFeed{}, newGate(nil), 4)
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:7480": 200, "127.9.9.9:1": 200, "localhost": 200, "LOCALHOST:80": 200, "[::1]:7480": 200, "[::1]": 200,
 		"": 421, "evil.example": 421, "evil.example:7480": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:80": 421,
@@ -136,7 +137,7 @@ func TestHost(t *testing.T) {
 // Many pages cost the agent no more than a few.
 func TestSnapshotsAreShared(t *testing.T) {
 	feed := &fakeFeed{}
-	h := handler(feed, nil, 4)
+	h := handler(feed, newGate(nil), 4)
 	began := time.Now()
 	for range 1000 {
 		if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK {
@@ -156,7 +157,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 
 // What the agent says when it cannot answer is passed on, and not kept.
 func TestFeedFails(t *testing.T) {
-	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), nil, 4)
+	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), newGate(nil), 4)
 	for _, path := range []string{"/v1/snapshot", "/v1/events?follow=false"} {
 		r := ask(h, "GET", "localhost", path, nil)
 		if body := bodyOf(t, r); r.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"the agent does not answer: `) {
@@ -186,7 +187,19 @@ func serveWith(t *testing.T, feed http.Handler, tokens *access.Tokens) string {
 // Readers of events come up to a number; those beyond it are told so, and one that
 // leaves makes room.
 func TestTooManyStreams(t *testing.T) {
-	address := serve(t, &fakeFeed{})
+	path := filepath.Join(t.TempDir(), "tokens")
+	token, err := access.AddToken(path, "me", access.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serveWith(t, &fakeFeed{}, access.NewTokens(path, slog.New(slog.DiscardHandler)))
+	for range budget.Strangers * 2 { // who say nothing
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
 	follow := func(ctx context.Context) *http.Response {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v1/events", nil)
 		if err != nil {
@@ -219,6 +232,19 @@ func TestTooManyStreams(t *testing.T) {
 		if body := bodyOf(t, r); r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many") {
 			t.Errorf("%s: %s %s", path, r.Status, body)
 		}
+	}
+	// Who may change something comes through.
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/access", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := (&http.Client{Timeout: 10 * time.Second}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bodyOf(t, response); response.StatusCode != http.StatusOK {
+		t.Errorf("an administrator beside %d readers: %s", maxRequests, response.Status)
 	}
 	leave()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -259,7 +285,7 @@ func TestListen(t *testing.T) {
 func TestSize(t *testing.T) {
 	var all bytes.Buffer
 	packed := gzip.NewWriter(&all)
-	h := handler(&fakeFeed{}, nil, 4)
+	h := handler(&fakeFeed{}, newGate(nil), 4)
 	for _, path := range []string{"/", "/app.js", "/app.css", "/uplot.js", "/uplot.css", "/icon.svg"} {
 		if _, err := io.WriteString(packed, bodyOf(t, ask(h, "GET", "localhost", path, nil))); err != nil {
 			t.Fatal(err)
@@ -276,15 +302,23 @@ func TestSize(t *testing.T) {
 // The page reads what the agent writes: every name in web/src/api.ts is one of the
 // wire types'.
 func TestNamesOfThePage(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join("..", "..", "web", "src", "api.ts"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	types := map[string]any{
+	checkNames(t, "api.ts", map[string]any{
 		"Policy": v1.Policy{}, "PolicyFrom": v1.PolicyFrom{}, "Share": v1.Share{}, "Container": v1.Container{}, "Uplink": v1.Uplink{},
-		"SharePreview": v1.SharePreview{}, "UplinkPreview": v1.UplinkPreview{}, "Preview": v1.Preview{}, "PolicyChange": v1.PolicyChange{}, "Access": v1.Access{},
+		"HistorySample": v1.HistorySample{}, "HistoryShare": v1.HistoryShare{}, "SharePreview": v1.SharePreview{}, "UplinkPreview": v1.UplinkPreview{}, "Preview": v1.Preview{}, "PolicyChange": v1.PolicyChange{}, "Access": v1.Access{},
 		"Part": v1.Part{}, "ClassShare": v1.ClassShare{}, "Flow": v1.Flow{}, "Explanation": v1.Explanation{}, "ExplainedShare": v1.ExplainedShare{}, "ExplainedValue": v1.ExplainedValue{},
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
+	})
+	checkNames(t, "edgeapi.ts", map[string]any{
+		"EdgeInstance": edge.Instance{}, "EdgeNode": edge.Node{}, "EdgeService": edge.Service{}, "EdgeDecision": edge.Decision{},
+		"EdgeSnapshot": edge.Snapshot{}, "EdgeEvent": edge.Event{},
+	})
+}
+
+func checkNames(t *testing.T, file string, types map[string]any) {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("..", "..", "web", "src", file))
+	if err != nil {
+		t.Fatal(err)
 	}
 	found := regexp.MustCompile(`(?s)export interface (\w+) \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)
 	if len(found) != len(types) {

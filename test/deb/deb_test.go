@@ -1,6 +1,5 @@
 //go:build netns
 
-// Package deb installs the Debian package, uses it and takes it away again.
 package deb
 
 import (
@@ -12,37 +11,8 @@ import (
 	"testing"
 )
 
-// build makes the package and returns its path.
-func build(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Skip("dpkg-deb is not installed: this is no Debian")
-	}
-	out := t.TempDir()
-	command := exec.Command(filepath.Join("..", "..", "scripts", "deb.sh"))
-	command.Env = append(os.Environ(), "OUT="+out)
-	said, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("make the package: %v\n%s", err, said)
-	}
-	files, err := filepath.Glob(filepath.Join(out, "*.deb"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("made %q, %v", files, err)
-	}
-	return files[0]
-}
-
-func run(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	said, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %q: %v\n%s", name, args, err, said)
-	}
-	return string(said)
-}
-
 func TestPackage(t *testing.T) {
-	path := build(t)
+	path := build(t, "")
 	files := map[string]string{} // mode by path
 	for line := range strings.Lines(run(t, "dpkg-deb", "-c", path)) {
 		fields := strings.Fields(line)
@@ -54,7 +24,8 @@ func TestPackage(t *testing.T) {
 		"/usr/share/man/man1/weir.1.gz": file, "/usr/share/man/man1/weir-agent.1.gz": file,
 		"/usr/share/bash-completion/completions/weir": file, "/usr/share/zsh/vendor-completions/_weir": file,
 		"/usr/share/fish/vendor_completions.d/weir.fish": file, "/usr/share/doc/weir/copyright": file,
-		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/examples/weir.yaml": file,
+		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/weir.cdx.json": file,
+		"/usr/share/doc/weir/examples/weir.yaml": file,
 	} {
 		if files[name] != mode {
 			t.Errorf("%s is %q, want %q", name, files[name], mode)
@@ -91,7 +62,7 @@ func TestPackage(t *testing.T) {
 // after removal the uplink is as before, and after purging nothing is left. It happens
 // on a copy-on-write view of this machine's files, in namespaces of its own.
 func TestInstallAndRemove(t *testing.T) {
-	path := build(t)
+	path := build(t, "")
 	script, err := filepath.Abs("install.sh")
 	if err != nil {
 		t.Fatal(err)

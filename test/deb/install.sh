@@ -20,7 +20,7 @@ inside() { env -u WEIR_BIN PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@
 fail() { echo "$*" >&2 && exit 1; }
 
 inside dpkg -i /tmp/weir.deb | tee "$root/tmp/said"
-grep -q "/etc/weir/weir.yaml" "$root/tmp/said" || fail "the package does not say that a configuration is missing"
+grep -q "weir agent --propose >/etc/weir/weir.yaml" "$root/tmp/said" || fail "the package does not say that a configuration is missing"
 inside weir --version
 
 ip link add wan0 type veth peer name far0

@@ -5,6 +5,8 @@ package edge
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -234,28 +236,22 @@ func (s *site) testFullDisk(t *testing.T) {
 		s.start(t)
 	}()
 	m := s.start(t, "--state-dir", s.small)
-	if err := fill(filepath.Join(s.small, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	empty := s.fillDisk(t)
 	err := s.deploy(t, specification("full", pagesImage, 8097, 10, nil))
 	if err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("deploy on a full disk: %v", err)
 	}
-	if err := os.Remove(filepath.Join(s.small, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	empty()
 	if err := s.deploy(t, specification("full", pagesImage, 8097, 10, nil)); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitRunning(t, "full", 1, 20*time.Second)
-	if err := fill(filepath.Join(s.small, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	s.awaitRunning(t, "full", 1, time.Minute)
+	empty = s.fillDisk(t)
 	leave := s.come(t, 8097, 16, 1)
-	await(t, "another instance answers", 20*time.Second, func() error {
+	await(t, "another instance answers", time.Minute, func() error {
 		running := 0
 		for _, i := range s.ps(t) {
-			if i.State == "running" {
+			if i.Service == "full" && i.State == "running" {
 				running++
 			}
 		}
@@ -265,26 +261,55 @@ func (s *site) testFullDisk(t *testing.T) {
 		return nil
 	})
 	leave()
-	await(t, "weir-edge says that the disk is full", 10*time.Second, func() error {
+	await(t, "weir-edge says that the disk is full", time.Minute, func() error {
 		if said := m.log.String(); !strings.Contains(said, "no space left") {
 			return errNot(said)
 		}
 		return nil
 	})
+	empty()
 	s.must(t, "rm", "full")
 }
 
-// fill writes until nothing more fits.
-func fill(path string) error {
-	f, err := os.Create(path)
+// fillDisk keeps the small file system full until what is returned is called: what
+// weir-edge gives back, by replacing a file or with its store's next transaction, is
+// taken again before it is of use.
+func (s *site) fillDisk(t *testing.T) (empty func()) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(s.small, "filler"))
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	defer f.Close()
+	if err := fill(f); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := fill(f); err != nil {
+				ended <- err
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		ended <- nil
+	}()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := errors.Join(<-ended, f.Close(), os.Remove(f.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill writes until nothing more fits.
+func fill(f *os.File) error {
 	block := make([]byte, 4096)
 	for {
 		if _, err := f.Write(block); err != nil {
-			if strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
+			if errors.Is(err, syscall.ENOSPC) {
 				return nil
 			}
 			return err

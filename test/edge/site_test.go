@@ -114,7 +114,7 @@ func newSite(t *testing.T) *site {
 	if err := os.Mkdir(s.small, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", s.small, "tmpfs", 0, "size=512k"); err != nil {
+	if err := unix.Mount(testbed.MountName(), s.small, "tmpfs", 0, "size=512k"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -159,7 +159,7 @@ func (s *site) start(t *testing.T, args ...string) *manager {
 	t.Helper()
 	m := s.launch(t, append([]string{"--socket", s.socket(), "--state-dir", s.dir}, args...)...)
 	s.manager = m
-	await(t, "weir-edge answers", 10*time.Second, func() error {
+	await(t, "weir-edge answers", time.Minute, func() error {
 		nodes, err := s.client.Nodes(t.Context())
 		if err == nil && len(nodes) == 0 {
 			err = fmt.Errorf("it knows no node yet")

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/packaging"
 )
 
 const (
@@ -38,7 +39,8 @@ type AgentOptions struct {
 	KeepConfig bool
 	// Args are further arguments, which win over the bed's.
 	Args []string
-	// Wrapper is a command that runs the agent, such as setpriv.
+	// Wrapper is a command that runs the agent, such as setpriv; by default one that
+	// leaves it the capabilities that the shipped unit does.
 	Wrapper []string
 }
 
@@ -58,6 +60,12 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 	launch := testbed.AgentOptions{
 		Program: b.program, Dir: b.files(), Docker: options.Docker,
 		Uplink: b.Host.UplinkName, Rate: options.Rate, Args: options.Args, Wrapper: options.Wrapper,
+	}
+	if launch.Wrapper == nil {
+		var err error
+		if launch.Wrapper, err = packaging.Confined(); err != nil {
+			b.tb.Fatal(err)
+		}
 	}
 	switch options.Rate {
 	case "":

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // leakcheck runs scripts/leakcheck.sh, not as a part of this run of tests.
@@ -73,6 +76,19 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 		})
 		want = append(want, "cgroup "+group)
 	}
+	// Where tests have theirs, whatever TMPDIR is.
+	place, err := os.MkdirTemp("", "weir-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(testbed.MountName(), place, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Unmount(place, unix.MNT_DETACH)
+		_ = os.Remove(place)
+	})
+	want = append(want, "mount "+place)
 	// Of several lines, of which the second must not pass for another process.
 	process := exec.Command("sh", "-c", "sleep 3600\n: 1")
 	process.Env = append(os.Environ(), "WEIR_TEST_RUN="+name)

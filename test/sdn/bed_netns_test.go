@@ -52,6 +52,7 @@ func run(m *testing.M) int {
 type bed struct {
 	t       *testing.T
 	dir     string
+	kernel  bool     // its bridges are in the kernel
 	space   *process // holds the switch's network namespace
 	weir    *process
 	ovsdb   *process
@@ -77,20 +78,39 @@ func (p *process) stop(how os.Signal) {
 
 func (p *process) netns() string { return fmt.Sprintf("/proc/%d/ns/net", p.Process.Pid) }
 
-// newBed starts Open vSwitch without bridges.
+// newBed starts Open vSwitch without bridges, for those in user space.
 func newBed(t *testing.T) *bed {
+	t.Helper()
+	return newBedOf(t, false)
+}
+
+// newKernelBed is newBed for bridges in the kernel, whose packets go through
+// queues.
+func newKernelBed(t *testing.T) *bed {
+	t.Helper()
+	if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
+		t.Skip("this kernel has no module openvswitch loaded: the suite vm has one that has")
+	}
+	return newBedOf(t, true)
+}
+
+func newBedOf(t *testing.T, kernel bool) *bed {
 	t.Helper()
 	for _, program := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
 		}
 	}
-	b := &bed{t: t, dir: t.TempDir()}
+	b := &bed{t: t, dir: t.TempDir(), kernel: kernel}
 	b.space = b.namespace()
 	b.must("ovsdb-tool", "create", b.path("conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
 	b.startDatabase()
 	b.vsctl("--no-wait", "init")
-	b.vswitch = b.start(b.space, "ovs-vswitchd", b.database(), "--disable-system", "-vconsole:off", "--log-file="+b.path("vswitchd.log"))
+	args := []string{b.database(), "-vconsole:off", "--log-file=" + b.path("vswitchd.log")}
+	if !kernel {
+		args = append(args, "--disable-system")
+	}
+	b.vswitch = b.start(b.space, "ovs-vswitchd", args...)
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(b.path("vswitchd.log")); err == nil && t.Failed() {
 			t.Logf("ovs-vswitchd: %s", tail(string(log), 3000))
@@ -194,7 +214,11 @@ func (b *bed) inSpace(in *process, args ...string) string {
 // bridge makes a bridge that connects to weir.
 func (b *bed) bridge(name string, dpid int) {
 	b.t.Helper()
-	b.vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure",
+	datapath := "netdev"
+	if b.kernel {
+		datapath = "system"
+	}
+	b.vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type="+datapath, "protocols=OpenFlow13", "fail_mode=secure",
 		fmt.Sprintf("other-config:datapath-id=%016x", dpid), "--", "set-controller", name, "unix:"+b.path("of.sock"),
 		"--", "set", "controller", name, "max_backoff=1000")
 }

@@ -28,6 +28,20 @@ var filters = []string{"iptables", "ip6tables"}
 // start.
 var engine = []string{"dockerd", "docker-proxy", "containerd", "containerd-shim-runc-v2", "runc"}
 
+// openFlow are the programs of an Open vSwitch, and openFlowSchema its
+// database's, for machines that forward with the kernel's.
+var openFlow = []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl"}
+
+const openFlowSchema = "/usr/share/openvswitch/vswitch.ovsschema"
+
+// addOpenFlow adds them.
+func addOpenFlow(ctx context.Context, d *Disk) error {
+	if err := d.AddPrograms(ctx, openFlow...); err != nil {
+		return err
+	}
+	return d.AddFile(openFlowSchema, openFlowSchema)
+}
+
 // commonDisk makes a disk with what the machines of an architecture share.
 // Programs are this machine's own where the architecture is; on others there
 // are only weir, the tests and a shell. The working directory is the module's

@@ -65,12 +65,21 @@ func (m Machine) hasEngine() bool {
 	return slices.ContainsFunc(m.Suites, func(s Suite) bool { return s.Tag == TagDocker })
 }
 
+// hasOpenFlow says whether the machine runs an Open vSwitch.
+func (m Machine) hasOpenFlow() bool {
+	return slices.ContainsFunc(m.Suites, func(s Suite) bool { return s.Package == openFlowSwitch.Package })
+}
+
 // modules are the modules that the machine loads.
 func (m Machine) modules() []string {
+	modules := netModules
 	if m.hasEngine() {
-		return slices.Concat(netModules, engineModules)
+		modules = slices.Concat(modules, engineModules)
 	}
-	return netModules
+	if m.hasOpenFlow() {
+		modules = slices.Concat(modules, []string{"openvswitch"})
+	}
+	return modules
 }
 
 // suitesOf are the suites of all machines of an architecture.
@@ -92,7 +101,7 @@ var Machines = []Machine{
 	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, MaySkip: withoutTun},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
-	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: inModes, MaySkip: withoutTun},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch}, inModes...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
 
@@ -149,6 +158,10 @@ func withPackages(netns string, butOfClassifier ...string) []Suite {
 // withEngine is what takes a container engine and a kernel with IPsec, which the
 // machine that the suite docker runs on may lack.
 var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEncryptedOverlay"}}
+
+// openFlowSwitch is what takes a switch whose packets go through queues, which
+// Open vSwitch's are only in a kernel with its module.
+var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath"}
 
 // netModules are what the tests' networks and Weir need, besides what these
 // depend on; a kernel may have some built in. Nothing loads modules on demand

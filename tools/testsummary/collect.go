@@ -73,7 +73,7 @@ func collect(suite string, in io.Reader, out io.Writer) (record, error) {
 		}
 	}
 	if c.rec.Passed+c.rec.Failed+c.rec.Skipped == 0 {
-		c.rec.fail("", "", "no test ran")
+		c.rec.fail("", "", "no test ran", "")
 	}
 	return c.rec, nil
 }
@@ -147,7 +147,7 @@ func (c *collector) finishPackage(name, result, failedBuild string, seconds floa
 			text, reason = build.String(), "does not build"
 		}
 		fmt.Fprintf(c.out, "FAIL  %s %s\n%s", name, reason, indent(text))
-		c.rec.fail(name, "", reason)
+		c.rec.fail(name, "", reason, text)
 	}
 	passed, failed := c.rec.Passed-before.Passed, c.rec.Failed-before.Failed
 	skipped := c.rec.Skipped - before.Skipped
@@ -172,7 +172,7 @@ func (c *collector) count(pkg *packageRun, t *testRun) {
 	case "skip":
 		c.rec.skip(t.pkg, t.name, skipReason(t.output.String()))
 	case "fail":
-		c.rec.fail(t.pkg, t.name, "")
+		c.rec.fail(t.pkg, t.name, "", t.output.String())
 	}
 }
 

@@ -1,12 +1,12 @@
 // Command testsummary turns test runs into one report.
 //
 //	go test -json ./... | testsummary run -suite unit -dir D
-//	testsummary check -suite lint -dir D -result pass|fail|skip [-reason R]
+//	testsummary check -suite lint -dir D -result pass|fail|skip [-reason R] [-log FILE]
 //	testsummary report -dir D
 //
 // run and check each leave a record in directory D; report prints them all,
-// says what was skipped and why, and ends with one line of the form
-// "N passed, N failed, N skipped".
+// says what was skipped and why, repeats the end of what each failure printed, and
+// ends with one line of the form "N passed, N failed, N skipped".
 //
 // What counts as one test: a test without subtests, a subtest, a check. A test
 // with subtests counts by itself only when it failed or was skipped and none
@@ -47,6 +47,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	suite := flags.String("suite", "", "name of the suite")
 	result := flags.String("result", "", "pass, fail or skip")
 	reason := flags.String("reason", "", "why it failed or was skipped")
+	log := flags.String("log", "", "file with what it printed")
 	took := flags.Duration("took", 0, "how long a check took")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -65,7 +66,14 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		rec.Seconds = time.Since(start).Seconds()
 		return finish(*dir, rec)
 	case "check":
-		rec, err := checkRecord(*suite, *result, *reason)
+		var output []byte
+		if *log != "" {
+			var err error
+			if output, err = os.ReadFile(*log); err != nil {
+				return err
+			}
+		}
+		rec, err := checkRecord(*suite, *result, *reason, string(output))
 		if err != nil {
 			return err
 		}

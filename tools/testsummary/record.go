@@ -25,26 +25,38 @@ type record struct {
 }
 
 // item is a test, a package (no Test) or a whole suite (no Package) with
-// something to say.
-type item struct{ Package, Test, Reason string }
+// something to say, and of a failure the end of what it printed.
+type item struct{ Package, Test, Reason, Output string }
+
+// outputLines is how much of a failure's output the report repeats. What was printed
+// before it is far above, and cut where logs are.
+const outputLines = 40
+
+func lastLines(text string) string {
+	if text = strings.TrimRight(text, "\n"); text == "" {
+		return ""
+	}
+	lines := strings.SplitAfter(text+"\n", "\n")
+	return strings.Join(lines[max(0, len(lines)-1-outputLines):], "")
+}
 
 func (r *record) skip(pkg, test, reason string) {
 	r.Skipped++
-	r.Skips = append(r.Skips, item{pkg, test, reason})
+	r.Skips = append(r.Skips, item{Package: pkg, Test: test, Reason: reason})
 }
 
-func (r *record) fail(pkg, test, reason string) {
+func (r *record) fail(pkg, test, reason, output string) {
 	r.Failed++
-	r.Failures = append(r.Failures, item{pkg, test, reason})
+	r.Failures = append(r.Failures, item{pkg, test, reason, lastLines(output)})
 }
 
-func checkRecord(suite, result, reason string) (record, error) {
+func checkRecord(suite, result, reason, output string) (record, error) {
 	rec := record{Suite: suite}
 	switch result {
 	case "pass":
 		rec.Passed = 1
 	case "fail":
-		rec.fail("", "", reason)
+		rec.fail("", "", reason, output)
 	case "skip":
 		if reason == "" {
 			return record{}, fmt.Errorf("skipping %s needs a -reason", suite)
@@ -144,6 +156,13 @@ func report(out io.Writer, recs []record) error {
 		}
 	}
 	items("Skipped", func(r record) []item { return r.Skips })
+	for _, r := range recs {
+		for _, it := range r.Failures {
+			if strings.TrimSpace(it.Output) != "" {
+				fmt.Fprintf(out, "\n--- %s\n%s", describe(r.Suite, it), indent(it.Output))
+			}
+		}
+	}
 	items("Failed", func(r record) []item { return r.Failures })
 	if passed+failed == 0 {
 		fmt.Fprintf(out, "\nNothing ran, which is a failure.\n")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ func TestPlantedFailures(t *testing.T) {
 		"unit: planted/panics TestPanic\n",
 		"unit: planted/broken: does not build\n",
 		"\n3 passed, 3 failed, 1 skipped\n",
+		"--- unit: planted TestFail/bad\n", "planted failure", "planted panic", `cannot use "planted build failure"`,
 	} {
 		if !strings.Contains(summary.String(), want) {
 			t.Errorf("summary lacks %q:\n%s", want, &summary)
@@ -67,21 +69,21 @@ func TestCollect(t *testing.T) {
 			name: "everything skipped",
 			events: `{"Action":"skip","Package":"p","Test":"TestA"}
 				{"Action":"pass","Package":"p"}`,
-			want: record{Skipped: 1, Skips: []item{{"p", "TestA", "no reason given"}}},
+			want: record{Skipped: 1, Skips: []item{{Package: "p", Test: "TestA", Reason: "no reason given"}}},
 		},
 		{
 			name: "TestMain fails after its tests passed",
 			events: `{"Action":"pass","Package":"p","Test":"TestA"}
 				{"Action":"output","Package":"p","Output":"leaked 1 fd\n"}
 				{"Action":"fail","Package":"p"}`,
-			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Reason: "failed outside of its tests"}}},
+			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Reason: "failed outside of its tests", Output: "leaked 1 fd\n"}}},
 		},
 		{
 			name: "parent fails after its subtests passed",
 			events: `{"Action":"pass","Package":"p","Test":"TestA/one"}
 				{"Action":"fail","Package":"p","Test":"TestA"}
 				{"Action":"fail","Package":"p"}`,
-			want: record{Passed: 1, Failed: 1, Failures: []item{{"p", "TestA", ""}}},
+			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Test: "TestA"}}},
 		},
 		{
 			name: "a name that begins like another is no subtest of it",
@@ -95,7 +97,7 @@ func TestCollect(t *testing.T) {
 			events: `{"Action":"run","Package":"p","Test":"TestA"}
 				{"Action":"pass","Package":"p","Test":"TestA"}
 				{"Action":"run","Package":"p","Test":"TestB"}`,
-			want: record{Passed: 1, Failed: 1, Failures: []item{{"p", "TestB", ""}}},
+			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Test: "TestB"}}},
 		},
 		{
 			name: "plain text between events",
@@ -168,6 +170,18 @@ Skipped:
 
 	if err := check("check", "-suite", "netns", "-result", "fail", "-reason", "left behind: netns x"); !errors.Is(err, errFailed) {
 		t.Errorf("a failed check: got %v, want %v", err, errFailed)
+	}
+	long := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(long, []byte("the first\n"+strings.Repeat("more\n", outputLines-1)+"the last"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := check("check", "-suite", "rules", "-result", "fail", "-reason", "bad", "-log", long); !errors.Is(err, errFailed) {
+		t.Errorf("a failed check: got %v, want %v", err, errFailed)
+	}
+	out.Reset()
+	_ = run([]string{"report", "-dir", dir}, nil, &out)
+	if end := "\n--- rules: bad\n      more\n"; !strings.Contains(out.String(), end) || !strings.Contains(out.String(), "the last\n") || strings.Contains(out.String(), "the first") {
+		t.Errorf("it does not repeat the end of what failed:\n%s", &out)
 	}
 	if err := check("report"); !errors.Is(err, errFailed) {
 		t.Errorf("a report with a failure: got %v, want %v", err, errFailed)

@@ -43,6 +43,8 @@ export interface Share {
   uplink: string;
   entitled_bps: number;
   allocated_bps: number;
+  wants_more: boolean;
+  wanted_bps: number;
   rate_bps: number;
   backlog_bytes: number;
   dropped_packets: number;
@@ -173,6 +175,23 @@ export interface Explanation {
   shares: ExplainedShare[] | null;
 }
 
+export interface HistorySample {
+  at: string;
+  entitled_bps: number;
+  rate_bps: number;
+  wants_more: boolean;
+  wanted_bps: number;
+  backlog_bytes: number;
+  delay_p50_ms: number;
+  delay_p99_ms: number;
+  dropped_packets: number;
+}
+
+export interface HistoryShare {
+  uplink: string;
+  samples: HistorySample[] | null;
+}
+
 export interface Access {
   name: string;
   role: string;
@@ -207,7 +226,7 @@ export async function signIn(given: string): Promise<void> {
 
 const authorization = () => ({ Authorization: "Bearer " + token });
 
-async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
+export async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
   let response: Response;
   try {
     response = await fetch(path, { ...request, signal: AbortSignal.timeout(patienceMS) });
@@ -234,6 +253,11 @@ export const mostFlows = 100;
 
 export async function flows(id: string): Promise<Flow[]> {
   return (JSON.parse((await ask(`v1/flows?container=${encodeURIComponent(id)}&limit=${mostFlows}`)).text) as Flow[] | null) ?? [];
+}
+
+// lastMinutes are what the agent remembers of a container.
+export async function lastMinutes(id: string): Promise<HistoryShare[]> {
+  return (JSON.parse((await ask(`v1/containers/${encodeURIComponent(id)}/history`)).text) as { shares: HistoryShare[] | null }).shares ?? [];
 }
 
 export async function explanation(id: string): Promise<Explanation> {

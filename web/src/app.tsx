@@ -10,6 +10,7 @@ import { Name } from "./name";
 import { SignIn } from "./signin";
 import { Stack } from "./stack";
 import { Table } from "./table";
+import { now, useTheme } from "./theme";
 import { noContainers, policyText } from "./words";
 
 const intervalMS = 1000;
@@ -23,13 +24,19 @@ class Model {
   history = new History();
   events: Event[] = []; // newest first
   trouble = "";
+  // newer is the version of an agent that came after the one that the page is of.
+  newer = "";
   // answeredAt is when the agent did, on the clock of the plots.
   answeredAt = now();
   private lastEvent = 0;
+  private first = "";
 
   async look(): Promise<void> {
     try {
       const [seen, news] = await Promise.all([snapshot(), events(this.lastEvent)]);
+      const { version } = seen.status;
+      this.newer = this.seen && this.first !== version ? version : "";
+      if (!this.seen) this.first = version;
       this.seen = seen;
       this.answeredAt = now();
       this.history.add(this.answeredAt, seen);
@@ -42,19 +49,18 @@ class Model {
   }
 }
 
-function now(): number {
-  return performance.now() / 1000;
-}
-
-function useTheme(): string {
-  const query = matchMedia("(prefers-color-scheme: dark)");
-  const [dark, setDark] = useState(query.matches);
+// Upgraded gets the page of a newer agent, but for who is writing something on this one.
+function Upgraded({ version }: { version: string }) {
+  const writing = document.querySelector(".change, .signin input") !== null;
   useEffect(() => {
-    const changed = () => setDark(query.matches);
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, []);
-  return dark ? "dark" : "light";
+    if (version !== "" && !writing) location.reload();
+  }, [version, writing]);
+  if (version === "" || !writing) return null;
+  return (
+    <p class="trouble" role="alert">
+      The agent is version {version} now, and this page is of the one before. <button type="button" onClick={() => location.reload()}>Load it again</button>
+    </p>
+  );
 }
 
 function Trouble({ model }: { model: Model }) {
@@ -161,6 +167,7 @@ function App() {
         <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
       </header>
       <Trouble model={model} />
+      <Upgraded version={model.newer} />
       <main>
         {status && uplinks.length === 0 && <p class="nothing">The agent shares out no uplink: give it one with --uplink, or in its configuration file.</p>}
         {uplinks.map((uplink) => <UplinkView key={uplink.name} uplink={uplink} model={model} theme={theme} />)}

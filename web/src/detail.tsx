@@ -1,18 +1,38 @@
 // One container: three minutes of its samples, and where its policy comes from.
 
-import { useEffect, useRef } from "preact/hooks";
-import { type Container, signedIn, type Uplink } from "./api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Container, type HistoryShare, lastMinutes, signedIn, type Uplink } from "./api";
 import { Change } from "./change";
 import { Classes, Flows } from "./classes";
 import { Explain } from "./explain";
 import { bytes, exactRate, milliseconds, part, rate } from "./format";
-import { type History, keyOf, type Values } from "./history";
+import { before, type History, keyOf, type Values } from "./history";
 import { Name } from "./name";
 import { Plot } from "./plot";
 import { shareAt } from "./table";
 import { why } from "./words";
 
 const has = (values: Values) => values.some((value) => value !== null);
+
+// Remembered is what the agent said of the time before the page was opened, and when.
+interface Remembered {
+  asked: number;
+  shares: HistoryShare[];
+}
+
+function useRemembered(c: Container): Remembered | undefined {
+  const [known, set] = useState<Remembered>();
+  useEffect(() => {
+    let over = false;
+    set(undefined);
+    // Without it the plots begin when the page was opened, as they say.
+    lastMinutes(c.id).then((shares) => over || set({ asked: performance.now() / 1000, shares }), () => undefined);
+    return () => {
+      over = true;
+    };
+  }, [keyOf(c)]);
+  return known;
+}
 
 const perSecond = (count: number) => Number(count.toPrecision(3)) + "/s";
 
@@ -23,7 +43,12 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
     heading.current?.focus();
     heading.current?.scrollIntoView({ block: "nearest" });
   }, [keyOf(c)]);
-  const series = history.of(keyOf(c), uplink.name);
+  const remembered = useRemembered(c);
+  const samples = remembered?.shares.find((s) => s.uplink === uplink.name)?.samples ?? [];
+  const ownSeries = history.of(keyOf(c), uplink.name);
+  const { times, series } = ownSeries
+    ? before(samples, remembered?.asked ?? 0, history.times, ownSeries, c.policy.min_bps, c.policy.max_bps)
+    : { times: history.times, series: undefined };
   const { policy, policy_from: from } = c;
   const classes = shareAt(c, uplink.name)?.classes ?? [];
   const values: [string, string, string][] = [
@@ -58,21 +83,22 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
       {!props.gone && policy.class === "auto" && <Flows c={c} />}
       {!series ? <p class="nothing">It has no samples at {uplink.name}: none of its traffic leaves there.</p> : (
         <div class="plots">
-          <Plot title="Rate" times={history.times} format={rate} height={180} theme={theme} atLeast={1000} lines={[
+          <Plot title="Rate" times={times} format={rate} height={180} theme={theme} atLeast={1000} lines={[
             { key: "rate", label: "sends", values: series.rate, colour: "c1" },
+            { key: "wanted", label: "wants", values: series.wanted, colour: "c3", without: (i) => (series.rate[i] == null ? "–" : "more than it gets") },
             { key: "entitled", label: "entitled", values: series.entitled, colour: "mark", dashed: true },
             ...(has(series.min) ? [{ key: "min", label: "minimum", values: series.min, colour: "floor", dashed: true }] : []),
             ...(has(series.max) ? [{ key: "max", label: "maximum", values: series.max, colour: "ceiling", dashed: true }] : []),
           ]} />
-          <Plot title="Delay in its queue" times={history.times} format={milliseconds} height={180} theme={theme} atLeast={1}
+          <Plot title="Delay in its queue" times={times} format={milliseconds} height={180} theme={theme} atLeast={1}
             empty={has(series.p99) ? undefined : "No delays: it sent nothing, or this kernel cannot measure them (weir doctor says which)."}
             lines={[
               { key: "p50", label: "median", values: series.p50, colour: "c2" },
               { key: "p99", label: "99th percentile", values: series.p99, colour: "c4" },
             ]} />
-          <Plot title="Waiting in its queue" times={history.times} format={bytes} height={180} theme={theme} atLeast={1500}
+          <Plot title="Waiting in its queue" times={times} format={bytes} height={180} theme={theme} atLeast={1500}
             lines={[{ key: "backlog", label: "queued", values: series.backlog, colour: "c5" }]} />
-          <Plot title="Dropped from its queue" times={history.times} format={perSecond} height={180} theme={theme} atLeast={1}
+          <Plot title="Dropped from its queue" times={times} format={perSecond} height={180} theme={theme} atLeast={1}
             lines={[{ key: "drops", label: "packets", values: series.drops, colour: "c6" }]} />
         </div>
       )}

@@ -1,6 +1,7 @@
-// Three minutes of samples of every container, kept in the page.
+// Three minutes of samples of every container, kept in the page; what was before it was
+// opened the agent remembers.
 
-import type { Container, Snapshot } from "./api";
+import type { Container, HistorySample, Snapshot } from "./api";
 
 export const keptSeconds = 180;
 const pauseSeconds = 5; // longer than this without a sample is a gap in the plots
@@ -10,6 +11,8 @@ export type Values = (number | null)[];
 // Series are a container's samples at one uplink, each as long as History.times.
 export interface Series {
   rate: Values;
+  // wanted has no value where it wanted more than it got, nobody knows how much.
+  wanted: Values;
   entitled: Values;
   min: Values;
   max: Values;
@@ -21,7 +24,7 @@ export interface Series {
   dropped: number | null;
 }
 
-const measures = ["rate", "entitled", "min", "max", "p50", "p99", "backlog", "drops"] as const;
+const measures = ["rate", "wanted", "entitled", "min", "max", "p50", "p99", "backlog", "drops"] as const;
 
 export function keyOf(c: Container): string {
   return c.runtime + "\n" + c.id + "\n" + c.name;
@@ -67,7 +70,7 @@ export class History {
       if (!series) {
         const none = (): Values => this.times.map(() => null);
         series = {
-          rate: none(), entitled: none(), min: none(), max: none(), p50: none(), p99: none(),
+          rate: none(), wanted: none(), entitled: none(), min: none(), max: none(), p50: none(), p99: none(),
           backlog: none(), drops: none(), dropped: null,
         };
         this.series.set(name, series);
@@ -75,6 +78,7 @@ export class History {
       const i = this.times.length - 1;
       const sends = share.delay_p99_ms > 0;
       series.rate[i] = share.rate_bps;
+      series.wanted[i] = share.wants_more ? null : share.wanted_bps;
       series.entitled[i] = share.entitled_bps;
       series.min[i] = c.policy.min_bps || null;
       series.max[i] = c.policy.max_bps || null;
@@ -86,4 +90,25 @@ export class History {
       series.dropped = share.dropped_packets;
     }
   }
+}
+
+// before puts what the agent remembers before the page's own samples, which begin at the
+// first value of series. asked is when the agent said it, on the clock of times.
+export function before(samples: HistorySample[], asked: number, times: number[], series: Series, min: number, max: number): { times: number[]; series: Series } {
+  const last = Date.parse(samples.at(-1)?.at ?? "");
+  const own = series.rate.findIndex((value) => value !== null);
+  const begins = times[own] ?? Infinity;
+  // The agent's clock may be another one: its last sample is of now.
+  const at = (s: HistorySample) => asked - (last - Date.parse(s.at)) / 1000;
+  const earlier = samples.filter((s) => at(s) < begins - 0.5 && asked - at(s) <= keptSeconds);
+  if (own < 0 || earlier.length === 0) return { times, series };
+  const values: Record<(typeof measures)[number], (s: HistorySample) => number | null> = {
+    rate: (s) => s.rate_bps, wanted: (s) => (s.wants_more ? null : s.wanted_bps), entitled: (s) => s.entitled_bps,
+    min: () => min || null, max: () => max || null,
+    p50: (s) => (s.delay_p99_ms > 0 ? s.delay_p50_ms : null), p99: (s) => (s.delay_p99_ms > 0 ? s.delay_p99_ms : null),
+    backlog: (s) => s.backlog_bytes, drops: (s) => s.dropped_packets,
+  };
+  const joined = { ...series };
+  for (const name of measures) joined[name] = [...earlier.map(values[name]), ...series[name].slice(own)];
+  return { times: [...earlier.map(at), ...times.slice(own)], series: joined };
 }

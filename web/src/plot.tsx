@@ -21,6 +21,8 @@ export interface Line {
   area?: boolean;
   // shown has the values for the legend where they are others.
   shown?: Values;
+  // without says what it means that there is no value at an index.
+  without?: (index: number) => string;
 }
 
 interface Props {
@@ -99,7 +101,7 @@ export function Plot(props: Props) {
       plot.current = undefined;
     };
   }, [shape]);
-  useEffect(() => plot.current?.setData(data), [props.times.at(-1), shape]);
+  useEffect(() => plot.current?.setData(data), [props.times.at(-1), props.times.length, shape]);
 
   // The arrow keys move the pointer as a mouse does.
   const move = (event: KeyboardEvent) => {
@@ -126,7 +128,7 @@ export function Plot(props: Props) {
         {props.lines.map((line) => (
           <li key={line.key}>
             <i class={(line.dashed ? "dashed " : "") + "of-" + line.colour} />
-            {line.label} <b>{valueOf(line) == null ? "–" : props.format(valueOf(line) as number)}</b>
+            {line.label} <b>{valueOf(line) == null ? (line.without?.(at) ?? "–") : props.format(valueOf(line) as number)}</b>
           </li>
         ))}
       </ul>

@@ -11,17 +11,17 @@ export function why(c: Container, share: Share | undefined): string {
   if (c.reason !== "") return c.reason;
   if (!share) return "it has no traffic here: its network is not on this uplink";
   const { max_bps: max } = c.policy;
-  if (share.backlog_bytes === 0) return share.rate_bps === 0 ? "sends nothing" : "gets all it wants";
+  if (!share.wants_more) return share.rate_bps === 0 ? "sends nothing" : "gets all it wants";
   if (max > 0 && share.rate_bps > max * (1 - alike)) return "wants more, and is at its maximum";
   if (share.rate_bps > share.entitled_bps * (1 + alike)) return "wants more; has its share and what others leave";
   if (share.rate_bps < share.entitled_bps * (1 - 2 * alike)) return "wants more; has only just begun, or its senders are slow";
   return "wants more; has its share, the others want theirs";
 }
 
-// wants says what a container would send if it could: what waits in its queue is
-// beyond what it gets, by how much nobody knows.
+// wants says what a container would send if it could: of one that has more to send than
+// it gets nobody knows by how much.
 export function wants(share: Share): string {
-  return (share.backlog_bytes > 0 ? "> " : "") + rate(share.rate_bps);
+  return share.wants_more ? "> " + rate(share.rate_bps) : rate(share.wanted_bps);
 }
 
 export function noContainers(seen: Snapshot): string {

@@ -64,7 +64,7 @@ func (c *Client) Policy(ctx context.Context, name string) (policy v1.ContainerPo
 		return policy, "", err
 	}
 	defer response.Body.Close()
-	return policy, response.Header.Get("ETag"), decode(response, &policy)
+	return policy, response.Header.Get("ETag"), c.peer.Decode(response, &policy)
 }
 
 // Preview says what Set would do, and changes nothing.
@@ -105,7 +105,7 @@ func (c *Client) change(ctx context.Context, method, name, etag string, body any
 		return container, err
 	}
 	defer response.Body.Close()
-	return container, decode(response, &container)
+	return container, c.peer.Decode(response, &container)
 }
 
 // Reload makes the agent read its configuration again.

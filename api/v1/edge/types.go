@@ -10,6 +10,24 @@ import (
 	"time"
 )
 
+// Snapshot is all that weir-edge knows, of one moment.
+type Snapshot struct {
+	// At is when it looked; zero before it has.
+	At      time.Time `json:"at,omitzero"`
+	Version string    `json:"version"`
+	// Engine is "docker" or "swarm".
+	Engine string `json:"engine"`
+	// DryRun: it decides, and changes nothing.
+	DryRun bool `json:"dry_run"`
+	// Repository is where nodes get images that were pushed; empty if nowhere.
+	Repository string     `json:"repository,omitempty"`
+	Services   []Service  `json:"services"`
+	Instances  []Instance `json:"instances"`
+	Nodes      []Node     `json:"nodes"`
+	// Decisions are those of the last round, one or more for each service.
+	Decisions []Decision `json:"decisions"`
+}
+
 // Instance is one copy of a service on a node.
 type Instance struct {
 	Service string `json:"service"`
@@ -162,4 +180,16 @@ type Event struct {
 	// TookSeconds is how long it took, from the decision to the first answer of what
 	// was started.
 	TookSeconds float64 `json:"took_seconds,omitempty"`
+}
+
+// Stored is a service in the repository: an image, and its specification beside it.
+type Stored struct {
+	Service string `json:"service"`
+	// Digest is that of the image's manifest, by which nodes ask for it.
+	Digest string `json:"digest"`
+	// SizeBytes is what a node without the image gets: its layers are compressed.
+	SizeBytes    uint64 `json:"size_bytes"`
+	Architecture string `json:"architecture"`
+	// Specification is what was pushed.
+	Specification json.RawMessage `json:"specification"`
 }

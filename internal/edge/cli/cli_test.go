@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,9 +92,21 @@ func TestUsage(t *testing.T) {
 		{"ps --socket /nonexistent/edge.sock", 1, "weir-edge run"},
 		{"run --docker /nonexistent/docker.sock --state-dir DIR", 1, "--docker"},
 		{"deploy /nonexistent.json", 1, "nonexistent.json"},
+		{"deploy shop --socket /nonexistent/edge.sock", 1, "weir-edge run"},
+		{"push x", 2, "--spec is missing"},
+		{"push x --spec /nonexistent.json", 1, "nonexistent.json"},
+		{"push /nonexistent/image --spec SPEC --docker /nonexistent/docker.sock", 1, "there is no file of that name"},
+		{"services --socket /nonexistent/edge.sock", 1, "weir-edge run"},
+		{"top --interval 1ms", 2, "50ms or more"},
+		{"top --socket /nonexistent/edge.sock", 1, "weir-edge run"},
+		{"down --docker /nonexistent/docker.sock", 1, "--docker"},
 	} {
 		var out, err bytes.Buffer
-		args := strings.Fields(strings.ReplaceAll(test.args, "DIR", t.TempDir()))
+		spec := filepath.Join(t.TempDir(), "spec.json")
+		if err := os.WriteFile(spec, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "SPEC", spec).Replace(test.args))
 		if code := Run(args, &out, &err); code != test.code || !strings.Contains(err.String(), test.says) || out.Len() > 0 {
 			t.Errorf("%s: exit code %d, %q on stdout, %q on stderr", test.args, code, out.String(), err.String())
 		}

@@ -1,31 +1,33 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
 )
 
 func newDeployCommand(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use:   "deploy FILE",
-		Short: "Deploy a service from its specification",
+		Use:   "deploy FILE|SERVICE",
+		Short: "Deploy a service from its specification, or from the repository",
 		Long: `Deploy a service. FILE is its specification, or PiCasso's deployment descriptor
-({"imageName", "port_host", "port_container"}), as JSON; - is standard input. The same
-specification again changes nothing.`,
-		Example: `  weir-edge deploy shop.json`,
-		Args:    exactArgs("FILE"),
+({"imageName", "port_host", "port_container"}), as JSON; - is standard input. SERVICE,
+where there is no file of that name, is one that was pushed (weir-edge push). The same
+again changes nothing.`,
+		Example: `  weir-edge deploy shop.json
+  weir-edge deploy shop`,
+		Args: exactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			document, err := readFile(cmd.InOrStdin(), args[0])
-			if err != nil {
-				return err
-			}
-			deployed, err := server.NewClient(g.socket).Deploy(cmd.Context(), document)
+			deployed, err := deploy(cmd, server.NewClient(g.socket), args[0])
 			if err != nil {
 				return err
 			}
@@ -42,6 +44,19 @@ specification again changes nothing.`,
 	}
 }
 
+// deploy deploys a file or, where there is none and the argument has neither a dot nor a
+// slash, a service of the repository.
+func deploy(cmd *cobra.Command, client *server.Client, what string) (edge.Deployed, error) {
+	document, err := readFile(cmd.InOrStdin(), what)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(what, "./"):
+		return client.DeployStored(cmd.Context(), what)
+	case err != nil:
+		return edge.Deployed{}, err
+	}
+	return client.Deploy(cmd.Context(), document)
+}
+
 func readFile(in io.Reader, path string) (data []byte, err error) {
 	if path == "-" {
 		data, err = io.ReadAll(in)
@@ -55,14 +70,22 @@ func readFile(in io.Reader, path string) (data []byte, err error) {
 }
 
 func newRemoveCommand(g *global) *cobra.Command {
-	return &cobra.Command{
+	var stored bool
+	cmd := &cobra.Command{
 		Use:   "rm SERVICE",
 		Short: "Remove a service and all its instances",
-		Args:  exactArgs("SERVICE"),
+		Long: `Remove a service and all its instances. In the repository it stays; --repository takes
+it out of there, when it is not deployed.`,
+		Args: exactArgs("SERVICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if stored {
+				return server.NewClient(g.socket).Discard(cmd.Context(), args[0])
+			}
 			return server.NewClient(g.socket).Remove(cmd.Context(), args[0])
 		},
 	}
+	cmd.Flags().BoolVar(&stored, "repository", false, "take it out of the repository")
+	return cmd
 }
 
 func newProxyImageCommand() *cobra.Command {

@@ -82,13 +82,18 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 	root.AddCommand(
 		newRunCommand(g),
 		newDeployCommand(g),
+		newPushCommand(g),
+		newServicesCommand(g),
 		newRemoveCommand(g),
 		newProfileCommand(),
 		newPsCommand(g),
+		newTopCommand(g),
 		newNodesCommand(g),
 		newExplainCommand(g),
 		newEventsCommand(g),
 		newProxyImageCommand(),
+		newDownCommand(g),
+		newRepositoryCommand(),
 	)
 	return root
 }

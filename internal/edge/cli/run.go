@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -16,20 +17,29 @@ import (
 
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
 	"github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/store"
+	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/web"
 )
 
-// stateDir is where measurements and the proxies' files are.
-const stateDir = "/var/lib/weir/edge"
+// stateDir is where measurements, the proxies' files and the repository are.
+const (
+	stateDir         = "/var/lib/weir/edge"
+	storeFile        = "edge.db"
+	repositoryFolder = "repository"
+)
 
 // runOptions are the flags of run.
 type runOptions struct {
 	docker, network, agent, stateDir string
+	dashboard                        string
+	repository                       repositoryOptions
 	agents                           agentOptions
 	dryRun, verbose                  bool
 }
@@ -52,7 +62,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, g.socket) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.docker, "docker", "/var/run/docker.sock", "socket of the Docker engine")
+	flags.StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
 	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
 	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
 	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of a swarm's nodes, with {address} for the node's: https://{address}:7481")
@@ -61,6 +71,8 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
 	flags.StringVar(&o.agents.tokenFile, "agents-token-file", "", "file with a token of the agents, instead of a certificate")
 	flags.StringVar(&o.stateDir, "state-dir", stateDir, "folder for measurements and the proxies' files")
+	o.repository.addFlags(cmd)
+	flags.StringVar(&o.dashboard, "dashboard", "", "loopback address of a page that shows nodes, instances and decisions, e.g. 127.0.0.1:7483")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "decide and say so, and change nothing")
 	flags.BoolVar(&o.verbose, "verbose", false, "log more")
 	return cmd
@@ -73,7 +85,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	measurements, err := store.Open(filepath.Join(o.stateDir, "edge.db"))
+	measurements, err := store.Open(filepath.Join(o.stateDir, storeFile))
 	if err != nil {
 		return err
 	}
@@ -83,6 +95,10 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer rt.Close()
+	services, err := repo.Open(filepath.Join(o.stateDir, repositoryFolder))
+	if err != nil {
+		return err
+	}
 	decider, err := engine.New(engine.DefaultPolicy())
 	if err != nil {
 		return err
@@ -93,17 +109,31 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := server.Listen(socket)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	api := server.Options{Manager: manager, Repository: services, Version: version, Log: log, Stop: cancel}
+	if api.Address, err = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder)); err != nil {
+		return err
+	}
+	listener, err := unixsock.Listen("weir-edge", socket, "")
 	if err != nil {
 		return err
 	}
-	api := server.New(manager, log)
-	served := make(chan error, 1)
-	go func() { served <- api.Serve(listener) }()
+	defer listener.Close()
+	handler := server.Handler(api)
+	page, err := o.openPage(handler, log)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
 	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	managed := make(chan error, 1)
+	return serve(ctx, cancel, server.New(handler), listener, manager)
+}
+
+// serve answers and manages until ctx ends, or one of the two fails.
+func serve(ctx context.Context, cancel func(), api *http.Server, listener net.Listener, manager *run.Manager) (err error) {
+	served, managed := make(chan error, 1), make(chan error, 1)
+	go func() { served <- api.Serve(listener) }()
 	go func() { managed <- manager.Run(ctx) }()
 	select {
 	case err = <-managed:
@@ -120,6 +150,21 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		err = nil
 	}
 	return err
+}
+
+// openPage shows the page, if it is to. A port that is taken is said.
+func (o *runOptions) openPage(api http.Handler, log *slog.Logger) (*http.Server, error) {
+	page := web.NewEdge(api, log)
+	if o.dashboard == "" || o.dashboard == "none" {
+		return page, nil
+	}
+	listener, err := web.Listen(o.dashboard)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("dashboard", "address", "http://"+listener.Addr().String())
+	go func() { _ = page.Serve(listener) }() // until run closes it
+	return page, nil
 }
 
 // runtime is the swarm that the engine manages or, if it manages none, the engine.

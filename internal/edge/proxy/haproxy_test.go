@@ -125,3 +125,57 @@ func TestBusyIsNotDead(t *testing.T) {
 	}
 	users.Wait()
 }
+
+// An instance that has been started and does not listen yet gets no users, who wait for
+// the one that is there; it gets its part of them as soon as it answers.
+func TestNotListeningYet(t *testing.T) {
+	busy := func(what string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(20 * time.Millisecond)
+			_, _ = io.WriteString(w, what)
+		}
+	}
+	there := Server{Name: "edge-s-1", Address: answering(t, busy("the first")), Weight: 256, MaxUsers: 2}
+	port := Port{Host: freePort(t), Servers: []Server{there}}
+	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: 30 * time.Second, Ports: []Port{port}})
+	url := fmt.Sprintf("http://127.0.0.1:%d/", port.Host)
+	late := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	port.Servers = append(port.Servers, Server{Name: "edge-s-2", Address: late, Weight: 256, MaxUsers: 2})
+	if _, err := control.Apply(context.Background(), []Port{port}); err != nil {
+		t.Fatal(err)
+	}
+	crowd := func(rounds int) (fromLate int) {
+		var users sync.WaitGroup
+		var mu sync.Mutex
+		for range 8 {
+			users.Go(func() {
+				for range rounds {
+					status, body := get(t, url)
+					if status != http.StatusOK {
+						t.Errorf("a user gets %d", status)
+					}
+					mu.Lock()
+					if body == "the second" {
+						fromLate++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		users.Wait()
+		return fromLate
+	}
+	crowd(10)
+	listener, err := net.Listen("tcp", late.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := &http.Server{Handler: busy("the second"), ReadHeaderTimeout: time.Second}
+	go func() { _ = second.Serve(listener) }()
+	t.Cleanup(func() { _ = second.Close() })
+	for deadline := time.Now().Add(20 * time.Second); crowd(5) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the second instance answers and gets no users")
+		}
+	}
+}

@@ -27,7 +27,10 @@ func join(port Port, seen []SeenServer) (commands []string) {
 		path := port.backend() + "/" + s.Name
 		i := slices.IndexFunc(seen, func(t SeenServer) bool { return t.Backend == port.backend() && t.Name == s.Name })
 		if i < 0 {
-			commands = append(commands, "add server "+path+" "+s.arguments(), "enable health "+path, "enable server "+path)
+			// HAProxy takes it for well until it has been looked at, and would send users to
+			// one that does not listen yet. In one line, so that none comes in between.
+			begin := fmt.Sprintf("enable health %[1]s; enable server %[1]s; set server %[1]s health down", path)
+			commands = append(commands, "add server "+path+" "+s.arguments(), begin)
 			continue
 		}
 		there := seen[i]

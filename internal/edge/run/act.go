@@ -44,14 +44,7 @@ func (m *Manager) carryOut(ctx context.Context, s *seen, decisions []engine.Deci
 
 // sayDecided says once what would be done.
 func (m *Manager) sayDecided(d engine.Decision) {
-	key := "dry-run " + string(d.Action) + d.Service + d.Instance + d.Node
-	m.mu.Lock()
-	again := !m.said[key].IsZero() && time.Since(m.said[key]) < sayAgain
-	if !again {
-		m.said[key] = time.Now()
-	}
-	m.mu.Unlock()
-	if !again {
+	if m.toReport("dry-run " + string(d.Action) + d.Service + d.Instance + d.Node) {
 		m.recordDecision(d)
 	}
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,11 +18,13 @@ type Events struct {
 	list []edge.Event
 	next uint64
 	more chan struct{} // closed when there is one more
+	// counts are how many there were since this weir-edge started, by kind.
+	counts map[edge.EventKind]uint64
 }
 
 // newEvents goes on after the events that were kept.
 func newEvents(kept []edge.Event, now time.Time) *Events {
-	e := &Events{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{})}
+	e := &Events{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{}), counts: map[edge.EventKind]uint64{}}
 	if len(kept) > 0 {
 		e.next = max(e.next, kept[len(kept)-1].Seq+1)
 	}
@@ -34,6 +37,7 @@ func (e *Events) add(event edge.Event) edge.Event {
 	defer e.mu.Unlock()
 	event.Seq = e.next
 	e.next++
+	e.counts[event.Kind]++
 	e.list = append(e.list, event)
 	if len(e.list) > keptEvents {
 		e.list = append([]edge.Event(nil), e.list[len(e.list)-keptEvents:]...)
@@ -54,6 +58,13 @@ func (e *Events) Since(seq uint64) ([]edge.Event, <-chan struct{}) {
 		}
 	}
 	return nil, e.more
+}
+
+// Counts are how many events there were since this weir-edge started, by kind.
+func (e *Events) Counts() map[edge.EventKind]uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.counts)
 }
 
 // of are the events of a service that match, the newest first.
@@ -97,22 +108,26 @@ func (m *Manager) kept(err error) {
 
 // failed says what did not work; the same of the same service again only after a while.
 func (m *Manager) failed(service, instance, node string, err error) {
-	key := service + "\x00" + instance + "\x00" + err.Error()
-	m.mu.Lock()
-	again := time.Since(m.said[key]) < sayAgain
-	if !again {
-		m.said[key] = time.Now()
-	}
-	for k, at := range m.said {
-		if time.Since(at) > sayAgain {
-			delete(m.said, k)
-		}
-	}
-	m.mu.Unlock()
-	if !again {
+	if m.toReport(service + "\x00" + instance + "\x00" + err.Error()) {
 		m.record(edge.Event{Kind: edge.EventFailed, Service: service, Instance: instance, Node: node, Message: err.Error()})
 	}
 }
 
-// sayAgain is after how long an error that lasts is said again.
-const sayAgain = time.Minute
+// reportAgain is after how long what lasts is reported again.
+const reportAgain = time.Minute
+
+// toReport says whether something is to be reported now, and was not lately.
+func (m *Manager) toReport(what string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, at := range m.reportedAt {
+		if time.Since(at) >= reportAgain {
+			delete(m.reportedAt, k)
+		}
+	}
+	if !m.reportedAt[what].IsZero() {
+		return false
+	}
+	m.reportedAt[what] = time.Now()
+	return true
+}

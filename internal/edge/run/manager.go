@@ -94,9 +94,12 @@ type Manager struct {
 	// cannotStart says why instances could not be made at all.
 	cannotStart map[string]string
 	since       map[string]stateSince // of instances
-	said        map[string]time.Time
-	images      map[string]runtime.Image // by node and name
-	view        view
+	// reportedAt is when something that lasts was reported last, by what was said of it.
+	reportedAt map[string]time.Time
+	// proxyFailedAt is when a proxy that fails did so first, by service and node.
+	proxyFailedAt map[string]time.Time
+	images        map[string]runtime.Image // by node and name
+	view          view
 }
 
 // start is an instance on its way.
@@ -131,7 +134,9 @@ func New(opts Options) (*Manager, error) {
 		opts: opts, rt: opts.Runtime, store: opts.Store, log: opts.Log, ctx: context.Background(),
 		events: newEvents(kept, time.Now()), kick: make(chan struct{}, 1),
 		orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
-		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{}, since: map[string]stateSince{}, said: map[string]time.Time{},
+		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
+		view:  view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}},
+		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{},
 	}, nil
 }
 
@@ -211,7 +216,12 @@ func (m *Manager) unreachable(err error) {
 }
 
 // SpecificationError is a specification that cannot be deployed.
-type SpecificationError struct{ error }
+type SpecificationError struct{ Err error }
+
+func (e *SpecificationError) Error() string { return e.Err.Error() }
+
+// Unwrap is what errors.Is goes by.
+func (e *SpecificationError) Unwrap() error { return e.Err }
 
 // Deploy makes a service from its specification. The same one again changes nothing.
 func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, error) {

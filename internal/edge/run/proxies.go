@@ -29,6 +29,7 @@ func (m *Manager) syncProxies(ctx context.Context, s *seen) {
 				m.proxyFailed(service.Name, p)
 				continue
 			}
+			m.proxyAnswers(service.Name, p)
 			if _, err := p.Control.Apply(ctx, ports); err != nil {
 				m.failed(service.Name, "", p.Node, err)
 			}
@@ -38,16 +39,23 @@ func (m *Manager) syncProxies(ctx context.Context, s *seen) {
 
 // proxyFailed: a proxy that has just been made needs a moment.
 func (m *Manager) proxyFailed(service string, p seenProxy) {
-	key := "proxy " + service + " " + p.Node
+	key := service + " " + p.Node
 	m.mu.Lock()
-	first := m.said[key]
+	first := m.proxyFailedAt[key]
 	if first.IsZero() {
-		m.said[key] = time.Now()
+		m.proxyFailedAt[key] = time.Now()
 	}
 	m.mu.Unlock()
 	if !first.IsZero() && time.Since(first) > 5*time.Second {
 		m.failed(service, "", p.Node, p.err)
 	}
+}
+
+// proxyAnswers forgets that a proxy failed.
+func (m *Manager) proxyAnswers(service string, p seenProxy) {
+	m.mu.Lock()
+	delete(m.proxyFailedAt, service+" "+p.Node)
+	m.mu.Unlock()
 }
 
 // ports are a service's instances as one proxy should know them.

@@ -15,6 +15,7 @@ import (
 
 // view is what everybody sees who asks: of one moment.
 type view struct {
+	at        time.Time
 	services  []edge.Service
 	instances []edge.Instance
 	nodes     []edge.Node
@@ -25,7 +26,7 @@ type view struct {
 func (m *Manager) publish(s *seen, decisions []engine.Decision) {
 	m.arrived(s)
 	m.sayNodes(s)
-	v := view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}}
+	v := view{at: time.Now(), services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}}
 	for _, i := range s.input.Instances {
 		v.instances = append(v.instances, m.wireInstance(s, i))
 	}
@@ -184,24 +185,17 @@ func (m *Manager) sayNodes(s *seen) {
 }
 
 // Instances are those that run, start or end.
-func (m *Manager) Instances() []edge.Instance {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]edge.Instance{}, m.view.instances...)
-}
+func (m *Manager) Instances() []edge.Instance { return m.Snapshot().Instances }
 
-// Nodes are all nodes.
-func (m *Manager) Nodes() []edge.Node {
+// Snapshot is all that was seen and decided in the last round.
+func (m *Manager) Snapshot() edge.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]edge.Node{}, m.view.nodes...)
-}
-
-// Services are all services.
-func (m *Manager) Services() []edge.Service {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]edge.Service{}, m.view.services...)
+	return edge.Snapshot{
+		At: m.view.at, Engine: m.rt.Kind(), DryRun: m.opts.DryRun,
+		Services: slices.Clone(m.view.services), Instances: slices.Clone(m.view.instances),
+		Nodes: slices.Clone(m.view.nodes), Decisions: slices.Clone(m.view.decisions),
+	}
 }
 
 // ErrUnknown is a service that is not there.

@@ -3,11 +3,15 @@ package runtime
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	goruntime "runtime"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
 )
 
 // The image of proxies has nothing but the places where the host's /usr, with the
@@ -28,6 +32,26 @@ func ProxyImageArchive() (archive []byte, id string, err error) {
 		return nil, "", fmt.Errorf("make the proxy's image: %w", err)
 	}
 	return ImageArchive(ProxyImage, goruntime.GOARCH, root)
+}
+
+// LoadProxyImage makes sure that an engine has that image.
+func LoadProxyImage(ctx context.Context, api *client.Client) error {
+	_, err := api.ImageInspect(ctx, ProxyImage)
+	if err == nil {
+		return nil
+	} else if !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("look for the proxy's image: %w", err)
+	}
+	archive, _, err := ProxyImageArchive()
+	if err != nil {
+		return err
+	}
+	progress, err := api.ImageLoad(ctx, bytes.NewReader(archive))
+	if err != nil {
+		return fmt.Errorf("load the proxy's image: %w", err)
+	}
+	defer progress.Close()
+	return ReadProgress(progress)
 }
 
 // proxyRoot is a root file system for Linux distributions whose programs are all in

@@ -67,6 +67,8 @@ type Runtime interface {
 	// Changes sends something whenever a container of weir-edge starts or ends, until
 	// ctx ends.
 	Changes(context.Context) <-chan struct{}
+	// Down removes what weir-edge keeps there itself, when no service is left.
+	Down(context.Context) error
 	Close() error
 }
 

@@ -1,125 +1,131 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 
 	"golang.org/x/sys/unix"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/httpapi"
 )
 
 // Client speaks to a weir-edge.
-type Client struct {
-	socket string
-	http   *http.Client
-}
+type Client struct{ peer *httpapi.Peer }
 
 // NewClient returns a client of the weir-edge that listens at socket.
 func NewClient(socket string) *Client {
-	var dialer net.Dialer
-	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", socket)
-		},
-	}}}
+	return &Client{&httpapi.Peer{
+		Name: "weir-edge", Base: "http://weir-edge", HTTP: httpapi.Unix(socket),
+		Unreachable: func(err error) error { return unreachable(socket, err) },
+		Refused:     func(_ int, message string) error { return errors.New(message) },
+	}}
+}
+
+// ErrNotRunning is a socket at which no weir-edge answers.
+var ErrNotRunning = errors.New("no weir-edge runs")
+
+// unreachable says why there is no answer, and what to do.
+func unreachable(socket string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("%w on %s: start one with `weir-edge run`, or say where it listens with --socket", ErrNotRunning, socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("not allowed to use %s: run as root (sudo)", socket)
+	}
+	return fmt.Errorf("ask weir-edge: %w", err)
+}
+
+// Snapshot is all that weir-edge knows, of one moment.
+func (c *Client) Snapshot(ctx context.Context) (s edge.Snapshot, err error) {
+	return s, c.peer.Call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
 }
 
 // Instances are those of all services.
 func (c *Client) Instances(ctx context.Context) (list []edge.Instance, err error) {
-	return list, c.call(ctx, http.MethodGet, "/v1/instances", nil, &list)
+	return list, c.peer.Call(ctx, http.MethodGet, "/v1/instances", nil, &list)
 }
 
 // Nodes are all nodes.
 func (c *Client) Nodes(ctx context.Context) (list []edge.Node, err error) {
-	return list, c.call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
+	return list, c.peer.Call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
 }
 
 // Deploy deploys a service.
 func (c *Client) Deploy(ctx context.Context, document []byte) (d edge.Deployed, err error) {
-	return d, c.call(ctx, http.MethodPost, "/v1/services", document, &d)
+	return d, c.peer.Call(ctx, http.MethodPost, "/v1/services", document, &d)
+}
+
+// Stored are the services in the repository.
+func (c *Client) Stored(ctx context.Context) (list []edge.Stored, err error) {
+	return list, c.peer.Call(ctx, http.MethodGet, "/v1/repository", nil, &list)
+}
+
+// Push puts a service into the repository: its specification, and its image as an
+// archive.
+func (c *Client) Push(ctx context.Context, document []byte, image io.Reader) (stored edge.Stored, err error) {
+	reader, writer := io.Pipe()
+	defer reader.Close()
+	parts := multipart.NewWriter(writer)
+	go func() { _ = writer.CloseWithError(writeParts(parts, document, image)) }()
+	response, err := c.peer.Send(ctx, http.MethodPost, "/v1/repository", io.Reader(reader), http.Header{"Content-Type": {parts.FormDataContentType()}})
+	if err != nil {
+		return stored, err
+	}
+	defer response.Body.Close()
+	return stored, c.peer.Decode(response, &stored)
+}
+
+func writeParts(w *multipart.Writer, document []byte, image io.Reader) error {
+	part, err := w.CreateFormField(partSpecification)
+	if err == nil {
+		_, err = part.Write(document)
+	}
+	if err == nil {
+		part, err = w.CreateFormField(partImage)
+	}
+	if err == nil {
+		_, err = io.Copy(part, image)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return err
+}
+
+// Discard takes a service out of the repository.
+func (c *Client) Discard(ctx context.Context, service string) error {
+	return c.peer.Call(ctx, http.MethodDelete, "/v1/repository/"+url.PathEscape(service), nil, nil)
+}
+
+// DeployStored deploys a service of the repository.
+func (c *Client) DeployStored(ctx context.Context, service string) (d edge.Deployed, err error) {
+	return d, c.peer.Call(ctx, http.MethodPost, "/v1/repository/"+url.PathEscape(service)+"/deploy", nil, &d)
+}
+
+// Stop ends weir-edge; what runs goes on.
+func (c *Client) Stop(ctx context.Context) error {
+	return c.peer.Call(ctx, http.MethodPost, "/v1/stop", nil, nil)
 }
 
 // Remove removes a service.
 func (c *Client) Remove(ctx context.Context, service string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/services/"+url.PathEscape(service), nil, nil)
+	return c.peer.Call(ctx, http.MethodDelete, "/v1/services/"+url.PathEscape(service), nil, nil)
 }
 
 // Explain says why a service has the instances that it has.
 func (c *Client) Explain(ctx context.Context, service string) (e edge.Explanation, err error) {
-	return e, c.call(ctx, http.MethodGet, "/v1/services/"+url.PathEscape(service)+"/explain", nil, &e)
+	return e, c.peer.Call(ctx, http.MethodGet, "/v1/services/"+url.PathEscape(service)+"/explain", nil, &e)
 }
 
 // Events calls each with what happened lately and, with follow, with what happens,
 // until ctx ends or each returns an error.
 func (c *Client) Events(ctx context.Context, follow bool, each func(edge.Event) error) error {
-	response, err := c.send(ctx, http.MethodGet, fmt.Sprintf("/v1/events?follow=%t", follow), nil)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	for decoder := json.NewDecoder(response.Body); ; {
-		var event edge.Event
-		err := decoder.Decode(&event)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("read events: %w", err)
-		}
-		if err := each(event); err != nil {
-			return err
-		}
-	}
-}
-
-func (c *Client) call(ctx context.Context, method, path string, body []byte, result any) error {
-	response, err := c.send(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if result == nil {
-		return nil
-	}
-	if err := json.NewDecoder(response.Body).Decode(result); err != nil {
-		return fmt.Errorf("read the answer of weir-edge: %w", err)
-	}
-	return nil
-}
-
-func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://weir-edge"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", err)
-	}
-	response, err := c.http.Do(request)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return nil, fmt.Errorf("no weir-edge runs on %s: start one with `weir-edge run`, or say where it listens with --socket", c.socket)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("not allowed to use %s: run as root (sudo)", c.socket)
-	case err != nil:
-		return nil, fmt.Errorf("ask weir-edge: %w", err)
-	}
-	if response.StatusCode == http.StatusOK {
-		return response, nil
-	}
-	defer response.Body.Close()
-	var problem v1.Error
-	if err := json.NewDecoder(response.Body).Decode(&problem); err != nil || problem.Message == "" {
-		return nil, fmt.Errorf("weir-edge answered %s", response.Status)
-	}
-	return nil, errors.New(problem.Message)
+	return httpapi.Stream(ctx, c.peer, fmt.Sprintf("/v1/events?follow=%t", follow), each)
 }

@@ -1,5 +1,6 @@
 // Package server is weir-edge's API: HTTP with JSON on a Unix socket, by the rules of
-// the agent's. What there is stands in routes. Everything that is not a success has a
+// the agent's. What there is stands in routes.go, and for others in openapi.json, which is
+// made from it and served at /v1/openapi.json. Everything that is not a success has a
 // v1.Error as its body. Who may open the socket may do everything: that is root.
 package server
 
@@ -8,18 +9,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
-	agentserver "github.com/weir-project/weir/internal/server"
 )
 
 const (
@@ -28,98 +27,56 @@ const (
 	deployTimeout = 30 * time.Minute
 	headerTimeout = 5 * time.Second
 	maxBodyBytes  = 256 << 10
+	// maxUploadBytes bounds an image that is pushed.
+	maxUploadBytes = 64 << 30
 )
 
 // Manager is what the API shows; *run.Manager is it.
 type Manager interface {
 	Deploy(ctx context.Context, document []byte) (edge.Deployed, error)
 	Remove(ctx context.Context, service string) error
-	Instances() []edge.Instance
-	Nodes() []edge.Node
-	Services() []edge.Service
+	Snapshot() edge.Snapshot
 	Explain(service string) (edge.Explanation, error)
 	Events() *run.Events
 }
 
+// Options are what the API speaks for.
+type Options struct {
+	Manager Manager
+	// Repository has services that may be deployed; Address is where nodes reach it,
+	// empty where they do not.
+	Repository *repo.Repository
+	Address    string
+	Version    string
+	// Stop ends weir-edge, when the answer has been given.
+	Stop func()
+	Log  *slog.Logger
+}
+
 type api struct {
-	m   Manager
-	log *slog.Logger
+	Options
+	mux *http.ServeMux
 }
 
-type route struct {
-	method, path, summary string
-	// request and response are of the types of the bodies; nil where there is none.
-	request, response any
-	timeout           time.Duration
-	handle            func(*http.Request) (any, error)
-	stream            http.HandlerFunc
-}
-
-func (a *api) routes() []route {
-	return []route{
-		{
-			method: "GET", path: "/v1/instances", summary: "The instances of all services", response: []edge.Instance{},
-			handle: func(*http.Request) (any, error) { return a.m.Instances(), nil },
-		},
-		{
-			method: "GET", path: "/v1/nodes", summary: "All nodes and what they have left", response: []edge.Node{},
-			handle: func(*http.Request) (any, error) { return a.m.Nodes(), nil },
-		},
-		{
-			method: "GET", path: "/v1/services", summary: "All services and what their users see of them", response: []edge.Service{},
-			handle: func(*http.Request) (any, error) { return a.m.Services(), nil },
-		},
-		{
-			method: "POST", path: "/v1/services", summary: "Deploy a service: its specification, or PiCasso's deployment descriptor",
-			request: json.RawMessage{}, response: edge.Deployed{}, timeout: deployTimeout, handle: a.deploy,
-		},
-		{
-			method: "DELETE", path: "/v1/services/{name}", summary: "Remove a service and all its instances", response: struct{}{},
-			handle: func(r *http.Request) (any, error) { return struct{}{}, a.m.Remove(r.Context(), r.PathValue("name")) },
-		},
-		{
-			method: "GET", path: "/v1/services/{name}/explain", summary: "Why a service has the instances that it has", response: edge.Explanation{},
-			handle: func(r *http.Request) (any, error) { return a.m.Explain(r.PathValue("name")) },
-		},
-		{
-			method: "GET", path: "/v1/events", summary: "What happened lately and what happens, one JSON object a line", response: edge.Event{},
-			stream: a.events,
-		},
-	}
-}
-
-func (a *api) deploy(r *http.Request) (any, error) {
-	document, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read the specification: %w", err)
-	}
-	return a.m.Deploy(r.Context(), document)
-}
-
-// New returns a server of a manager's API.
-func New(m Manager, log *slog.Logger) *http.Server {
-	a := &api{m: m, log: log}
-	mux := http.NewServeMux()
+// Handler returns the API.
+func Handler(o Options) http.Handler {
+	a := &api{Options: o, mux: http.NewServeMux()}
 	for _, r := range a.routes() {
 		handle := r.stream
 		if handle == nil {
 			handle = a.answer(r)
 		}
-		mux.HandleFunc(r.method+" "+r.path, handle)
+		a.mux.HandleFunc(r.method+" "+r.path, handle)
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, http.StatusNotFound, fmt.Errorf("there is no %s %s", r.Method, r.URL.Path))
 	})
-	return &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
+	return a.mux
 }
 
-// Listen opens the socket at path, for root. Errors: another weir-edge answers there.
-func Listen(path string) (net.Listener, error) {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("another weir-edge listens on %s: stop it, or give this one another --socket", path)
-	}
-	return agentserver.Listen(path, "")
+// New returns a server of an API.
+func New(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
 }
 
 func (a *api) answer(route route) http.HandlerFunc {
@@ -131,12 +88,16 @@ func (a *api) answer(route route) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(requestTimeout))
+		reading, most := requestTimeout, int64(maxBodyBytes)
+		if route.upload {
+			reading, most = timeout, maxUploadBytes
+		}
+		_ = control.SetReadDeadline(time.Now().Add(reading))
 		_ = control.SetWriteDeadline(time.Now().Add(timeout + requestTimeout))
-		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		r.Body = http.MaxBytesReader(w, r.Body, most)
 		body, err := route.handle(r.WithContext(ctx))
 		if err != nil {
-			a.log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+			a.Log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 			a.refuse(w, statusOf(err), err)
 			return
 		}
@@ -155,18 +116,21 @@ func (a *api) write(w http.ResponseWriter, status int, kind string, body any) {
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		a.log.Debug("answer a request", "error", err)
+		a.Log.Debug("answer a request", "error", err)
 	}
 }
 
 func statusOf(err error) int {
-	var wrong *run.SpecificationError
+	var (
+		wrong *run.SpecificationError
+		bad   *repo.BadImageError
+	)
 	switch {
-	case errors.As(err, &wrong), errors.Is(err, runtime.ErrNoImage), errors.Is(err, runtime.ErrArchitecture):
+	case errors.As(err, &wrong), errors.As(err, &bad), errors.Is(err, errBadPush), errors.Is(err, runtime.ErrNoImage), errors.Is(err, runtime.ErrArchitecture):
 		return http.StatusBadRequest
-	case errors.Is(err, runtime.ErrUnknown), errors.Is(err, run.ErrUnknown):
+	case errors.Is(err, runtime.ErrUnknown), errors.Is(err, run.ErrUnknown), errors.Is(err, repo.ErrUnknown):
 		return http.StatusNotFound
-	case errors.Is(err, runtime.ErrExists):
+	case errors.Is(err, runtime.ErrExists), errors.Is(err, errInUse), errors.Is(err, errNoAddress):
 		return http.StatusConflict
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
@@ -197,7 +161,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	encoder := json.NewEncoder(w)
 	for {
-		list, more := a.m.Events().Since(since)
+		list, more := a.Manager.Events().Since(since)
 		_ = control.SetWriteDeadline(time.Now().Add(requestTimeout))
 		for _, event := range list {
 			if encoder.Encode(event) != nil {

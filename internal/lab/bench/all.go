@@ -71,15 +71,6 @@ func sections() []section {
 		section{SuiteNetmodes, "what network modes of containers cost", 600, runAllNetmodes})
 }
 
-// AllSectionNames are the reports that RunAll makes.
-func AllSectionNames() []string {
-	var names []string
-	for _, one := range sections() {
-		names = append(names, one.name)
-	}
-	return names
-}
-
 // CheckAll says what is wrong with options before anything is started.
 func (o AllOptions) CheckAll() error {
 	if o.Within < minWithin {

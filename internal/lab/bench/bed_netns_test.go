@@ -149,16 +149,17 @@ func TestAgentSuiteMeasuresTheAgent(t *testing.T) {
 		RateBPS:    100e6,
 		Duration:   time.Second,
 		Repeat:     1,
-		Only:       regexp.MustCompile(`^3 containers at 100mbit: (idle|all send)$`),
+		Only:       regexp.MustCompile(`^3 containers at 100mbit: (idle|all send)$|^looked at: .*: 4 pages$`),
 		Overload:   1.5,
 		Containers: 3,
+		Readers:    4,
 		WeirBinary: harness.Program(t),
 		Progress:   io.Discard,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Results) != 2 || report.Failed() > 0 {
+	if len(report.Results) != 3 || report.Failed() > 0 {
 		t.Fatalf("%d results, %d failed: %+v", len(report.Results), report.Failed(), report.Results)
 	}
 	for _, result := range report.Results {
@@ -169,6 +170,9 @@ func TestAgentSuiteMeasuresTheAgent(t *testing.T) {
 		}
 		if mb := a.ResidentBytes.Median / 1e6; mb < 5 || mb > 200 {
 			t.Errorf("%s: %v MB", result.id(), mb)
+		}
+		if p99 := a.TurnP99MS.Median; p99 < 10 || p99 > 2000 {
+			t.Errorf("%s: 99 of 100 turns of the control loop within %v ms", result.id(), p99)
 		}
 		if start := a.StartMS.Median; start <= 0 || start > milliseconds(agentStartTimeout) {
 			t.Errorf("%s: started in %v ms", result.id(), start)

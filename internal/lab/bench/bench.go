@@ -49,8 +49,9 @@ type Options struct {
 	// Docker runs containers in a private Docker engine; otherwise, and in some
 	// suites always, they are network namespaces.
 	Docker bool
-	// Containers is how many the agent has in the suite about it.
-	Containers int
+	// Containers is how many the agent has in the suite about it, and Readers how many
+	// pages of its dashboard are open there; 0 leaves those cases out.
+	Containers, Readers int
 	// Overload is how many times the link's rate a UDP sender without a rate
 	// of its own sends.
 	Overload float64
@@ -130,6 +131,8 @@ func (o Options) Cases() ([]Case, error) {
 		return nil, errors.New("rounds and duration must be positive, the warm-up not negative")
 	case o.Overload <= 1:
 		return nil, errors.New("an overload of 1 or less does not fill the link with UDP")
+	case o.Readers < 0 || o.Readers > maxPages:
+		return nil, fmt.Errorf("the number of readers must be 0 to %d, which is how many the dashboard lets in", maxPages)
 	case o.Containers < 1 || o.Containers > maxBedContainers:
 		return nil, fmt.Errorf("the number of containers must be 1 to %d", maxBedContainers)
 	}

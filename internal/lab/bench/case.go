@@ -38,6 +38,12 @@ type Case struct {
 	// Baseline names the case of the same group that this one is compared
 	// with, peer by peer.
 	Baseline string
+	// Pages are how many pages of the dashboard are open; each asks for a snapshot once
+	// a second and follows events. Dashboard has the agent open it also for none.
+	Pages     int
+	Dashboard bool
+	// ScrapeInterval is how often Prometheus asks for metrics; 0 for never.
+	ScrapeInterval time.Duration
 	// Rigid keeps containers of the peer tc to the rates set by hand: nothing
 	// is borrowed.
 	Rigid bool

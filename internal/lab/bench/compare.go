@@ -33,6 +33,10 @@ func compare(cases []Case, results []CaseResult) {
 			if result.Latency != nil {
 				result.Latency.judge(c, baseline)
 			}
+			if a := result.Agent; a != nil && a.ScrapeMS != nil && baseline != nil {
+				added := a.CPUOfCore.Median - baseline.Agent.CPUOfCore.Median
+				a.ScrapeCPU = &added
+			}
 			if result.Cost != nil && baseline != nil {
 				ratio := result.Cost.PacketsPerSecond.Median / baseline.Cost.PacketsPerSecond.Median
 				result.Cost.PacketsOfBaseline = &ratio

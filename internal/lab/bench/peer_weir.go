@@ -62,6 +62,9 @@ func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) e
 		// A veth pair says 10 Gbit/s and carries what the CPU can.
 		Args: append([]string{"--ignore-link-speed"}, w.args...),
 	}
+	if c.Dashboard {
+		options.Args = append(options.Args, "--dashboard", dashboardAddress)
+	}
 	if b.engine != nil {
 		options.Docker = b.engine.Socket()
 	}
@@ -80,6 +83,14 @@ func (w *weir) pid() int { return w.agent.Pid() }
 
 // startTime implements process.
 func (w *weir) startTime() time.Duration { return w.start }
+
+// turns implements process.
+func (w *weir) turns() (v1.Turns, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), agentStartTimeout)
+	defer cancel()
+	status, err := w.client.Status(ctx)
+	return status.Turns, err
+}
 
 // listed are the containers that the agent cannot learn of from an engine.
 func listed(b *bed, containers []placed) []testbed.AgentContainer {

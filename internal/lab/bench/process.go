@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
 )
 
 // process is a peer that is a running program.
@@ -17,6 +19,8 @@ type process interface {
 	pid() int
 	// startTime is how long it took until everything was in place.
 	startTime() time.Duration
+	// turns are how long after one another its control loop looked.
+	turns() (v1.Turns, error)
 }
 
 // agentReading is what the agent took: up to now, or during a window.
@@ -24,10 +28,14 @@ type agentReading struct {
 	cpu           time.Duration // run time of all its threads
 	residentBytes uint64
 	start         time.Duration
+	turns         v1.Turns
 }
 
 func readAgent(p process) (r agentReading, err error) {
 	r.start = p.startTime()
+	if r.turns, err = p.turns(); err != nil {
+		return r, fmt.Errorf("read the turns of the agent's control loop: %w", err)
+	}
 	dir := filepath.Join("/proc", strconv.Itoa(p.pid()))
 	if r.cpu, err = threadsRunTime(filepath.Join(dir, "task")); err != nil {
 		return r, fmt.Errorf("read the agent's run time: %w", err)

@@ -106,6 +106,21 @@ func sampleReport() Report {
 			Agent: &AgentUse{Containers: 1000, CPUOfCore: Spread{Median: 0.5, Min: 0.5, Max: 0.5}, ResidentBytes: Spread{Median: 90e6, Min: 90e6, Max: 90e6}, StartMS: Spread{Median: 2500, Min: 2500, Max: 2500}},
 			Cost:  &Cost{PacketsPerSecond: Spread{Median: 97e3, Min: 97e3, Max: 97e3}, PacketsOfBaseline: bps(0.97)},
 		},
+		{
+			Group: "looked at: 50 containers, 5 send", Case: "100 pages", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Agent: &AgentUse{
+				Containers: 50, Pages: 100, CPUOfCore: Spread{Median: 0.1, Min: 0.1, Max: 0.1}, ResidentBytes: Spread{Median: 39e6, Min: 39e6, Max: 39e6},
+				StartMS: Spread{Median: 200, Min: 200, Max: 200}, TurnP99MS: Spread{Median: 60, Min: 60, Max: 60},
+			},
+		},
+		{
+			Group: "scrapes of 1000 containers", Case: "scraped", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
+			Agent: &AgentUse{
+				Containers: 1000, CPUOfCore: Spread{Median: 0.1, Min: 0.1, Max: 0.1}, ResidentBytes: Spread{Median: 39e6, Min: 39e6, Max: 39e6},
+				StartMS: Spread{Median: 200, Min: 200, Max: 200}, TurnP99MS: Spread{Median: 42, Min: 42, Max: 42},
+				ScrapeMS: &Spread{Median: 40, Min: 40, Max: 40}, ScrapeIntervalS: 5, ScrapeCPU: bps(0.012),
+			},
+		},
 		{Group: "figure 8", Case: "1 of 5 sends", Peer: PeerWeir, Failure: "the agent ended"},
 	}
 	found := Report{

@@ -161,6 +161,16 @@ type AgentUse struct {
 	ResidentBytes Spread `json:"resident_bytes"`
 	// StartMS is the time from its start until every container was in place.
 	StartMS Spread `json:"start_ms"`
+	// TurnP99MS is the 99th percentile of the times from one turn of its control loop to
+	// the next, while Pages of its dashboard are open.
+	TurnP99MS Spread `json:"turn_p99_ms"`
+	Pages     int    `json:"pages,omitempty"`
+	Dashboard bool   `json:"dashboard,omitempty"` // it is there, open or not
+	// ScrapeMS is how long the slowest scrape of a run took, ScrapeIntervalS how often
+	// there was one, and ScrapeCPU what that took of a core.
+	ScrapeMS        *Spread  `json:"scrape_ms,omitempty"`
+	ScrapeIntervalS float64  `json:"scrape_interval_s,omitempty"`
+	ScrapeCPU       *float64 `json:"scrape_cpu,omitempty"`
 }
 
 // RateSeries are rates over time, in equal steps.

@@ -42,6 +42,10 @@ type observation struct {
 	// agent is what the agent took in the window, and its memory at the end;
 	// zero for cases that are not about it.
 	agent agentReading
+	// turnP99MS is the 99th percentile of the times between two turns of its control
+	// loop in the window, and scrapes are how long each took.
+	turnP99MS float64
+	scrapes   []time.Duration
 	// series starts with the run; empty for cases that need none.
 	series   [][]uint64
 	binWidth time.Duration
@@ -103,6 +107,13 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 	counters := counters{meter: count}
 	if c.Measures.has(MeasureAgent) {
 		counters.agent, _ = p.(process)
+	}
+	if agent, ok := p.(*weir); ok {
+		looking := b.watch(ctx, c, agent)
+		defer func() {
+			err = errors.Join(err, looking.end())
+			seen.scrapes = looking.scrapes
+		}()
 	}
 	var from, until reading
 	actions = append(actions,
@@ -172,6 +183,7 @@ func (o *observation) between(from, until reading) {
 	o.cpu = until.cpu.Sub(from.cpu)
 	o.agent = until.agent
 	o.agent.cpu -= from.agent.cpu
+	o.turnP99MS = turnP99MS(from.agent.turns, until.agent.turns)
 	for i := range until.Slots {
 		o.arrived = append(o.arrived, meter.Counter{
 			Bytes:   until.Slots[i].Bytes - from.Slots[i].Bytes,

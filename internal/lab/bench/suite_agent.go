@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
@@ -49,6 +50,42 @@ func agentSuite(options Options) []Case {
 		one.Containers[0].Load = Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
 		if count != counts[0] {
 			one.Baseline = name(counts[0])
+		}
+		cases = append(cases, one)
+	}
+	return append(cases, watchedCases(options)...)
+}
+
+// watchedCases measure what it costs the agent to be looked at: pages of its dashboard,
+// and scrapes of as many containers as a host may have, each beside the same without.
+func watchedCases(options Options) []Case {
+	if options.Readers == 0 {
+		return nil
+	}
+	const scrapeInterval, enoughScrapes = 5 * time.Second, 4
+	var cases []Case
+	for _, pages := range []int{0, 1, options.Readers} {
+		containers := randomContainers(options.Containers, options.Seed)
+		for i := 5; i < len(containers); i++ {
+			containers[i].Load = Load{}
+		}
+		cases = append(cases, Case{
+			Group: fmt.Sprintf("looked at: %d containers, 5 send", options.Containers), Name: fmt.Sprintf("%d pages", pages), LinkBPS: options.RateBPS,
+			Measures: MeasureAgent, Peers: []string{PeerWeir}, Containers: containers, Pages: pages, Dashboard: true,
+		})
+	}
+	const alone = "nobody asks"
+	for _, interval := range []time.Duration{0, scrapeInterval} {
+		one := Case{
+			Group: fmt.Sprintf("scrapes of %d containers", maxBedContainers), Name: alone, LinkBPS: options.RateBPS,
+			Measures: MeasureAgent, Peers: []string{PeerWeir}, MinDuration: enoughScrapes * scrapeInterval,
+			Containers: slices.Repeat([]Container{{Policy: Policy{Weight: 1}}}, maxBedContainers), ScrapeInterval: interval,
+		}
+		for i := range one.Containers {
+			one.Containers[i].Name = fmt.Sprintf("C%d", i+1)
+		}
+		if interval > 0 {
+			one.Name, one.Baseline = "scraped", alone
 		}
 		cases = append(cases, one)
 	}

@@ -335,12 +335,18 @@ func latency(c Case, peer string, seen []observation) *Latency {
 
 // agentUse is what the agent took for itself.
 func agentUse(c Case, seen []observation) *AgentUse {
-	return &AgentUse{
+	use := &AgentUse{
+		Pages: c.Pages, Dashboard: c.Dashboard, TurnP99MS: each(seen, func(o observation) float64 { return o.turnP99MS }),
 		Containers:    len(c.Containers),
 		CPUOfCore:     each(seen, func(o observation) float64 { return o.agent.cpu.Seconds() / o.window.Seconds() }),
 		ResidentBytes: each(seen, func(o observation) float64 { return float64(o.agent.residentBytes) }),
 		StartMS:       each(seen, func(o observation) float64 { return milliseconds(o.agent.start) }),
 	}
+	if c.ScrapeInterval > 0 {
+		slow := each(seen, func(o observation) float64 { return slowest(o.scrapes) })
+		use.ScrapeMS, use.ScrapeIntervalS = &slow, c.ScrapeInterval.Seconds()
+	}
+	return use
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -144,14 +144,25 @@ func (r Report) overheadTable() report.Table {
 }
 
 func (r Report) agentTable() report.Table {
-	t := report.Table{Title: "The agent itself", Header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN"}}
+	t := report.Table{Title: "The agent itself", Header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN", "TURN P99", "SCRAPE"}}
 	for _, result := range r.Results {
 		if a := result.Agent; a != nil {
 			t.Add(result.id(), strconv.Itoa(a.Containers), finePercent(a.CPUOfCore.Median), spread(a.CPUOfCore, finePercent),
-				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median))
+				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median), fmt.Sprintf("%.0f ms", a.TurnP99MS.Median), scrapeCell(a))
 		}
 	}
 	return t
+}
+
+// scrapeCell is how long a scrape took, and what all took of a core.
+func scrapeCell(a *AgentUse) string {
+	switch {
+	case a.ScrapeMS == nil:
+		return "-"
+	case a.ScrapeCPU == nil:
+		return fmt.Sprintf("%.1f ms", a.ScrapeMS.Median)
+	}
+	return fmt.Sprintf("%.1f ms, %s of a core every %g s", a.ScrapeMS.Median, finePercent(*a.ScrapeCPU), a.ScrapeIntervalS)
 }
 
 func (r Report) failureTable() report.Table {

@@ -32,6 +32,12 @@ const (
 	targetAgentCPU        = 0.01
 	targetAgentBytes      = 30e6
 	targetAgentStartMS    = 3000
+	// With pages open: the memory, and how late the control loop may be. What a scrape
+	// of any number of containers may take.
+	targetWatchedBytes = 40e6
+	targetTurnP99MS    = 55
+	targetScrapeMS     = 50
+	targetScrapeCPU    = 0.05
 	// targetFlat is how many packets a second there must be with many
 	// containers, of those with one.
 	targetFlat = 0.95
@@ -81,6 +87,7 @@ func (w *worst) see(value float64, where string) {
 func verdicts(results []CaseResult) []report.Verdict {
 	var shareError, shortfall, excess, idleLink, settle worst
 	var added, busy, aloneLoss, competingLoss, agentCPU, agentBytes, agentStart, notFlat worst
+	var watchedBytes, turnP99, scrape, scrapeCPU worst
 	var failed []string
 	var list []report.Verdict
 	for _, result := range results {
@@ -133,7 +140,18 @@ func verdicts(results []CaseResult) []report.Verdict {
 		if a := result.Agent; a != nil {
 			agentStart.see(a.StartMS.Median, where)
 			// A flood of packets is not what the agent usually runs beside.
-			if a.Containers <= targetAgentContainers && result.Cost == nil {
+			switch {
+			case a.Pages > 0:
+				turnP99.see(a.TurnP99MS.Median, where)
+				if a.Containers <= targetAgentContainers {
+					watchedBytes.see(a.ResidentBytes.Median, where)
+				}
+			case a.ScrapeMS != nil:
+				scrape.see(a.ScrapeMS.Median, where)
+				if a.ScrapeCPU != nil {
+					scrapeCPU.see(*a.ScrapeCPU, where)
+				}
+			case a.Containers <= targetAgentContainers && result.Cost == nil && !a.Dashboard:
 				agentCPU.see(a.CPUOfCore.Median, where)
 				agentBytes.see(a.ResidentBytes.Median, where)
 			}
@@ -170,6 +188,10 @@ func verdicts(results []CaseResult) []report.Verdict {
 	add(agentCPU, "agent's CPU time, of one core", "at most 1 %", percent(agentCPU.value), agentCPU.value <= targetAgentCPU)
 	add(agentBytes, "agent's resident memory", "at most 30 MB", fmt.Sprintf("%.1f MB", agentBytes.value/1e6), agentBytes.value <= targetAgentBytes)
 	add(agentStart, "agent's start", "at most 3 s", fmt.Sprintf("%.0f ms", agentStart.value), agentStart.value <= targetAgentStartMS)
+	add(watchedBytes, "agent's resident memory with pages open", "at most 40 MB", fmt.Sprintf("%.1f MB", watchedBytes.value/1e6), watchedBytes.value <= targetWatchedBytes)
+	add(turnP99, "p99 of the control loop's period with pages open", "at most 55 ms", ms(turnP99.value), turnP99.value <= targetTurnP99MS)
+	add(scrape, "slowest scrape of /metrics", "at most 50 ms", ms(scrape.value), scrape.value <= targetScrapeMS)
+	add(scrapeCPU, "CPU time of scrapes, of one core", "at most 5 %", percent(scrapeCPU.value), scrapeCPU.value <= targetScrapeCPU)
 	add(notFlat, "packets per second with many containers, of those with one", "at least 95 %", percent(-notFlat.value), -notFlat.value >= targetFlat)
 	add(settle, "time to the new allocation", "at most 50 ms", settled, settle.value <= milliseconds(reactionTarget))
 	return list

@@ -3,12 +3,16 @@ package testbed
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
@@ -46,9 +50,29 @@ func running(pid int) bool {
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
+// MountName is what a test mounts as the source of a file system in memory, so that the
+// next one can tell whose it was.
+func MountName() string { return hostName(fmt.Sprintf("%08x-memory", rand.Uint32())) }
+
+// staleMounts are where file systems are mounted, in a mountinfo of proc(5), whose source
+// is named by a process that is gone: those on top first.
+func staleMounts(mountinfo string, running func(pid int) bool) []string {
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var paths []string
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, source := strings.Fields(before), strings.Fields(after)
+		if len(fields) > 4 && len(source) > 1 && stale(source[1], running) {
+			paths = append(paths, unescape.Replace(fields[4]))
+		}
+	}
+	slices.Reverse(paths)
+	return paths
+}
+
 var removeStaleOnce sync.Once
 
-// removeStale removes network namespaces and cgroups of processes that are gone.
+// removeStale removes network namespaces, mounts and cgroups of processes that are gone.
 // What cannot be removed, as a cgroup with a process in it, is left to the next.
 func removeStale(ctx context.Context) {
 	namespaces, _ := filepath.Glob(NetNSDir + "/weir-*")
@@ -62,6 +86,11 @@ func removeStale(ctx context.Context) {
 		_ = runTool(ctx, "ip", "-n", name, "link", "del", uplinkName)
 		_ = runTool(ctx, "ip", "netns", "del", name)
 	}
+	if table, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for _, path := range staleMounts(string(table), running) {
+			_ = unix.Unmount(path, unix.MNT_DETACH)
+		}
+	}
 	root, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		return
@@ -71,10 +100,24 @@ func removeStale(ctx context.Context) {
 		if !stale(filepath.Base(group), running) {
 			continue
 		}
-		nested, _ := filepath.Glob(filepath.Join(group, "*", "cgroup.procs"))
-		for _, procs := range nested {
-			_ = os.Remove(filepath.Dir(procs))
-		}
-		_ = os.Remove(group)
+		_ = RemoveCgroup(group)
 	}
+}
+
+// RemoveCgroup removes a cgroup and those in it. Errors: of the first that cannot be
+// removed, as there is a process in it.
+func RemoveCgroup(path string) error {
+	nested, err := os.ReadDir(path)
+	if err != nil {
+		return fmt.Errorf("remove a cgroup: %w", err)
+	}
+	for _, entry := range nested {
+		if !entry.IsDir() {
+			continue
+		}
+		if err := RemoveCgroup(filepath.Join(path, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return os.Remove(path)
 }

@@ -9,7 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 )
@@ -46,7 +49,19 @@ func TestNextRunRemovesWhatAKilledOneLeft(t *testing.T) {
 		}
 	}
 
+	place := filepath.Join(t.TempDir(), "memory")
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(fmt.Sprintf("weir-%d-0123abcd-memory", ended.Process.Pid), place, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(place, unix.MNT_DETACH) })
+
 	removeStale(t.Context())
+	if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), " "+place+" ") {
+		t.Errorf("%s is still mounted, %v", place, err)
+	}
 	for path, stays := range want {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) == stays {
 			t.Errorf("%s: should stay %v, found %v", path, stays, err)

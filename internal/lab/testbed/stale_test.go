@@ -3,6 +3,7 @@ package testbed
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 )
@@ -27,6 +28,23 @@ func TestStaleNames(t *testing.T) {
 	}
 	if name := hostName("0123abcd") + "-host"; stale(name, running) || !stale(name, func(int) bool { return false }) {
 		t.Errorf("%s is not told to be this process's", name)
+	}
+}
+
+func TestStaleMounts(t *testing.T) {
+	const table = `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+60 27 0:51 / /tmp/one rw,relatime shared:3 - tmpfs weir-78-0123abcd-memory rw,size=512k
+61 27 0:52 / /tmp/its\040place rw,relatime - tmpfs weir-78-0123abcd-memory rw
+62 27 0:53 / /tmp/used rw,relatime - tmpfs weir-77-0123abcd-memory rw
+63 27 0:54 / /tmp/weir-78-0123abcd-memory rw,relatime - tmpfs tmpfs rw
+64 27 0:55
+`
+	got := staleMounts(table, func(pid int) bool { return pid == 77 })
+	if want := []string{"/tmp/its place", "/tmp/one"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if name := MountName(); !stale(name, func(int) bool { return false }) || name == MountName() {
+		t.Errorf("%s tells nobody whose it is", name)
 	}
 }
 

@@ -106,7 +106,7 @@ func newBed(t testing.TB, rateBPS uint64) *bed {
 	b := &bed{t: t, kernel: &counters{stats: map[uint16]stats{}}, traffic: &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}}
 	b.Backend = New(b.kernel, testIfindex)
 	b.tree = sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, HostNumber: hostNumber,
-		Classes: []sched.Class{{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}}}
+		Competitors: []sched.Competitor{{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}}}
 	b.reconcile()
 	if err := b.Connect(b.tree, b.traffic); err != nil {
 		t.Fatal(err)
@@ -124,38 +124,40 @@ func (b *bed) reconcile() {
 }
 
 // start adds a class, of weight 100 if nothing else is said.
-func (b *bed) start(options ...func(*sched.Class)) *member {
+func (b *bed) start(options ...func(*sched.Competitor)) *member {
 	b.t.Helper()
-	c := sched.Class{Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited, OwnDevices: true}
-	if n := len(b.tree.Classes); n > 1 {
-		c.Number = b.tree.Classes[n-1].Number + 1
+	c := sched.Competitor{Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited, OwnDevices: true}
+	if n := len(b.tree.Competitors); n > 1 {
+		c.Number = b.tree.Competitors[n-1].Number + 1
 	}
 	for _, option := range options {
 		option(&c)
 	}
-	b.tree.Classes = append(b.tree.Classes, c)
+	b.tree.Competitors = append(b.tree.Competitors, c)
 	b.reconcile()
 	return b.member(c.Number)
 }
 
 // change changes what is wanted of a class, which does not come into force yet.
-func (b *bed) change(m *member, option func(*sched.Class)) {
-	for i := range b.tree.Classes {
-		if b.tree.Classes[i].Number == m.want.Number {
-			option(&b.tree.Classes[i])
+func (b *bed) change(m *member, option func(*sched.Competitor)) {
+	for i := range b.tree.Competitors {
+		if b.tree.Competitors[i].Number == m.want.Number {
+			option(&b.tree.Competitors[i])
 		}
 	}
 }
 
 func (b *bed) stop(m *member) {
-	b.tree.Classes = slices.DeleteFunc(b.tree.Classes, func(c sched.Class) bool { return c.Number == m.want.Number })
+	b.tree.Competitors = slices.DeleteFunc(b.tree.Competitors, func(c sched.Competitor) bool { return c.Number == m.want.Number })
 }
 
-func weight(w uint32) func(*sched.Class)    { return func(c *sched.Class) { c.Weight = w } }
-func floor(bps uint64) func(*sched.Class)   { return func(c *sched.Class) { c.FloorBPS = bps } }
-func maximum(bps uint64) func(*sched.Class) { return func(c *sched.Class) { c.CeilingBPS = bps } }
-func preferred(p uint32) func(*sched.Class) { return func(c *sched.Class) { c.Priority = p } }
-func (b *bed) containers() []*member        { return b.members[1:] }
+func weight(w uint32) func(*sched.Competitor)  { return func(c *sched.Competitor) { c.Weight = w } }
+func floor(bps uint64) func(*sched.Competitor) { return func(c *sched.Competitor) { c.FloorBPS = bps } }
+func maximum(bps uint64) func(*sched.Competitor) {
+	return func(c *sched.Competitor) { c.CeilingBPS = bps }
+}
+func preferred(p uint32) func(*sched.Competitor) { return func(c *sched.Competitor) { c.Priority = p } }
+func (b *bed) containers() []*member             { return b.members[1:] }
 func entitled(members ...*member) string {
 	return rates(members, func(m *member) uint64 { return m.entitledBPS })
 }

@@ -58,14 +58,14 @@ const (
 )
 
 // trafficKinds are the classes that have a leaf.
-var trafficKinds = [...]int{sched.EF, sched.AF, sched.BE}
+var trafficKinds = [...]sched.TrafficClass{sched.EF, sched.AF, sched.BE}
 
 // classRates are what HTB gives the traffic classes of a container.
 type classRates struct {
 	// parts are those of its whole share.
 	parts alloc.ClassRates
 	// leafBPS are the rates of the leaves, by class, which make up the guarantee.
-	leafBPS [sched.BE + 1]uint64
+	leafBPS [sched.NumTrafficClasses]uint64
 }
 
 func (c class) shareBPS() uint64 { return max(c.AllocatedBPS, c.GuaranteedBPS) }
@@ -99,10 +99,9 @@ func (r classRates) turns(turnBytes, packetBytes uint32) (af, be uint32) {
 func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst uint64) {
 	packetBytes := t.packetBytes
 	rates := ratesOf(c.Traffic.Parts, c.shareBPS(), guaranteedBPS)
-	quantumBytes := t.quantum(c)
-	quanta := [sched.BE + 1]uint32{sched.EF: quantumBytes}
-	quanta[sched.AF], quanta[sched.BE] = rates.turns(quantumBytes, packetBytes)
-	prios := [sched.BE + 1]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
+	quanta := [sched.NumTrafficClasses]uint32{sched.EF: packetBytes}
+	quanta[sched.AF], quanta[sched.BE] = rates.turns(t.quantum(c), packetBytes)
+	prios := [sched.NumTrafficClasses]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
 	guarantee := guaranteeClass(c.Number)
 	s.classes = append(s.classes, kernelClass(guarantee, shareClass(c.Number),
 		guaranteedBPS, burstBytes(guaranteedBPS, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, innerQuantum, innerPrio))
@@ -127,7 +126,7 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 
 // trafficQueue is the queue of a traffic class: for EF what may come at once, and for
 // AF and BE as for a container that has their part of its share.
-func (t terms) trafficQueue(c class, kind int, rates classRates) kernel.Qdisc {
+func (t terms) trafficQueue(c class, kind sched.TrafficClass, rates classRates) kernel.Qdisc {
 	minor := trafficMinor(c.Number, kind)
 	if kind == sched.EF {
 		memory := t.memoryBytes(rates.parts.EFBPS, t.packetBytes)
@@ -151,7 +150,7 @@ const (
 )
 
 // wantedLeaves are those that packets go to.
-func wantedLeaves(c sched.Class) leaves {
+func wantedLeaves(c sched.Competitor) leaves {
 	if c.Traffic.Ordered {
 		return orderedLeaves
 	}
@@ -221,16 +220,22 @@ func (b *Backend) drain() (any, removed bool, err error) {
 }
 
 // adopt takes up leaves that the kernel has and that are not wanted: an earlier agent
-// wanted others, and they may hold packets.
+// wanted others, and they may hold packets. The share of a large number of a Weir
+// before there were traffic classes had the handle of today's guarantee of another
+// number: what is below such is nobody's.
 func (b *Backend) adopt(want *tree, there state) {
 	found := make(map[uint16]leaves, len(want.classes))
+	parents := make(map[kernel.Handle]kernel.Handle, len(there.classes))
+	for _, c := range there.classes {
+		parents[c.Handle] = c.Parent
+	}
 	for _, c := range there.classes {
 		minor := c.Handle.Minor()
 		switch {
 		case c.Handle.Major() != classMajor || innerBits(c.Handle) != 0:
 		case kindOf(minor) == sched.Unclassified:
 			found[numberOf(minor)] |= plainLeaf
-		default:
+		case parents[guaranteeClass(numberOf(minor))] == shareClass(numberOf(minor)):
 			found[numberOf(minor)] |= orderedLeaves
 		}
 	}
@@ -279,7 +284,7 @@ func addCounted(dst []stats, from int, number uint16, read kernel.ClassStats) []
 func (m *member) countDrops(drops map[uint16]uint32) (packets uint32, known bool) {
 	packets = m.dropped
 	for kind := range m.drops {
-		dropped, there := drops[trafficMinor(m.want.Number, kind)]
+		dropped, there := drops[trafficMinor(m.want.Number, sched.TrafficClass(kind))]
 		m.drops[kind] = dropped
 		packets += dropped
 		known = known || there
@@ -290,7 +295,7 @@ func (m *member) countDrops(drops map[uint16]uint32) (packets uint32, known bool
 // forgetDrops keeps what leaves had dropped that are removed.
 func (m *member) forgetDrops(removed leaves) {
 	for kind := range m.drops {
-		if (kind == sched.Unclassified) == (removed == plainLeaf) {
+		if (sched.TrafficClass(kind) == sched.Unclassified) == (removed == plainLeaf) {
 			m.dropped += m.drops[kind]
 			m.drops[kind] = 0
 		}

@@ -33,7 +33,7 @@ const classPort = 5000
 // more than the link can.
 type load struct {
 	number  uint16
-	kind    int
+	kind    sched.TrafficClass
 	rateBPS uint64
 }
 
@@ -186,20 +186,20 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 var usualParts = alloc.ClassParts{EFMax: alloc.Part{Percent: 50}, AFMin: alloc.Part{Percent: 30}}
 
 // divided is a container with traffic classes.
-func divided(number uint16, weight uint32, parts alloc.ClassParts) sched.Class {
-	return sched.Class{
+func divided(number uint16, weight uint32, parts alloc.ClassParts) sched.Competitor {
+	return sched.Competitor{
 		Number: number, Weight: weight, CeilingBPS: alloc.Unlimited, OwnDevices: true,
 		Traffic: sched.TrafficClasses{Ordered: true, Parts: parts},
 	}
 }
 
-func undivided(number uint16, weight uint32) sched.Class {
-	return sched.Class{Number: number, Weight: weight, CeilingBPS: alloc.Unlimited, OwnDevices: true}
+func undivided(number uint16, weight uint32) sched.Competitor {
+	return sched.Competitor{Number: number, Weight: weight, CeilingBPS: alloc.Unlimited, OwnDevices: true}
 }
 
-func classTree(rateBPS uint64, classes ...sched.Class) sched.Tree {
-	host := sched.Class{Number: 1, Weight: 100, CeilingBPS: alloc.Unlimited}
-	return sched.Tree{RateBPS: rateBPS, ControlNumber: 2, HostNumber: 1, Classes: append([]sched.Class{host}, classes...)}
+func classTree(rateBPS uint64, classes ...sched.Competitor) sched.Tree {
+	host := sched.Competitor{Number: 1, Weight: 100, CeilingBPS: alloc.Unlimited}
+	return sched.Tree{RateBPS: rateBPS, ControlNumber: 2, HostNumber: 1, Competitors: append([]sched.Competitor{host}, classes...)}
 }
 
 // run sends and returns the rates, in bits per second.
@@ -310,26 +310,26 @@ func TestClassShares(t *testing.T) {
 	third := float64(linkBPS) * 0.999 / 3
 	for _, tc := range []struct {
 		name    string
-		classes []sched.Class
+		classes []sched.Competitor
 		loads   []load
 		want    map[uint16]float64 // of containers
 	}{
-		{"all classes, all that they can", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+		{"all classes, all that they can", []sched.Competitor{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
 			[]load{{16, sched.EF, 3.2e6}, {16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}},
 			map[uint16]float64{16: third, 17: third, 18: third}},
-		{"no EF", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+		{"no EF", []sched.Competitor{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
 			[]load{{16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}},
 			map[uint16]float64{16: third, 17: third, 18: third}},
-		{"AF alone", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+		{"AF alone", []sched.Competitor{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
 			[]load{{16, sched.AF, 0}, {17, 0, 0}, {18, 0, 0}},
 			map[uint16]float64{16: third, 17: third, 18: third}},
-		{"BE alone", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
+		{"BE alone", []sched.Competitor{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100)},
 			[]load{{16, sched.BE, 0}, {17, 0, 0}, {18, 0, 0}},
 			map[uint16]float64{16: third, 17: third, 18: third}},
-		{"others are idle", []sched.Class{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100), undivided(19, 100)},
+		{"others are idle", []sched.Competitor{divided(16, 100, usualParts), undivided(17, 100), undivided(18, 100), undivided(19, 100)},
 			[]load{{16, sched.EF, 7e6}, {16, sched.AF, 0}, {16, sched.BE, 0}, {17, 0, 4e6}},
 			map[uint16]float64{16: 16e6, 17: 4e6}},
-		{"by weight, everybody with classes", []sched.Class{divided(16, 100, usualParts), divided(17, 200, usualParts), divided(18, 300, usualParts)},
+		{"by weight, everybody with classes", []sched.Competitor{divided(16, 100, usualParts), divided(17, 200, usualParts), divided(18, 300, usualParts)},
 			[]load{{16, sched.AF, 0}, {16, sched.BE, 0}, {17, sched.EF, 2e6}, {17, sched.BE, 0}, {18, sched.AF, 0}},
 			map[uint16]float64{16: linkBPS * 0.999 / 6, 17: linkBPS * 0.999 / 3, 18: linkBPS * 0.999 / 2}},
 	} {
@@ -349,14 +349,14 @@ func TestClassShares(t *testing.T) {
 				}
 			}
 			r := usualParts.Of(uint64(tc.want[16]))
-			wants := map[int]uint64{}
+			wants := map[sched.TrafficClass]uint64{}
 			for _, one := range tc.loads {
 				if one.number == 16 {
 					wants[one.kind] = cmp.Or(one.rateBPS, alloc.Unlimited)
 				}
 			}
 			ef, af, be := r.Divide(wants[sched.EF], wants[sched.AF], wants[sched.BE])
-			for kind, want := range map[int]uint64{sched.EF: ef, sched.AF: af, sched.BE: be} {
+			for kind, want := range map[sched.TrafficClass]uint64{sched.EF: ef, sched.AF: af, sched.BE: be} {
 				got := 0.0
 				for one, bps := range rates {
 					if one.number == 16 && one.kind == kind {

@@ -82,7 +82,7 @@ func TestClassesChange(t *testing.T) {
 	const number = 16
 	d := &queues{device: &device{}}
 	traffic := &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}
-	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}, {Number: number, Weight: 100, CeilingBPS: alloc.Unlimited},
 	}}
 	b := New(d, testIfindex)
@@ -118,7 +118,7 @@ func TestClassesChange(t *testing.T) {
 	}
 	set := func(ordered bool) {
 		t.Helper()
-		tree.Classes[1].Traffic = sched.TrafficClasses{Ordered: ordered, Parts: halfAndThird}
+		tree.Competitors[1].Traffic = sched.TrafficClasses{Ordered: ordered, Parts: halfAndThird}
 		if err := b.Apply(tree); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestClassesAreAdopted(t *testing.T) {
 	tree := treeOf(100e6, container(16, 100, 40e6))
 	d := built(t, tree, leafFqCodel)
 	b := New(d, testIfindex)
-	wanted := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+	wanted := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
 		{Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true, Parts: halfAndThird}},
 	}}
@@ -171,12 +171,46 @@ func TestClassesAreAdopted(t *testing.T) {
 	}
 }
 
+// What a Weir before traffic classes had for a number above 12 bits is no class of
+// another number's: it is removed, and what the other has stays.
+func TestLargeNumbersAreNotAdopted(t *testing.T) {
+	d := built(t, treeOf(100e6, container(16, 100, 40e6)), leafFqCodel)
+	const large = 0x1010
+	options := kernelClass(0, 0, 1e6, 3000, 1e6, 3000, 3000, lowestPrio).Options
+	for _, op := range []kernel.Op{
+		{Verb: kernel.Add, Class: &kernel.Class{Handle: kernel.NewHandle(classMajor, shareBit|large), Parent: rootClass, Options: options}},
+		{Verb: kernel.Add, Class: &kernel.Class{Handle: kernel.NewHandle(classMajor, large), Parent: kernel.NewHandle(classMajor, shareBit|large), Options: options}},
+	} {
+		if err := d.do(op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.tried = nil
+	b := New(d, testIfindex)
+	if err := b.Apply(sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
+		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}, {Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if m := b.member(16); m.leaves != plainLeaf || m.divided {
+		t.Errorf("16 has leaves %b", m.leaves)
+	}
+	for _, op := range slices.Concat(d.tried...) {
+		if op.Verb == kernel.Delete && (op.Qdisc != nil || op.Class.Handle.Minor()&large != large) {
+			t.Errorf("removed: %+v", op)
+		}
+	}
+	if slices.ContainsFunc(d.classes, func(c kernel.Class) bool { return c.Handle.Minor() == large }) {
+		t.Error("the class of the large number is still there")
+	}
+}
+
 // Nothing of a container whose EF has no part of its share goes first: to the
 // classifier, 0 is no limit.
 func TestNoEF(t *testing.T) {
 	const number = 16
 	traffic := &fakeTraffic{offered: make([]uint64, 100), directBytes: make([]uint64, 100), minors: map[uint16]sched.Minors{}, efBPS: map[uint16]uint64{}}
-	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Classes: []sched.Class{
+	tree := sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
 		{Number: number, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true}},
 	}}

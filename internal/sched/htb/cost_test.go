@@ -17,9 +17,9 @@ func thousand(t testing.TB) *bed {
 	b.traffic.offered = make([]uint64, 2000)
 	b.traffic.directBytes = make([]uint64, 2000)
 	for n := range uint16(1000) {
-		class := b.tree.Classes[0]
+		class := b.tree.Competitors[0]
 		class.Number, class.Weight = 16+n, 1+uint32(n)*7%100
-		b.tree.Classes = append(b.tree.Classes, class)
+		b.tree.Competitors = append(b.tree.Competitors, class)
 		b.kernel.stats[class.Number] = stats{}
 	}
 	b.reconcile()

@@ -15,9 +15,9 @@ import (
 // wanted, and allocations from who is sending. What of that is a decision is in
 // internal/plan; how HTB is brought to keep it is in tree.go.
 
-// member is a class with what is known of its traffic, and what it has.
+// member is a competitor with what is known of its traffic, and what it has.
 type member struct {
-	want   sched.Class
+	want   sched.Competitor
 	demand demand.Meter
 	// active: it sent something lately, or has something queued. It had offered
 	// nothing until activeSince.
@@ -43,13 +43,13 @@ type member struct {
 	// and drops what those that are there have, by kind of traffic.
 	divided bool
 	dropped uint32
-	drops   [sched.BE + 1]uint32
+	drops   [sched.NumTrafficClasses]uint32
 	// backlogBytes is what is queued, as last asked.
 	backlogBytes uint64
 	// counters were read at countedAt, with countedBacklogBytes, and had changed
 	// last at sentAt.
 	counters            sched.Counters
-	trafficCounters     [sched.BE + 1]sched.TrafficCounters
+	trafficCounters     [sched.NumTrafficClasses]sched.TrafficCounters
 	countedBacklogBytes uint64
 	countedAt, sentAt   time.Time
 }
@@ -73,9 +73,9 @@ type division struct {
 func (d *division) take(want sched.Tree) {
 	d.link = plan.Link{RateBPS: want.RateBPS, MTUBytes: want.MTUBytes}
 	before := d.members
-	d.members = make([]*member, 0, len(want.Classes))
+	d.members = make([]*member, 0, len(want.Competitors))
 	d.competitors = d.competitors[:0]
-	for _, c := range want.Classes {
+	for _, c := range want.Competitors {
 		for len(before) > 0 && before[0].want.Number < c.Number {
 			before = before[1:]
 		}
@@ -212,15 +212,15 @@ func (d *division) packetBytes(m *member) uint32 {
 
 // class is a member as the tree has it.
 func (d *division) class(m *member) class {
-	return class{Class: m.want, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS, PacketBytes: d.packetBytes(m), Leaves: m.leaves}
+	return class{Competitor: m.want, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS, PacketBytes: d.packetBytes(m), Leaves: m.leaves}
 }
 
 // Snapshot implements sched.Backend.
 func (b *Backend) Snapshot(dst *sched.Snapshot) {
-	dst.Classes = dst.Classes[:0]
+	dst.Competitors = dst.Competitors[:0]
 	dst.HostCompetes = b.host != nil && b.hostCompetes()
 	for _, m := range b.members {
-		dst.Classes = append(dst.Classes, sched.State{
+		dst.Competitors = append(dst.Competitors, sched.State{
 			Number: m.want.Number, Active: m.active, ActiveSince: m.activeSince, DemandBPS: m.demand.SteadyBPS(),
 			EntitledBPS: m.entitledBPS, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS,
 			PacketBytes: b.packetBytes(m), BacklogBytes: m.countedBacklogBytes, Counters: m.counters, CountedAt: m.countedAt,

@@ -61,14 +61,14 @@ func TestGuaranteeStays(t *testing.T) {
 func TestEntitle(t *testing.T) {
 	b := newBed(t, 100e6)
 	a, c := b.start(weight(100)), b.start(weight(300))
-	// An idle host takes nothing from anybody; it has its reserve.
-	if got := entitled(a, c, b.host); got != "25mbit 75mbit 1mbit" {
-		t.Errorf("host idle: entitled to %s", got)
+	// An idle host takes nothing from anybody; its reserve is kept for it.
+	if got := entitled(a, c, b.host); got != "25mbit 75mbit 0bit" || b.host.guaranteedBPS != 1e6 {
+		t.Errorf("host idle: entitled to %s, %d guaranteed", got, b.host.guaranteedBPS)
 	}
 	// Also while it sends no more than that.
 	b.host.demand.DemandBPS = 1e6
 	b.want(b.tree)
-	if got := entitled(a, c, b.host); got != "25mbit 75mbit 1mbit" {
+	if got := entitled(a, c, b.host); got != "25mbit 75mbit 0bit" {
 		t.Errorf("host within its reserve: entitled to %s", got)
 	}
 	// Then it competes like a container of its weight.
@@ -274,7 +274,7 @@ func TestPacketBytes(t *testing.T) {
 		{"a small maximum", true, 10e6, 50e6, 1514},
 		{"in the host's network", false, alloc.Unlimited, 2e6, 0},
 	} {
-		m := &member{want: sched.Class{OwnDevices: test.ownDevices, CeilingBPS: test.maxBPS}, entitledBPS: test.entitledBPS}
+		m := &member{want: sched.Competitor{OwnDevices: test.ownDevices, CeilingBPS: test.maxBPS}, entitledBPS: test.entitledBPS}
 		if got := d.packetBytes(m); got != test.want || d.class(m).PacketBytes != test.want {
 			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
 		}

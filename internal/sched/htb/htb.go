@@ -89,24 +89,27 @@ func (b *Backend) put() error {
 
 // program brings the kernel to a tree.
 func (b *Backend) program(want tree) error {
-	err := b.apply(want)
-	for range retries {
+	b.controlQueue = leafQdisc(want.controlNumber)
+	var refused error
+	for range 1 + retries {
+		ops, err := b.changes(want)
+		if err == nil && len(ops) > 0 {
+			err = b.tc.Apply(b.ifindex, ops)
+		}
 		if err == nil {
+			want.classes = append(b.applied.classes[:0], want.classes...)
+			b.applied, b.known = want, true
 			return nil
 		}
+		refused = fmt.Errorf("schedule uplink: %w", err)
 		// Either the kernel has no fq_codel, or its state is not what we
 		// remember: look and try once more.
 		if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
 			b.leaf = leafBFIFO
 		}
 		b.Forget()
-		err = b.apply(want)
 	}
-	if err == nil {
-		return nil
-	}
-	b.Forget()
-	return explain(err)
+	return explain(refused)
 }
 
 // explain turns what may be hundreds of refusals into one that says enough.
@@ -124,22 +127,6 @@ func explain(err error) error {
 
 // retries: both reasons for a refusal may apply, one after the other.
 const retries = 2
-
-func (b *Backend) apply(tree tree) error {
-	b.controlQueue = leafQdisc(tree.controlNumber)
-	ops, err := b.changes(tree)
-	if err != nil {
-		return err
-	}
-	if len(ops) > 0 {
-		if err := b.tc.Apply(b.ifindex, ops); err != nil {
-			return fmt.Errorf("schedule uplink: %w", err)
-		}
-	}
-	tree.classes = append(b.applied.classes[:0], tree.classes...)
-	b.applied, b.known = tree, true
-	return nil
-}
 
 // changes lists what turns what the kernel has into tree: by what was applied
 // last where that is known, which costs what changed rather than what is there.
@@ -243,7 +230,7 @@ type stats struct {
 	backlogBytes uint64
 	sentPackets  uint32 // wraps
 	// traffic are those of the leaves of traffic classes.
-	traffic [sched.BE + 1]sched.TrafficCounters
+	traffic [sched.NumTrafficClasses]sched.TrafficCounters
 }
 
 // stats appends the counters of the classes with these numbers to dst, in any

@@ -171,7 +171,7 @@ func (m *member) expectedBPS() uint64 {
 	if m.want.Weight == 0 {
 		return max(m.entitledBPS, m.allocatedBPS)
 	}
-	return m.entitledBPS
+	return max(m.entitledBPS, m.guaranteedBPS) // of the host that is its reserve
 }
 
 // fullPercent: where less than that part of the link is offered nothing is

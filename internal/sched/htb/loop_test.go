@@ -252,7 +252,7 @@ func TestConnectChangesNothing(t *testing.T) {
 	}
 	var seen sched.Snapshot
 	next.Snapshot(&seen)
-	for _, s := range seen.Classes {
+	for _, s := range seen.Competitors {
 		if s.Counters.SentBytes != b.kernel.stats[s.Number].sentBytes || s.CountedAt.IsZero() {
 			t.Errorf("class %d has counted %+v at %s", s.Number, s.Counters, s.CountedAt)
 		}
@@ -280,7 +280,7 @@ func TestSnapshot(t *testing.T) {
 	b.control(at)
 	var seen sched.Snapshot
 	b.Snapshot(&seen)
-	got := seen.Classes[1]
+	got := seen.Competitors[1]
 	want := sched.State{
 		Number: a.want.Number, Active: true, ActiveSince: epoch,
 		DemandBPS: a.demand.SteadyBPS(), EntitledBPS: 100e6, GuaranteedBPS: a.guaranteedBPS, AllocatedBPS: a.allocatedBPS,
@@ -291,7 +291,7 @@ func TestSnapshot(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if host := seen.Classes[0]; host.Active || !host.CountedAt.Equal(epoch) || seen.HostCompetes {
+	if host := seen.Competitors[0]; host.Active || !host.CountedAt.Equal(epoch) || seen.HostCompetes {
 		t.Errorf("the host has sent nothing since it was counted first: %+v", host)
 	}
 
@@ -302,7 +302,7 @@ func TestSnapshot(t *testing.T) {
 		b.control(now)
 	}
 	b.Snapshot(&seen)
-	if got := seen.Classes[1]; got.Active || got.BacklogBytes != 0 || got.Counters.SentBytes != 4700 || got.Counters.DropsKnown || got.DemandBPS != 0 {
+	if got := seen.Competitors[1]; got.Active || got.BacklogBytes != 0 || got.Counters.SentBytes != 4700 || got.Counters.DropsKnown || got.DemandBPS != 0 {
 		t.Errorf("silent: %+v", got)
 	}
 }

@@ -28,24 +28,26 @@ const (
 func classMinor(number uint16) uint16 { return number }
 
 // trafficMinor is the minor of the leaf of a traffic class.
-func trafficMinor(number uint16, kind int) uint16 { return uint16(kind)<<numberBits | number }
+func trafficMinor(number uint16, kind sched.TrafficClass) uint16 {
+	return uint16(kind)<<numberBits | number
+}
 
 // numberOf is whose minor it is.
 func numberOf(minor uint16) uint16 { return minor & numberMask }
 
 // kindOf is the traffic class whose leaf a minor is; sched.Unclassified for others.
-func kindOf(minor uint16) int {
+func kindOf(minor uint16) sched.TrafficClass {
 	if minor&shareBit != 0 {
 		return sched.Unclassified
 	}
-	return int(minor >> numberBits)
+	return sched.TrafficClass(minor >> numberBits)
 }
 
 func leafClass(number uint16) kernel.Handle {
 	return kernel.NewHandle(classMajor, classMinor(number))
 }
 
-func trafficClass(number uint16, kind int) kernel.Handle {
+func trafficClass(number uint16, kind sched.TrafficClass) kernel.Handle {
 	return kernel.NewHandle(classMajor, trafficMinor(number, kind))
 }
 
@@ -64,7 +66,7 @@ func leafQdisc(number uint16) kernel.Handle { return queueOf(classMinor(number))
 
 // minorsOf are the minors of the leaves that packets of a class go to. What is of no
 // traffic class goes with BE.
-func minorsOf(c *sched.Class) sched.Minors {
+func minorsOf(c *sched.Competitor) sched.Minors {
 	if !c.Traffic.Ordered {
 		return sched.Minors{sched.Unclassified: classMinor(c.Number)}
 	}

@@ -38,7 +38,7 @@ const (
 )
 
 func treeOf(rateBPS uint64, classes ...class) tree {
-	host := class{Class: sched.Class{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
+	host := class{Competitor: sched.Competitor{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
 		GuaranteedBPS: rateBPS / 100, AllocatedBPS: rateBPS / 100}
 	return tree{rateBPS: rateBPS, controlNumber: controlNumber, hostNumber: hostNumber,
 		classes: append([]class{host}, classes...)}
@@ -46,7 +46,7 @@ func treeOf(rateBPS uint64, classes ...class) tree {
 
 // container is a class whose allocation is its guarantee.
 func container(number uint16, weight uint32, bps uint64, options ...func(*class)) class {
-	c := class{Class: sched.Class{Number: number, Weight: weight, CeilingBPS: alloc.Unlimited}, GuaranteedBPS: bps, AllocatedBPS: bps}
+	c := class{Competitor: sched.Competitor{Number: number, Weight: weight, CeilingBPS: alloc.Unlimited}, GuaranteedBPS: bps, AllocatedBPS: bps}
 	for _, option := range options {
 		option(&c)
 	}
@@ -336,7 +336,7 @@ func trees() *rapid.Generator[tree] {
 		tree.mtuBytes = rapid.SampledFrom([]uint32{0, 1500, 1280, 9000, 65535}).Draw(t, "MTU")
 		for i, c := range competing {
 			one := class{
-				Class: sched.Class{
+				Competitor: sched.Competitor{
 					Number: numbers[i], FloorBPS: c.FloorBPS, CeilingBPS: c.CeilingBPS, Weight: c.Weight, Priority: c.Priority,
 				},
 				GuaranteedBPS: guaranteed[i], AllocatedBPS: given[i],

@@ -99,9 +99,9 @@ type tree struct {
 	classes []class
 }
 
-// class is a class as HTB is to hold it.
+// class is a competitor as HTB is to hold it.
 type class struct {
-	sched.Class
+	sched.Competitor
 	// GuaranteedBPS is the rate it can always have, whatever others do and whether
 	// or not an agent runs.
 	GuaranteedBPS uint64

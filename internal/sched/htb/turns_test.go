@@ -40,6 +40,28 @@ func TestNoWeight(t *testing.T) {
 	}
 }
 
+// What goes first for the sake of its delay is held up by one packet of each other at
+// most, whatever the weights.
+func TestTurnsOfWhatGoesFirst(t *testing.T) {
+	tree := treeOf(100e6,
+		container(16, 10_000, 20e6, latency(time.Millisecond)), container(17, 100, 10e6, latency(time.Millisecond)),
+		container(18, 10_000, 20e6, withClasses), container(19, 100, 10e6))
+	first := 0
+	for _, c := range desired(tree, leafFqCodel).classes {
+		options := c.Options.(kernel.HTBClass)
+		if innerBits(c.Handle) != 0 || options.Prio != latencyPrio {
+			continue
+		}
+		first++
+		if options.QuantumBytes != 3125 {
+			t.Errorf("class %s has turns of %d bytes", c.Handle, options.QuantumBytes)
+		}
+	}
+	if first != 3 {
+		t.Errorf("%d leaves go first, want two with a bound and one of EF", first)
+	}
+}
+
 // One without a weight does not change the turns of others.
 func TestNoWeightLeavesTurnsAlone(t *testing.T) {
 	classes := []class{container(16, 100, 1e6), container(17, 300, 1e6)}

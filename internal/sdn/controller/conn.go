@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -80,9 +81,8 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	}
 	c.options.Log.Info("switch connected", "dpid", s.dpid, "from", s.remote, "ports", len(ports))
 	go s.write()
-	watch := time.AfterFunc(c.options.EchoInterval, s.watch)
+	s.watchIn(c.options.EchoInterval)
 	err = s.read(r, in)
-	watch.Stop()
 	s.close(err)
 	c.unregister(s)
 	if ctx.Err() == nil {
@@ -90,7 +90,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	}
 }
 
-// now sends a message before the writer has begun.
+// sendNow sends a message before the writer has begun.
 func (s *conn) sendNow(m openflow.Message) error {
 	openflow.SetXID(m, s.xid.Add(1))
 	b, err := m.MarshalBinary()
@@ -160,7 +160,7 @@ func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := openflow.Parse(b)
+		m, err := openflow.ParseShared(bytes.Clone(b)) // the reader's bytes are overwritten
 		if err == nil {
 			return m, nil
 		}
@@ -175,47 +175,52 @@ func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
 	}
 }
 
-// maxBatch bounds how many packet-ins of one switch are decided on while the
-// others wait: a fraction of a millisecond.
+// maxBatch bounds how many packets and ends of flows of one switch are decided on
+// while the others wait: a fraction of a millisecond.
 const maxBatch = 32
 
-// packetIn is a packet-in that has been read and classified.
-type packetIn struct {
-	message *openflow.PacketIn
-	frame   core.Frame
-	verdict core.Verdict
+// event is what switches tell of again and again: a packet-in that has been read
+// and classified, or the end of a flow.
+type event struct {
+	packetIn *openflow.PacketIn
+	frame    core.Frame
+	verdict  core.Verdict
+	removed  *openflow.FlowRemoved
 }
 
-// read takes what a switch sends. Packet-ins that have arrived together are
-// decided on together: a lock for each would be handed from switch to switch,
-// with a change of goroutines every time.
+// read takes what a switch sends. Events that have arrived together are decided on
+// together: a lock for each would be handed from switch to switch, with a change
+// of goroutines every time.
 func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
-	var batch []packetIn
+	var batch []event
 	for {
 		m, err := s.next(r)
 		if errors.Is(err, io.EOF) {
 			err = errors.New("it closed the connection")
 		}
 		now := time.Now()
-		p, isPacketIn := m.(*openflow.PacketIn)
+		isEvent := false
 		if err == nil {
 			s.hear(now)
-		}
-		if err == nil && isPacketIn {
-			batch = s.classify(now, batch, p)
-			if len(batch) < maxBatch && wholeMessageWaits(in) {
-				continue
+			switch m := m.(type) {
+			case *openflow.PacketIn:
+				batch, isEvent = s.classify(now, batch, m), true
+			case *openflow.FlowRemoved:
+				batch, isEvent = append(batch, event{removed: m}), true
 			}
 		}
+		if isEvent && len(batch) < maxBatch && wholeMessageWaits(in) {
+			continue
+		}
 		if len(batch) > 0 {
-			s.c.decidePacketIns(now, s.dpid, batch)
+			s.c.decideEvents(now, s.dpid, batch)
 			clear(batch)
 			batch = batch[:0]
 		}
 		if err != nil {
 			return err
 		}
-		if !isPacketIn {
+		if !isEvent {
 			s.take(now, m)
 		}
 	}
@@ -231,7 +236,7 @@ func wholeMessageWaits(in *bufio.Reader) bool {
 }
 
 // classify adds a packet-in to those to decide on, unless there are too many.
-func (s *conn) classify(now time.Time, batch []packetIn, m *openflow.PacketIn) []packetIn {
+func (s *conn) classify(now time.Time, batch []event, m *openflow.PacketIn) []event {
 	if !s.allowed(now, m) {
 		s.c.counters.limited.Add(1)
 		return batch
@@ -241,10 +246,10 @@ func (s *conn) classify(now time.Time, batch []packetIn, m *openflow.PacketIn) [
 		s.c.counters.badMessages.Add(1)
 		return batch
 	}
-	return append(batch, packetIn{m, frame, s.c.options.Classifier.First(&frame)})
+	return append(batch, event{packetIn: m, frame: frame, verdict: s.c.options.Classifier.First(&frame)})
 }
 
-// take is what a message leads to that is no packet-in.
+// take is what a message leads to that is no event.
 func (s *conn) take(now time.Time, m openflow.Message) {
 	c, d := s.c, s.dpid
 	switch m := m.(type) {
@@ -252,8 +257,6 @@ func (s *conn) take(now time.Time, m openflow.Message) {
 		s.send(&openflow.EchoReply{Header: m.Header, Data: m.Data})
 	case *openflow.PortStatus:
 		c.decide(func() []core.Command { return c.core.PortStatus(now, d, m) })
-	case *openflow.FlowRemoved:
-		c.decide(func() []core.Command { return c.core.FlowRemoved(now, d, m) })
 	case *openflow.MultipartReply:
 		s.takeStats(now, m)
 	case *openflow.ErrorMessage:
@@ -332,25 +335,25 @@ func (s *conn) write() {
 		batch, s.queue = s.queue, batch[:0]
 		s.mu.Unlock()
 		buffer = buffer[:0]
-		bytes := 0
+		carried := 0
 		for i, m := range batch {
 			if reply, isReply := m.(*openflow.EchoReply); !isReply || reply.XID == 0 {
 				openflow.SetXID(m, s.xid.Add(1))
 			}
-			bytes += payload(m)
-			b, err := m.MarshalBinary()
+			carried += payload(m)
+			longer, err := openflow.Append(buffer, m)
 			if err != nil { // a message of our own is wrong
 				s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
 				continue
 			}
-			buffer = append(buffer, b...)
+			buffer = longer
 			batch[i] = nil
 		}
 		if _, err := s.net.Write(buffer); err != nil {
 			s.close(err)
 			return
 		}
-		s.written(bytes)
+		s.written(carried)
 	}
 }
 
@@ -361,10 +364,20 @@ func (s *conn) silentFor(now time.Time) time.Duration {
 	return now.Sub(started) - time.Duration(s.heard.Load())
 }
 
-// watch gives up a switch that does not answer.
-func (s *conn) watch() {
+func (s *conn) watchIn(d time.Duration) {
+	due := time.Now().Add(d)
+	time.AfterFunc(d, func() { s.watch(due) })
+}
+
+// watch gives up a switch that does not answer. What this controller slept through
+// is no silence of the switch's.
+func (s *conn) watch(due time.Time) {
 	o := &s.c.options
-	silent := s.silentFor(time.Now())
+	now := time.Now()
+	if now.Sub(due) > o.EchoInterval {
+		s.hear(now)
+	}
+	silent := s.silentFor(now)
 	switch {
 	case s.reason() != nil:
 		return
@@ -375,7 +388,7 @@ func (s *conn) watch() {
 	case silent >= o.EchoInterval:
 		s.send(&openflow.EchoRequest{})
 	}
-	time.AfterFunc(o.EchoInterval/2, s.watch)
+	s.watchIn(o.EchoInterval / 2)
 }
 
 // alive asks a switch whether it is there and waits for an answer.

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/core"
@@ -169,7 +170,7 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 			if errors.As(err, &temporary) && temporary.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
 				continue
 			}
-			if strings.Contains(err.Error(), "too many open files") { // wait for some to close
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // wait for some to close
 				time.Sleep(100 * time.Millisecond)
 				continue
 			}
@@ -187,12 +188,16 @@ func (c *Controller) decide(event func() []core.Command) {
 	c.deliver(event())
 }
 
-// decidePacketIns is decide for packet-ins of one switch.
-func (c *Controller) decidePacketIns(now time.Time, d topology.DPID, batch []packetIn) {
+// decideEvents is decide for events of one switch.
+func (c *Controller) decideEvents(now time.Time, d topology.DPID, batch []event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range batch {
-		c.deliver(c.core.PacketIn(now, d, batch[i].message, &batch[i].frame, batch[i].verdict))
+		if e := &batch[i]; e.removed != nil {
+			c.deliver(c.core.FlowRemoved(now, d, e.removed))
+		} else {
+			c.deliver(c.core.PacketIn(now, d, e.packetIn, &e.frame, e.verdict))
+		}
 	}
 }
 

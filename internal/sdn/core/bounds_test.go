@@ -182,3 +182,20 @@ func TestSwitchForgotten(t *testing.T) {
 		t.Errorf("left: %d switches, %d hosts, %d flows", len(c.switches), len(c.hosts), len(c.flows))
 	}
 }
+
+// TestPauseOfTheController: what a controller does not ask for while it stands
+// still, on a machine that is suspended, costs no link.
+func TestPauseOfTheController(t *testing.T) {
+	w, _ := ring(t)
+	before := w.core.Snapshot(false).Links
+	w.now = w.now.Add(time.Minute)
+	w.core.Tick(w.now) // and what it asks for now is lost
+	if now := w.core.Snapshot(false).Links; len(before) == 0 || len(now) != len(before) {
+		t.Errorf("%d links of %d after a pause", len(now), len(before))
+	}
+	clear(w.cables)
+	w.pass(8 * time.Second)
+	if now := w.core.Snapshot(false).Links; len(now) != 0 {
+		t.Errorf("%d links without cables", len(now))
+	}
+}

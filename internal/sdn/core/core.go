@@ -102,6 +102,7 @@ type Core struct {
 	round      uint64
 	nextRound  time.Time
 	lastRound  time.Time
+	late       time.Time // when a round of LLDP came late last
 	nextStats  time.Time
 	now        time.Time
 	graph      *topology.Graph
@@ -109,7 +110,7 @@ type Core struct {
 	hosts      map[openflow.MAC]*host
 	flows      map[Key]*Flow
 	byID       map[uint64]*Flow
-	ofMAC      map[openflow.MAC]map[uint64]*Flow // flows from or to a station
+	ofMAC      map[openflow.MAC]*stationFlows
 	nextEvict  time.Time
 	leaving    map[uint64]*Flow // deleted, their last count is on the way
 	nextID     uint64
@@ -126,7 +127,7 @@ type node struct {
 	since     time.Time
 	ports     map[uint32]*port
 	entries   map[openflow.MAC]hostEntry // what the switch has of priorityHost
-	ingress   map[uint64]*Flow           // flows that begin here
+	ingress   flowSet                    // flows that begin here
 	flooded   map[uint32]flood           // broadcast entries by port of entry; 0 is any other
 	fullUntil time.Time
 	asked     time.Time // for flow statistics
@@ -168,7 +169,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
 		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
-		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]map[uint64]*Flow{}, leaving: map[uint64]*Flow{},
+		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
 		nextID: cfg.FirstFlowID & cookieIDMask,
 	}
 }
@@ -205,7 +206,7 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	n := c.switches[d]
 	if n == nil {
 		c.forgetSwitches()
-		n = &node{dpid: d, ports: map[uint32]*port{}, ingress: map[uint64]*Flow{}}
+		n = &node{dpid: d, ports: map[uint32]*port{}}
 		c.switches[d] = n
 	}
 	n.connected, n.since, n.asking = true, c.now, false
@@ -277,6 +278,9 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 func (c *Core) Tick(now time.Time) []Command {
 	c.at(now)
 	if !c.now.Before(c.nextRound) {
+		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
+			c.late = c.now
+		}
 		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
 		c.round++
 		c.noteLimited()

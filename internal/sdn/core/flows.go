@@ -1,6 +1,8 @@
 package core
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,6 +32,7 @@ type Flow struct {
 	basePacket uint64    // of entries that are gone
 	baseBytes  uint64
 	adopted    bool // only its first switch is known yet
+	place      [setKinds]int
 	opener     *port
 }
 
@@ -166,19 +169,15 @@ func (c *Core) room(p *port) bool {
 		return false
 	}
 	c.nextEvict = c.now.Add(evictPause)
-	evict(c, c.flows)
+	c.evict(maps.Values(c.flows), len(c.flows))
 	return len(c.flows) < c.cfg.MaxFlows && p.opened < max(c.cfg.MaxFlows/portPart, 1)
 }
 
 // remember keeps a flow where it can be found.
 func (c *Core) remember(f *Flow) {
 	c.flows[f.Key], c.byID[f.ID] = f, f
-	for _, mac := range []openflow.MAC{f.Key.SrcMAC, f.Key.DstMAC} {
-		if c.ofMAC[mac] == nil {
-			c.ofMAC[mac] = map[uint64]*Flow{}
-		}
-		c.ofMAC[mac][f.ID] = f
-	}
+	c.ofStation(f.Key.SrcMAC).from.add(fromStation, f)
+	c.ofStation(f.Key.DstMAC).to.add(toStation, f)
 	if f.opener != nil {
 		f.opener.opened++
 	}
@@ -199,12 +198,12 @@ func (c *Core) add(k Key, v Verdict, path []topology.Hop, opener *port) {
 func (c *Core) setPath(f *Flow, path []topology.Hop) {
 	if len(f.Path) > 0 {
 		if n := c.switches[f.Path[0].Switch]; n != nil {
-			delete(n.ingress, f.ID)
+			n.ingress.remove(atIngress, f)
 		}
 	}
 	f.Path = path
 	if n := c.switches[path[0].Switch]; n != nil {
-		n.ingress[f.ID] = f
+		n.ingress.add(atIngress, f)
 	}
 }
 
@@ -257,17 +256,12 @@ func (c *Core) drop(f *Flow) {
 func (c *Core) forgetFlow(f *Flow) {
 	delete(c.flows, f.Key)
 	delete(c.byID, f.ID)
-	for _, mac := range []openflow.MAC{f.Key.SrcMAC, f.Key.DstMAC} {
-		delete(c.ofMAC[mac], f.ID)
-		if len(c.ofMAC[mac]) == 0 {
-			delete(c.ofMAC, mac)
-		}
-	}
+	c.leaveStations(f)
 	if f.opener != nil {
 		f.opener.opened--
 	}
 	if n := c.switches[f.Path[0].Switch]; n != nil {
-		delete(n.ingress, f.ID)
+		n.ingress.remove(atIngress, f)
 	}
 }
 
@@ -365,7 +359,7 @@ func (c *Core) leads(d topology.DPID, out uint32, to topology.Port) bool {
 // as best effort. data begins as the entry that was refused.
 func (c *Core) tableFull(n *node, data []byte) {
 	if !c.now.Before(n.fullUntil) {
-		evict(c, n.ingress)
+		c.evict(slices.Values(n.ingress), len(n.ingress))
 	}
 	n.fullUntil = c.now.Add(fullPause)
 	if len(data) < 16 {
@@ -400,15 +394,15 @@ const evictPart = 16
 // evict drops the flows that were silent for longest, one in evictPart. It tells
 // whether there were any to drop: those that were active since the statistics
 // before the last stay.
-func evict[K comparable](c *Core, from map[K]*Flow) bool {
+func (c *Core) evict(from iter.Seq[*Flow], n int) bool {
 	var silent []*Flow
-	for _, f := range from {
+	for f := range from {
 		if c.now.Sub(f.active) > 2*c.cfg.StatsInterval {
 			silent = append(silent, f)
 		}
 	}
 	slices.SortFunc(silent, func(a, b *Flow) int { return a.active.Compare(b.active) })
-	silent = silent[:min(len(silent), len(from)/evictPart+1)]
+	silent = silent[:min(len(silent), n/evictPart+1)]
 	for _, f := range silent {
 		c.counters.Evicted++
 		c.drop(f)

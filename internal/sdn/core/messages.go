@@ -35,9 +35,20 @@ const copyBytes = 160
 
 func number(f openflow.OXMField, v uint64) openflow.OXM { return openflow.NewOXMNumber(f, v) }
 
+// matchValueBytes is what the numbers of a match take: port, Ethernet type, VLAN,
+// protocol and two ports.
+const matchValueBytes = 4 + 2 + 2 + 1 + 2 + 2
+
 // match is the exact match of a flow that comes in at a port.
 func (k *Key) match(in uint32) openflow.Match {
-	fields := make([]openflow.OXM, 0, 10)
+	fields, values := make([]openflow.OXM, 0, 10), make([]byte, 0, matchValueBytes)
+	number := func(f openflow.OXMField, v uint64) openflow.OXM {
+		start := len(values)
+		for shift := 8 * (f.Len() - 1); shift >= 0; shift -= 8 {
+			values = append(values, byte(v>>shift))
+		}
+		return openflow.NewOXM(f, values[start:len(values):len(values)], nil)
+	}
 	fields = append(fields,
 		number(openflow.OFPXMT_OFB_IN_PORT, uint64(in)),
 		openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, k.DstMAC[:], nil),
@@ -138,8 +149,8 @@ func deleteFlows(cookie, mask uint64, fields ...openflow.OXM) *openflow.FlowMod 
 	return m
 }
 
-// everyFlowOfOurs asks for the statistics of the entries of a kind, or of all
-// kinds.
+// flowStatsOf asks for the statistics of the entries whose cookie is this one
+// under a mask.
 func flowStatsOf(cookie, mask uint64) openflow.Message {
 	filter := openflow.EveryFlow()
 	filter.Cookie, filter.CookieMask = cookie, mask

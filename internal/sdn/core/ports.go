@@ -169,7 +169,7 @@ func (c *Core) silent(from, at topology.Port) bool {
 	if !a.connected || !b.connected || p == nil {
 		return p == nil
 	}
-	last := p.heard
+	last := later(p.heard, c.late)    // what this controller did not ask for nobody owes it
 	for _, n := range []*node{a, b} { // their time begins when they are back, or heard again
 		last = later(later(last, n.since), n.limited)
 	}
@@ -209,8 +209,12 @@ func (c *Core) forgetHost(mac openflow.MAC) {
 	if n := c.switches[h.at.Switch]; n != nil && n.ports[h.at.Number] != nil {
 		n.ports[h.at.Number].hosts--
 	}
-	for _, f := range c.ofMAC[mac] {
-		c.drop(f)
+	if s := c.ofMAC[mac]; s != nil {
+		for _, f := range slices.Concat(s.from, s.to) {
+			if c.byID[f.ID] == f { // it may be in both
+				c.drop(f)
+			}
+		}
 	}
 	for _, n := range c.switches {
 		if _, ok := n.entries[mac]; ok {
@@ -250,7 +254,7 @@ func (c *Core) forgetSwitch(n *node) {
 	for number := range n.ports {
 		c.removePort(n, number)
 	}
-	for _, f := range n.ingress {
+	for _, f := range slices.Clone(n.ingress) {
 		c.drop(f)
 	}
 	delete(c.switches, n.dpid)

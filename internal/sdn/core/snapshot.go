@@ -77,6 +77,3 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 	}
 	return s
 }
-
-// NumFlows is how many flows are known.
-func (c *Core) NumFlows() int { return len(c.flows) }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/appid"
@@ -111,7 +112,7 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	}
 	if last {
 		n.asking = false
-		for _, f := range n.ingress {
+		for _, f := range slices.Clone(n.ingress) {
 			if f.sent.Before(n.asked) { // the switch does not have it
 				c.drop(f)
 			}

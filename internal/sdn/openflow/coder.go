@@ -23,19 +23,21 @@ const (
 type coder struct {
 	mode mode
 	b    []byte // the message, or the JSON
+	base int    // when writing: where the message begins
 	off  int    // when reading: of the next byte
 	end  int    // when reading: of the structure that is being read
 	what string // that structure's name
 	err  error
 
 	numbers bool // when formatting: values as numbers, not as names
+	shared  bool // when reading: what is read may be parts of b
 }
 
 func (c *coder) fail(err error) {
 	if c.err == nil {
 		at := c.off
 		if c.mode == writing {
-			at = len(c.b)
+			at = len(c.b) - c.base
 		}
 		c.err = &Error{c.what, at, err}
 	}
@@ -156,7 +158,7 @@ func (c *coder) data(name string, v *[]byte) {
 	case reading:
 		*v = nil
 		if c.more() {
-			*v = bytes.Clone(c.take(c.end - c.off))
+			*v = c.keep(c.take(c.end - c.off))
 		}
 	case writing:
 		c.write(*v...)
@@ -164,6 +166,14 @@ func (c *coder) data(name string, v *[]byte) {
 		c.key(name)
 		c.formatBytes(*v)
 	}
+}
+
+// keep are bytes that were read, for the message.
+func (c *coder) keep(b []byte) []byte {
+	if c.shared {
+		return b[:len(b):len(b)]
+	}
+	return bytes.Clone(b)
 }
 
 // text is a string in a field of size bytes. It ends with a zero byte; one that

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 )
 
 // Match chooses packets by their fields. Section 7.2.3.
@@ -26,10 +25,21 @@ func (m *Match) code(c *coder) {
 	s := c.open("ofp_match")
 	constant16(c, "type", OFPMT_OXM)
 	c.length(&s)
-	structs(c, "oxm_fields", &m.Fields)
+	if c.mode == reading && c.more() {
+		m.Fields = make([]OXM, 0, (c.end-c.off)/oxmBytes+1)
+		for c.more() {
+			m.Fields = append(m.Fields, OXM{})
+			m.Fields[len(m.Fields)-1].code(c)
+		}
+	} else {
+		structs(c, "oxm_fields", &m.Fields)
+	}
 	c.close(s)
 	c.padTo8(s.start)
 }
+
+// oxmBytes is about what a field takes in a message.
+const oxmBytes = 8
 
 // OXM is one field of a match, of a packet or to be set: an OXM TLV. Section
 // 7.2.3.2.
@@ -118,7 +128,7 @@ func (x *OXM) read(c *coder, start int, id OXMID) {
 	}
 	x.check(c, half, id.HasMask, !id.HasMask || n%2 == 0)
 	c.off = whole
-	payload := slices.Clone(c.take(n))
+	payload := c.keep(c.take(n))
 	if c.err != nil {
 		return
 	}

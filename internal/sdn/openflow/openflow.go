@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Version is OpenFlow 1.3 as it stands in headers.
@@ -75,7 +76,13 @@ var ErrUnsupported = errors.New("not OpenFlow 1.3")
 
 // Parse reads b, which is one whole message. What it returns shares no memory
 // with b.
-func Parse(b []byte) (Message, error) {
+func Parse(b []byte) (Message, error) { return parse(b, false) }
+
+// ParseShared is Parse, but what it returns has parts of b in it: b must not be
+// changed after.
+func ParseShared(b []byte) (Message, error) { return parse(b, true) }
+
+func parse(b []byte, shared bool) (Message, error) {
 	if len(b) < HeaderLen {
 		return nil, &Error{"ofp_header", len(b), io.ErrUnexpectedEOF}
 	}
@@ -83,7 +90,7 @@ func Parse(b []byte) (Message, error) {
 	if m == nil {
 		return nil, &Error{"ofp_header", 1, fmt.Errorf("message type %d: %w", b[1], ErrUnsupported)}
 	}
-	if err := m.UnmarshalBinary(b); err != nil {
+	if err := read(m, b, shared); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -93,7 +100,12 @@ func Parse(b []byte) (Message, error) {
 // takes to agree on one.
 func speaksAnyVersion(t Type) bool { return t == OFPT_HELLO || t == OFPT_ERROR }
 
-func unmarshal(m Message, b []byte) error {
+func unmarshal(m Message, b []byte) error { return read(m, b, false) }
+
+// coders are those that nobody uses: every message needs one for a moment.
+var coders = sync.Pool{New: func() any { return new(coder) }}
+
+func read(m Message, b []byte, shared bool) error {
 	if len(b) < HeaderLen {
 		return &Error{"ofp_header", len(b), io.ErrUnexpectedEOF}
 	}
@@ -112,15 +124,25 @@ func unmarshal(m Message, b []byte) error {
 		return bad(length, fmt.Errorf("%d bytes after the end of %v", len(b)-length, t))
 	}
 	*m.header() = Header{Version: b[0], XID: binary.BigEndian.Uint32(b[4:])}
-	c := &coder{mode: reading, b: b, off: HeaderLen, end: length, what: t.String()}
+	c := coders.Get().(*coder)
+	*c = coder{mode: reading, b: b, off: HeaderLen, end: length, what: t.String(), shared: shared}
 	m.code(c)
 	if c.err == nil && c.off < c.end {
 		c.fail(fmt.Errorf("%d bytes after the last field", c.end-c.off))
 	}
-	return c.err
+	err := c.err
+	*c = coder{}
+	coders.Put(c)
+	return err
 }
 
 func marshal(m Message) ([]byte, error) {
+	return Append(make([]byte, 0, 192), m) // an entry of a flow fits
+}
+
+// Append writes a message behind b. Where it fails it returns no bytes: those of
+// b are as they were.
+func Append(b []byte, m Message) ([]byte, error) {
 	t, h := m.MessageType(), m.header()
 	version := h.Version
 	if version == 0 {
@@ -129,18 +151,23 @@ func marshal(m Message) ([]byte, error) {
 	if version != Version && !speaksAnyVersion(t) {
 		return nil, &Error{"ofp_header", 0, fmt.Errorf("%v of version %d: %w (version %d)", t, version, ErrUnsupported, Version)}
 	}
-	c := &coder{mode: writing, what: t.String(), b: make([]byte, HeaderLen, 192)} // an entry of a flow fits
-	c.b[0], c.b[1] = version, byte(t)
-	binary.BigEndian.PutUint32(c.b[4:], h.XID)
+	start := len(b)
+	c := coders.Get().(*coder)
+	*c = coder{mode: writing, what: t.String(), base: start, b: append(b, version, byte(t), 0, 0)}
+	c.b = binary.BigEndian.AppendUint32(c.b, h.XID)
 	m.code(c)
-	if c.err == nil && len(c.b) > MaxLen {
-		c.fail(fmt.Errorf("%d bytes are too many for one message: at most %d", len(c.b), MaxLen))
+	length := len(c.b) - start
+	if c.err == nil && length > MaxLen {
+		c.fail(fmt.Errorf("%d bytes are too many for one message: at most %d", length, MaxLen))
 	}
-	if c.err != nil {
-		return nil, c.err
+	b, err := c.b, c.err
+	*c = coder{}
+	coders.Put(c)
+	if err != nil {
+		return nil, err
 	}
-	binary.BigEndian.PutUint16(c.b[2:], uint16(len(c.b)))
-	return c.b, nil
+	binary.BigEndian.PutUint16(b[start+2:], uint16(length))
+	return b, nil
 }
 
 // SetXID sets the transaction identifier of a message.

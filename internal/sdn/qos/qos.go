@@ -43,9 +43,6 @@ type Shares struct {
 	EFMax, AFMin float64
 }
 
-// DefaultShares are those of weir.ef-max and weir.af-min.
-func DefaultShares() Shares { return Shares{EFMax: 0.5, AFMin: 0.3} }
-
 // minBE is the least part that is left to BE, and least to any queue.
 const minBE = 0.01
 

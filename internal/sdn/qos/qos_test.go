@@ -29,10 +29,13 @@ func TestQueues(t *testing.T) {
 			rt.Fatalf("minimums are %d of %d", sum, rate)
 		}
 	})
-	if q := DefaultShares().Queues(100e6); q[appid.EF].MinBPS != 50e6 || q[appid.AF].MinBPS != 30e6 || q[appid.BE].MinBPS != 20e6 || q[appid.BE].ID != 0 {
+	if q := halfAndThird.Queues(100e6); q[appid.EF].MinBPS != 50e6 || q[appid.AF].MinBPS != 30e6 || q[appid.BE].MinBPS != 20e6 || q[appid.BE].ID != 0 {
 		t.Errorf("%+v", q)
 	}
 }
+
+// halfAndThird are the defaults of weir.ef-max and weir.af-min.
+var halfAndThird = Shares{EFMax: 0.5, AFMin: 0.3}
 
 func TestShares(t *testing.T) {
 	for _, s := range []Shares{{0, 0.3}, {0.5, 0}, {1.5, 0.1}, {0.5, 2}, {0.7, 0.3}} {
@@ -40,7 +43,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%+v is taken", s)
 		}
 	}
-	if err := DefaultShares().Check(); err != nil {
+	if err := halfAndThird.Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -56,7 +59,7 @@ func asMade(p Port, c Change) Port {
 }
 
 func TestPlan(t *testing.T) {
-	s := DefaultShares()
+	s := halfAndThird
 	free := Port{Name: "p1", LinkSpeedBPS: 1e9}
 	foreign := free
 	foreign.QoS = &Row{UUID: "x", Type: "linux-hfsc"}

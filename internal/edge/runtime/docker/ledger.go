@@ -85,7 +85,7 @@ func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Pr
 	if err != nil {
 		return fmt.Errorf("write what is promised: %w", err)
 	}
-	if err := l.r.loadProxyImage(ctx); err != nil { // it needs one, and that is there anyway
+	if err := runtime.LoadProxyImage(ctx, l.r.api); err != nil { // it needs one, and that is there anyway
 		return err
 	}
 	created, err := l.r.api.ContainerCreate(ctx, client.ContainerCreateOptions{

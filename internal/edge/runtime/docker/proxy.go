@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if _, err := os.Stat(runtime.HAProxyPath); err != nil {
 		return fmt.Errorf("start the proxy of %s: HAProxy is not installed: apt-get install haproxy", s.Name)
 	}
-	if err := r.loadProxyImage(ctx); err != nil {
+	if err := runtime.LoadProxyImage(ctx, r.api); err != nil {
 		return err
 	}
 	folder, err := filepath.Abs(r.folder(s.Name))
@@ -167,24 +166,4 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 		Control: proxy.UnixControl(filepath.Join(r.folder(service), socketName)),
 		Save:    func(file string) error { return r.save(service, file) },
 	}}, nil
-}
-
-func (r *Runtime) loadProxyImage(ctx context.Context) error {
-	_, err := r.api.ImageInspect(ctx, runtime.ProxyImage)
-	if !cerrdefs.IsNotFound(err) {
-		if err != nil {
-			return r.unreachable(err)
-		}
-		return nil
-	}
-	archive, _, err := runtime.ProxyImageArchive()
-	if err != nil {
-		return err
-	}
-	progress, err := r.api.ImageLoad(ctx, bytes.NewReader(archive))
-	if err != nil {
-		return fmt.Errorf("load the proxy's image: %w", err)
-	}
-	defer progress.Close()
-	return runtime.ReadProgress(progress)
 }

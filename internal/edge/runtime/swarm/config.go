@@ -140,9 +140,11 @@ type ledger struct{ r *Runtime }
 // Ledger implements runtime.Runtime.
 func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
 
-func (r *Runtime) findLedger(ctx context.Context) error {
+// findLedger finds or makes the ledger, in which the heartbeat is kept that was there
+// before; empty if it was not changed.
+func (r *Runtime) findLedger(ctx context.Context, heartbeatBefore string) error {
 	_, err := r.makeConfig(ctx, ledgerName, []byte("The labels of this config are what weir-edge promises to instances.\n"), map[string]string{
-		runtime.LabelRole: runtime.RoleLedger, labelPromises: "{}",
+		runtime.LabelRole: runtime.RoleLedger, labelPromises: "{}", labelHeartbeat: heartbeatBefore,
 	})
 	return err
 }
@@ -178,7 +180,7 @@ func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Pr
 		return engine.ErrConflict
 	}
 	spec := config.Spec
-	spec.Labels = map[string]string{runtime.LabelRole: runtime.RoleLedger, labelPromises: string(text)}
+	spec.Labels = map[string]string{runtime.LabelRole: runtime.RoleLedger, labelPromises: string(text), labelHeartbeat: spec.Labels[labelHeartbeat]}
 	_, err = l.r.api.ConfigUpdate(ctx, config.ID, client.ConfigUpdateOptions{Version: swarm.Version{Index: version}, Spec: spec})
 	if err == nil {
 		return nil

@@ -86,8 +86,9 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the swarm's manager at %s: %w", r.opts.Socket, err)
 	}
-	spec := found.Swarm.Spec
+	spec, before := found.Swarm.Spec, ""
 	if spec.Dispatcher.HeartbeatPeriod > heartbeat {
+		before = spec.Dispatcher.HeartbeatPeriod.String()
 		spec.Dispatcher.HeartbeatPeriod = heartbeat
 		if _, err := r.api.SwarmUpdate(ctx, client.SwarmUpdateOptions{Version: found.Swarm.Version, Spec: spec}); err != nil {
 			return fmt.Errorf("set the swarm's heartbeat: %w", err)
@@ -96,7 +97,7 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if r.key, err = r.findKey(ctx); err != nil {
 		return err
 	}
-	return r.findLedger(ctx)
+	return r.findLedger(ctx, before)
 }
 
 // Kind implements runtime.Runtime.

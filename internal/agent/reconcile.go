@@ -3,6 +3,7 @@ package agent
 import (
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
@@ -12,34 +13,48 @@ import (
 	"github.com/weir-project/weir/internal/sched"
 )
 
-// What is wanted at one uplink: which minimums and bounds on delay are in force
-// (internal/plan decides), and what the scheduler is told. Who may send how much is
-// its affair.
+// What is wanted at the uplinks, and bringing them to that: which minimums and bounds
+// on delay are in force (internal/plan decides), and what the scheduler is told. Who
+// may send how much is its affair.
 
-// plan decides what is wanted of an uplink, where containers are those that
-// run, and controlled those of them that have a number, in its order.
-func (u *link) plan(containers map[key]*container, controlled []*container) {
+// reconcile brings classes, minimums and taps in line with who is running. A failure
+// is not the end: it is told once, shown, and tried again with the next check.
+func (a *Agent) reconcile() {
+	controlled := a.registry.controlled()
+	for _, u := range a.uplinks {
+		before := u.reason
+		err := u.device.Apply(u.plan(a.registry.byKey, controlled))
+		u.take()
+		u.ask()
+		if err != nil {
+			u.suspect = true
+			if before == nil {
+				a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
+			}
+		}
+		u.ledger.Keep(u.hasClass)
+		u.classLedger.Keep(u.hasClasses)
+	}
+	a.assignNumbers()
+	a.unsaved = true
+	a.saveSoon(time.Now())
+	a.publish(time.Now())
+}
+
+// plan decides what is wanted of an uplink, where containers are those that run, and
+// controlled those of them that have a number, in its order.
+func (u *link) plan(containers map[key]*container, controlled []*container) sched.Tree {
 	u.controlled = u.controlled[:0]
 	for _, c := range controlled {
 		u.controlled = append(u.controlled, c.shares[u.index])
 	}
 	u.participants = append(append(u.participants[:0], u.controlled...), u.host)
-	u.admit(containers)
-}
-
-// admit decides which minimums and bounds on delay are in force.
-func (u *link) admit(containers map[key]*container) {
 	for _, c := range containers {
 		if c.number == 0 {
 			c.shares[u.index].grant(plan.Grant{})
 		}
 	}
-	// Numbers are given in turn: most often this is in the order of start.
-	asking := slices.Clone(u.controlled)
-	byStart := func(a, b *share) int { return startOrder(a.container, b.container) }
-	if !slices.IsSortedFunc(asking, byStart) {
-		slices.SortFunc(asking, byStart)
-	}
+	asking := u.byStart()
 	claims := make([]plan.Claim, len(asking))
 	for i, s := range asking {
 		claims[i] = s.claim(s.policy())
@@ -49,6 +64,28 @@ func (u *link) admit(containers map[key]*container) {
 	for i, s := range asking {
 		s.grant(grants[i])
 	}
+	u.wanted = append(u.wanted[:0], u.host.wanted())
+	for _, s := range u.controlled {
+		u.wanted = append(u.wanted, s.wanted())
+	}
+	return sched.Tree{
+		RateBPS:       u.rateBPS,
+		MTUBytes:      u.mtuBytes,
+		ControlNumber: identity.NumberControl,
+		HostNumber:    identity.NumberHost,
+		Competitors:   u.wanted,
+	}
+}
+
+// byStart are the controlled shares in the order in which their containers started.
+func (u *link) byStart() []*share {
+	// Numbers are given in turn: most often this is in the order of start.
+	list := slices.Clone(u.controlled)
+	byStart := func(a, b *share) int { return startOrder(a.container, b.container) }
+	if !slices.IsSortedFunc(list, byStart) {
+		slices.SortFunc(list, byStart)
+	}
+	return list
 }
 
 // claim is what a policy asks for at the uplink, given what the share has.
@@ -88,21 +125,6 @@ func (u *link) entitle() {
 		if s.hasOwnDevices() {
 			s.class.PacketBytes = sched.MaxPacketBytes(s.wanted().CeilingOr(u.rateBPS), entitlements[i].BPS)
 		}
-	}
-}
-
-// tree is what the scheduler is to do.
-func (u *link) tree() sched.Tree {
-	u.classes = append(u.classes[:0], u.host.wanted())
-	for _, s := range u.controlled {
-		u.classes = append(u.classes, s.wanted())
-	}
-	return sched.Tree{
-		RateBPS:       u.rateBPS,
-		MTUBytes:      u.mtuBytes,
-		ControlNumber: identity.NumberControl,
-		HostNumber:    identity.NumberHost,
-		Classes:       u.classes,
 	}
 }
 

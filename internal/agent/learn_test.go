@@ -20,7 +20,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	}
 	b.Agent.config.Rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
 	b.resolve(c.container)
-	view := c.container.view()
+	view := b.Agent.view(c.container)
 	if want := (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 50e6, Priority: 4, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}); view.Policy != want {
 		t.Errorf("policy %+v, want %+v", view.Policy, want)
 	}
@@ -38,7 +38,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	if c.policy().MinBPS != 10e6 {
 		t.Errorf("a change that was refused left %+v", c.policy())
 	}
-	if got := b.host.container.view().PolicyFrom; got.Weight != v1.LayerBuiltIn {
+	if got := b.Agent.view(b.host.container).PolicyFrom; got.Weight != v1.LayerBuiltIn {
 		t.Errorf("the host's is from %+v", got)
 	}
 	if got := hostResolution(v1.Policy{Weight: 50, MinBPS: 1e6}).From; got.Weight != v1.LayerHost || got.Min != v1.LayerHost || got.Max != v1.LayerBuiltIn {

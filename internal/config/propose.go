@@ -1,0 +1,91 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// DefaultDashboard is where a proposed configuration shows the dashboard.
+const DefaultDashboard = "127.0.0.1:7480"
+
+// Basis is where a proposed rate comes from.
+type Basis string
+
+// The bases of a rate.
+const (
+	// BasisSpeed is the speed that the device reports.
+	BasisSpeed Basis = "speed"
+	// BasisMeasured is how far apart the next router's answers to packets came that
+	// were sent at once.
+	BasisMeasured Basis = "measured"
+	// BasisNone: nothing is known.
+	BasisNone Basis = "none"
+)
+
+// fallbackRateBPS is proposed where nothing is known of a link.
+const fallbackRateBPS = 100_000_000
+
+// Packets are to queue here and not behind the link: a little is left of what it has,
+// and more of what is only measured.
+const (
+	speedPercent    = 95
+	measuredPercent = 90
+)
+
+// Proposal is a configuration for a host that has none.
+type Proposal struct {
+	// Interface is the device to share out.
+	Interface string
+	// LinkBPS is what the link can send as far as is known, in bits per second.
+	LinkBPS uint64
+	Basis   Basis
+}
+
+// RateBPS is the rate that is proposed, in bits per second, with two digits that count.
+func (p Proposal) RateBPS() uint64 {
+	percent := uint64(0)
+	switch p.Basis {
+	case BasisSpeed:
+		percent = speedPercent
+	case BasisMeasured:
+		percent = measuredPercent
+	case BasisNone:
+		return fallbackRateBPS
+	}
+	rate, unit := p.LinkBPS/100*percent, uint64(1)
+	for rate/unit >= 100 {
+		unit *= 10
+	}
+	return rate / unit * unit
+}
+
+// YAML is the proposal as a configuration file.
+func (p Proposal) YAML() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# The default route leads through this device.\nuplink: %s\n", quoted(p.Interface))
+	switch p.Basis {
+	case BasisSpeed:
+		fmt.Fprintf(&b, "# A little below the speed of the link, %s.", policy.FormatRate(p.LinkBPS))
+	case BasisMeasured:
+		fmt.Fprintf(&b, "# A little below what packets to the next router took, about %s: a guess.", policy.FormatRateShort(p.LinkBPS))
+	case BasisNone:
+		b.WriteString("# The device does not report its speed: this is a guess without any ground.")
+	}
+	fmt.Fprintf(&b, " If what follows\n# is slower (a modem, a provider), write a little below that.\nrate: %s\n", policy.FormatRate(p.RateBPS()))
+	fmt.Fprintf(&b, "# A page for this host's users: http://%[1]s\ndashboard: %[1]s\n", DefaultDashboard)
+	return b.String()
+}
+
+// quoted is a device's name as YAML takes it: in quotes if it could be anything else.
+func quoted(name string) string {
+	other := []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+	plain := strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" &&
+		name != "" && (name[0] >= 'a' && name[0] <= 'z') && !slices.Contains(other, strings.ToLower(name))
+	if plain {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", "''") + "'"
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/edge/repo"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/server"
+)
+
+// stopTimeout bounds the wait for a weir-edge to end.
+const stopTimeout = 30 * time.Second
+
+func newDownCommand(g *global) *cobra.Command {
+	o := downOptions{runOptions: runOptions{network: "bridge"}}
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove everything that weir-edge has made",
+		Long: `Stop weir-edge, if one runs here, and remove what it has made: in the engine or the swarm
+what is promised, the key and the image of proxies, and the repository's container; on
+this host its measurements. A swarm gets back its heartbeat.
+
+Where services are deployed nothing is removed, unless --all says that they are to go as
+well, with their proxies, their instances and the repository. Images that nodes have got
+stay there.`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			removed, err := o.down(cmd.Context(), g.socket)
+			for _, what := range removed {
+				fmt.Fprintln(cmd.ErrOrStderr(), printable(what))
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&o.all, "all", false, "services, too")
+	cmd.Flags().StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", stateDir, "folder of what weir-edge has kept")
+	return cmd
+}
+
+type downOptions struct {
+	runOptions
+	all bool
+}
+
+// down removes everything, and says what that was. Where it may not, nothing changes.
+func (o *downOptions) down(ctx context.Context, socket string) (removed []string, err error) {
+	rt, _, err := o.runtime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer rt.Close()
+	state, err := rt.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if names := serviceNames(state); !o.all && len(names) > 0 {
+		return nil, fmt.Errorf("services are deployed (%s), and would have no weir-edge any more: remove them (weir-edge rm SERVICE), or give --all; nothing has changed", strings.Join(names, ", "))
+	}
+	switch stopped, err := stopRunning(ctx, socket); {
+	case err != nil:
+		return nil, err
+	case stopped:
+		removed = append(removed, "weir-edge has stopped")
+	}
+	// It may have begun something meanwhile.
+	if state, err = rt.Look(ctx); err != nil {
+		return removed, err
+	}
+	var errs []error
+	for _, name := range serviceNames(state) {
+		if err := rt.Remove(ctx, name); err != nil && !errors.Is(err, runtime.ErrUnknown) {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, "service "+name+" removed")
+	}
+	there, err := repo.RemoveContainer(ctx, o.docker)
+	if there {
+		removed = append(removed, "repository's container removed")
+	}
+	errs = append(errs, err)
+	if err = errors.Join(errs...); err != nil {
+		return removed, err
+	}
+	if err := errors.Join(rt.Down(ctx), o.removeFiles()); err != nil {
+		return removed, err
+	}
+	return append(removed, "nothing of weir-edge is left in the "+rt.Kind()+" engine"), nil
+}
+
+// serviceNames are those of which there is anything.
+func serviceNames(state runtime.State) []string {
+	var names []string
+	for _, s := range state.Services {
+		names = append(names, s.Name)
+	}
+	for _, i := range state.Instances {
+		names = append(names, i.Service)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// stopRunning ends the weir-edge at a socket, and waits until it has.
+func stopRunning(ctx context.Context, socket string) (stopped bool, err error) {
+	client := server.NewClient(socket)
+	err = client.Stop(ctx)
+	if errors.Is(err, server.ErrNotRunning) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	for {
+		if _, err := client.Nodes(ctx); errors.Is(err, server.ErrNotRunning) {
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("weir-edge at %s does not end: stop it yourself, and try again", socket)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// removeFiles removes what weir-edge has kept on this host; the repository, which
+// somebody has filled, only with everything.
+func (o *downOptions) removeFiles() error {
+	names := []string{storeFile, "proxies"}
+	if o.all {
+		names = append(names, repositoryFolder)
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, os.RemoveAll(filepath.Join(o.stateDir, name)))
+	}
+	_ = os.Remove(o.stateDir) // if there is nothing else in it
+	return errors.Join(errs...)
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	cerrdefs "github.com/containerd/errdefs"
+	moby "github.com/moby/moby/client"
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/repo"
+	"github.com/weir-project/weir/internal/edge/server"
+)
+
+// defaultDocker is where Docker listens that is not told otherwise.
+const defaultDocker = "/var/run/docker.sock"
+
+func newPushCommand(g *global) *cobra.Command {
+	var docker, specification string
+	cmd := &cobra.Command{
+		Use:   "push FILE|IMAGE --spec FILE",
+		Short: "Put a service into the repository",
+		Long: `Put a service into the repository: its specification, and beside it its image as
+compressed layers. The image is an archive as docker save makes it (- is standard
+input), or one that this host's engine has. One of that name is replaced; what runs of it
+goes on.`,
+		Example: `  weir-edge push nginx:latest --spec shop.json
+  docker save nginx | weir-edge push - --spec shop.json`,
+		Args: exactArgs("FILE|IMAGE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if specification == "" {
+				return usagef("--spec is missing: say what the service is")
+			}
+			document, err := readFile(cmd.InOrStdin(), specification)
+			if err != nil {
+				return err
+			}
+			archive, err := openImage(cmd.Context(), cmd.InOrStdin(), docker, args[0])
+			if err != nil {
+				return err
+			}
+			defer archive.Close()
+			stored, err := server.NewClient(g.socket).Push(cmd.Context(), document, archive)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s pushed: %s, %s\n", stored.Service, megabytes(stored.SizeBytes), stored.Digest)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&specification, "spec", "", "file with the specification")
+	cmd.Flags().StringVar(&docker, "docker", defaultDocker, "socket of the Docker engine that has the image")
+	return cmd
+}
+
+// openImage opens an archive of an image: a file or, where there is none, what the
+// engine has of that name.
+func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(in), nil
+	}
+	file, err := os.Open(name)
+	if err == nil {
+		return file, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the image: %w", err)
+	}
+	api, err := moby.New(moby.WithHost("unix://" + docker))
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", docker, err)
+	}
+	saved, err := api.ImageSave(ctx, []string{name})
+	if err == nil {
+		return &savedImage{saved, api}, nil
+	}
+	err = errors.Join(err, api.Close())
+	if cerrdefs.IsNotFound(err) {
+		return nil, fmt.Errorf("push %s: there is no file and no image of that name: save, build or pull it first", name)
+	}
+	return nil, fmt.Errorf("push %s: there is no file of that name, and the engine says: %w", name, err)
+}
+
+// savedImage is an image that an engine sends.
+type savedImage struct {
+	io.ReadCloser
+	api *moby.Client
+}
+
+func (s *savedImage) Close() error { return errors.Join(s.ReadCloser.Close(), s.api.Close()) }
+
+func megabytes(bytes uint64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
+
+func newServicesCommand(g *global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "services",
+		Short: "List the services in the repository",
+		Args:  exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		list, err := server.NewClient(g.socket).Stored(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if format.json() {
+			return printJSON(cmd.OutOrStdout(), list)
+		}
+		return printStored(cmd.OutOrStdout(), list)
+	}
+	return cmd
+}
+
+func printStored(w io.Writer, list []edge.Stored) error {
+	var rows [][]string
+	for _, s := range list {
+		var document struct {
+			Par struct {
+				ImageName string `json:"imageName"`
+			} `json:"par"`
+		}
+		_ = json.Unmarshal(s.Specification, &document) // of a newer weir-edge
+		digest := s.Digest
+		if len(digest) > 19 {
+			digest = digest[7:19]
+		}
+		rows = append(rows, []string{s.Service, document.Par.ImageName, s.Architecture, megabytes(s.SizeBytes), digest})
+	}
+	return table(w, "SERVICE IMAGE ARCHITECTURE SIZE DIGEST", rows)
+}
+
+// newRepositoryCommand is what runs in the repository's container.
+func newRepositoryCommand() *cobra.Command {
+	var dir, listen, cert, key string
+	cmd := &cobra.Command{
+		Use:    "repository",
+		Short:  "Give images to nodes",
+		Hidden: true,
+		Args:   exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return repo.Serve(cmd.Context(), dir, listen, cert, key)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "folder of the repository")
+	cmd.Flags().StringVar(&listen, "listen", "", "address to listen at")
+	cmd.Flags().StringVar(&cert, "cert", "", "certificate")
+	cmd.Flags().StringVar(&key, "key", "", "its key")
+	return cmd
+}
+
+// repositoryOptions say how nodes get images.
+type repositoryOptions struct {
+	address, cert, key string
+	labels             map[string]string
+}
+
+func (o *repositoryOptions) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.address, "repository", "", "address and port at which nodes get images that were pushed, e.g. 127.0.0.1:7482; none without it")
+	flags.StringVar(&o.cert, "repository-cert", "", "file with the repository's certificate, for nodes on other hosts")
+	flags.StringVar(&o.key, "repository-key", "", "file with its key")
+	flags.StringToStringVar(&o.labels, "repository-label", repo.DefaultLabels, "policy of what the repository sends, as labels of containers")
+}
+
+// start makes the repository give images to nodes, if it is to.
+func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (address string, err error) {
+	if o.address == "" {
+		return "", nil
+	}
+	parsed, err := repo.ParseAddress(o.address)
+	if err != nil {
+		return "", usagef("--repository: %w", err)
+	}
+	if (o.cert == "") != (o.key == "") {
+		return "", usagef("--repository-cert and --repository-key belong together")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	err = repo.StartContainer(ctx, repo.ContainerOptions{
+		Socket: docker, Program: program, Dir: dir, Address: parsed, Cert: o.cert, Key: o.key, Labels: o.labels,
+	})
+	return parsed.String(), err
+}

@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/server"
+)
+
+func newTopCommand(g *global) *cobra.Command {
+	var (
+		once     bool
+		interval time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show live nodes, instances, users and decisions",
+		Long: `Show live what nodes have left, how many users services have and where their instances
+are, and what was decided last. Where not all fits, the newest events are left out first.`,
+		Args: exactArgs(),
+	}
+	format := addOutputFlag(cmd)
+	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
+	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if interval < 50*time.Millisecond {
+			return usagef("--interval %s is too short: give 50ms or more", interval)
+		}
+		client := server.NewClient(g.socket)
+		sample, err := sampleTop(cmd.Context(), client)
+		if err != nil {
+			return err
+		}
+		switch {
+		case format.json():
+			return printJSON(cmd.OutOrStdout(), sample.snapshot)
+		case once || !isTerminal(cmd.OutOrStdout()):
+			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(sample, topWidth, 0))
+			return err
+		}
+		model := &topModel{client: client, interval: interval, sample: sample, width: topWidth}
+		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(), tea.WithOutput(cmd.OutOrStdout()))
+		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
+			return fmt.Errorf("show: %w", err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+const (
+	// topWidth is that of a picture where there is no terminal.
+	topWidth = 120
+	// topEvents is how many events a picture has at most.
+	topEvents = 12
+)
+
+// topSample is what weir-edge says at one moment.
+type topSample struct {
+	snapshot edge.Snapshot
+	events   []edge.Event // newest last
+}
+
+func sampleTop(ctx context.Context, client *server.Client) (s topSample, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if s.snapshot, err = client.Snapshot(ctx); err != nil {
+		return s, err
+	}
+	err = client.Events(ctx, false, func(e edge.Event) error {
+		s.events = append(s.events, e)
+		if len(s.events) > topEvents {
+			s.events = s.events[1:]
+		}
+		return nil
+	})
+	return s, err
+}
+
+// renderTop draws a sample for a terminal of a width and a height in characters; a height
+// of 0 is one that everything fits into.
+func renderTop(s topSample, width, height int) string {
+	lines := slices.Concat(topHead(s.snapshot), []string{""}, topNodes(s.snapshot), []string{""}, topServices(s.snapshot))
+	events := topEventLines(s.events)
+	if height > 0 {
+		room := max(height-len(lines)-2, 0)
+		events = events[max(len(events)-room, 0):]
+	}
+	if len(events) > 0 {
+		lines = append(append(lines, ""), events...)
+	}
+	if height > 0 && len(lines) > height {
+		lines = append(lines[:height-1], fmt.Sprintf("%d more lines", len(lines)-height+1))
+	}
+	for i := range lines {
+		lines[i] = strings.TrimRight(cutTo(lines[i], width), " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// cutTo is the beginning of a text, in characters.
+func cutTo(text string, width int) string {
+	runes := []rune(text)
+	if width <= 0 || len(runes) <= width {
+		return text
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+func topHead(s edge.Snapshot) []string {
+	users, ready := 0, 0
+	for _, service := range s.Services {
+		users += service.Users
+	}
+	for _, n := range s.Nodes {
+		if n.State == "ready" {
+			ready++
+		}
+	}
+	head := fmt.Sprintf("%d of %d nodes are ready, %d services, %d instances, %d users", ready, len(s.Nodes), len(s.Services), len(s.Instances), users)
+	if s.DryRun {
+		head += ", dry run: nothing is changed"
+	}
+	return []string{head}
+}
+
+// lines is a table as lines.
+func tableLines(head string, rows [][]string) []string {
+	var b strings.Builder
+	_ = table(&b, head, rows) // a strings.Builder takes everything
+	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+}
+
+func topNodes(s edge.Snapshot) []string {
+	var rows [][]string
+	for _, n := range s.Nodes {
+		rows = append(rows, []string{
+			n.Name, n.State, strconv.Itoa(n.Instances), part(n.CPUUsedPercent), part(percent(n.MemoryUsedBytes, n.MemoryBytes)),
+			part(percent(n.UplinkSentBPS, n.UplinkBPS)), rate(n.UplinkSentBPS), rate(n.PromisedBPS), rate(n.FreeBPS), n.Reason,
+		})
+	}
+	return tableLines("NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
+}
+
+func percent(of, all uint64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return 100 * float64(of) / float64(all)
+}
+
+// part draws a percentage: a bar, and the number.
+func part(percent float64) string {
+	const eighths, width = " ▏▎▍▌▋▊▉", 5
+	filled := int(min(max(percent, 0), 100)/100*width*8 + 0.5)
+	bar := strings.Repeat("█", filled/8)
+	if rest := filled % 8; rest > 0 {
+		bar += string([]rune(eighths)[rest])
+	}
+	return bar + strings.Repeat("·", width-len([]rune(bar))) + fmt.Sprintf("%4.0f%%", percent)
+}
+
+// topServices are services, and below each its instances.
+func topServices(s edge.Snapshot) []string {
+	if len(s.Services) == 0 {
+		return []string{"No service is deployed: weir-edge deploy FILE"}
+	}
+	var rows [][]string
+	for _, service := range s.Services {
+		rows = append(rows, []string{
+			service.Name, "", fmt.Sprintf("%d of %d answer", service.Running, service.Instances), users(service.Users, service.Waiting),
+			milliseconds(service.ResponseMS), "-", cmp.Or(service.Reason, reasonNow(s.Decisions, service.Name)),
+		})
+		for _, i := range s.Instances {
+			if i.Service == service.Name {
+				rows = append(rows, []string{"  " + cmp.Or(i.Instance, "-"), cmp.Or(i.Node, "-"), i.State, users(i.Users, 0), milliseconds(i.ResponseMS), rate(i.MinBPS), i.Reason})
+			}
+		}
+	}
+	return tableLines("SERVICE NODE STATE USERS RESPONSE MIN REASON", rows)
+}
+
+func users(all, waiting int) string {
+	if waiting > 0 {
+		return fmt.Sprintf("%d (%d wait)", all, waiting)
+	}
+	return strconv.Itoa(all)
+}
+
+// reasonNow is what was decided about a service in the last round.
+func reasonNow(decisions []edge.Decision, service string) string {
+	for _, d := range decisions {
+		if d.Service == service {
+			return d.Action + ": " + d.Reason
+		}
+	}
+	return ""
+}
+
+func topEventLines(events []edge.Event) []string {
+	var lines []string
+	for _, e := range events {
+		var b strings.Builder
+		_ = printEvent(&b, e)
+		lines = append(lines, strings.TrimRight(b.String(), "\n"))
+	}
+	return lines
+}
+
+// topModel is the live picture.
+type topModel struct {
+	client        *server.Client
+	interval      time.Duration
+	sample        topSample
+	err           error
+	width, height int
+}
+
+type (
+	topTick   struct{}
+	topResult struct {
+		sample topSample
+		err    error
+	}
+)
+
+// Init implements tea.Model.
+func (m *topModel) Init() tea.Cmd { return m.wait() }
+
+func (m *topModel) wait() tea.Cmd {
+	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topTick{} })
+}
+
+// Update implements tea.Model.
+func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch message := message.(type) {
+	case tea.KeyMsg:
+		switch message.String() {
+		case "q", "esc", "ctrl+c":
+			return m, tea.Quit
+		}
+	case tea.WindowSizeMsg:
+		m.width, m.height = message.Width, message.Height
+	case topTick:
+		return m, func() tea.Msg {
+			sample, err := sampleTop(context.Background(), m.client)
+			return topResult{sample, err}
+		}
+	case topResult:
+		// A weir-edge that restarts is not the end of the picture.
+		if m.err = message.err; m.err == nil {
+			m.sample = message.sample
+		}
+		return m, m.wait()
+	}
+	return m, nil
+}
+
+// footLines are those below the picture.
+const footLines = 2
+
+// View implements tea.Model.
+func (m *topModel) View() string {
+	foot := "q to quit"
+	if m.err != nil {
+		foot = printable(m.err.Error())
+	}
+	height := m.height
+	if height > 0 {
+		height = max(height-footLines, 3)
+	}
+	return renderTop(m.sample, m.width, height) + "\n" + cutTo(foot, m.width)
+}

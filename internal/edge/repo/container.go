@@ -1,0 +1,251 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// The registry's container. It is in the host's network, as services' proxies are, so
+// that the Weir agent knows what it sends by its cgroup and gives it the policy of its
+// labels: getting an image must not take from users what services promise them.
+const (
+	ContainerName = "edgerepository"
+	// RoleRepository is the registry's, beside the roles of package runtime.
+	RoleRepository = "repository"
+	labelConfig    = "weir-edge.repository"
+
+	// The files in the container.
+	programFile, dataDir = "/weir-edge", "/repository"
+	certFile, keyFile    = "/tls/cert.pem", "/tls/key.pem"
+
+	// startTimeout bounds the wait for the registry's first answer.
+	startTimeout = 15 * time.Second
+)
+
+// DefaultLabels let images give way to what users get.
+var DefaultLabels = map[string]string{"weir.weight": "10"}
+
+// ContainerOptions say how nodes get images.
+type ContainerOptions struct {
+	// Socket is the engine's that runs it.
+	Socket string
+	// Program is weir-edge's file, Dir the repository's folder.
+	Program, Dir string
+	// Address is where nodes reach it.
+	Address netip.AddrPort
+	// Cert and Key are files for TLS; empty for none, which engines accept at loopback
+	// addresses, and at those that they are told to with --insecure-registry.
+	Cert, Key string
+	// Labels are its policy.
+	Labels map[string]string
+}
+
+// ParseAddress reads where nodes reach the repository.
+func ParseAddress(text string) (netip.AddrPort, error) {
+	address, err := netip.ParseAddrPort(text)
+	switch {
+	case err != nil:
+		return address, fmt.Errorf("%q is not an address and a port, such as 127.0.0.1:7482", text)
+	case address.Addr().IsUnspecified():
+		return address, fmt.Errorf("%q is every address: write the one at which nodes reach this host", text)
+	case address.Port() == 0:
+		return address, fmt.Errorf("%q has no port: nodes have to know it", text)
+	}
+	return address, nil
+}
+
+// StartContainer makes the registry run, and waits until it answers. One that runs
+// already with the same options goes on.
+func StartContainer(ctx context.Context, o ContainerOptions) error {
+	api, err := client.New(client.WithHost("unix://" + o.Socket))
+	if err != nil {
+		return fmt.Errorf("make a client for %s: %w", o.Socket, err)
+	}
+	defer api.Close()
+	if err := start(ctx, api, o); err != nil {
+		return fmt.Errorf("start the repository at %s: %w", o.Address, err)
+	}
+	return nil
+}
+
+func start(ctx context.Context, api *client.Client, o ContainerOptions) error {
+	spec, host, err := describe(o)
+	if err != nil {
+		return err
+	}
+	there, err := api.ContainerInspect(ctx, ContainerName, client.ContainerInspectOptions{})
+	switch {
+	case err == nil && !isOurs(there.Container):
+		return fmt.Errorf("a container %s is there that weir-edge has not made: rename it", ContainerName)
+	case err == nil && maps.Equal(there.Container.Config.Labels, spec.Labels) && there.Container.State != nil && there.Container.State.Running:
+		return await(ctx, api, o)
+	case err == nil:
+		if _, err := api.ContainerRemove(ctx, ContainerName, client.ContainerRemoveOptions{Force: true}); err != nil {
+			return err
+		}
+	case !cerrdefs.IsNotFound(err):
+		return err
+	}
+	if err := runtime.LoadProxyImage(ctx, api); err != nil {
+		return err
+	}
+	created, err := api.ContainerCreate(ctx, client.ContainerCreateOptions{Name: ContainerName, Config: spec, HostConfig: host})
+	if err != nil {
+		return err
+	}
+	if _, err = api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err == nil {
+		err = await(ctx, api, o)
+	}
+	if err != nil {
+		_, removed := api.ContainerRemove(context.WithoutCancel(ctx), created.ID, client.ContainerRemoveOptions{Force: true})
+		return errors.Join(err, removed)
+	}
+	return nil
+}
+
+// describe is the container as it should be. Its label labelConfig changes with it.
+func describe(o ContainerOptions) (*container.Config, *container.HostConfig, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	command := []string{programFile, "repository", "--dir", dataDir, "--listen", o.Address.String()}
+	binds := []string{o.Program + ":" + programFile + ":ro", dir + ":" + dataDir + ":ro"}
+	if o.Cert != "" {
+		for from, to := range map[string]string{o.Cert: certFile, o.Key: keyFile} {
+			path, err := filepath.Abs(from)
+			if err != nil {
+				return nil, nil, err
+			}
+			binds = append(binds, path+":"+to+":ro")
+		}
+		slices.Sort(binds)
+		command = append(command, "--cert", certFile, "--key", keyFile)
+	}
+	made := map[string]string{}
+	maps.Copy(made, o.Labels)
+	made[runtime.LabelRole] = RoleRepository
+	made[labelConfig] = strings.Join(append(slices.Clone(command), binds...), " ")
+	config := &container.Config{Image: runtime.ProxyImage, Labels: made, Cmd: command}
+	return config, &container.HostConfig{
+		NetworkMode: "host", Binds: binds, ReadonlyRootfs: true,
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
+		CapDrop:       []string{"ALL"}, CapAdd: []string{"NET_BIND_SERVICE"}, SecurityOpt: []string{"no-new-privileges"},
+	}, nil
+}
+
+func isOurs(c container.InspectResponse) bool {
+	return c.Config != nil && c.Config.Labels[runtime.LabelRole] == RoleRepository && c.Config.Labels[labelConfig] != ""
+}
+
+// await waits until the registry answers, or says why it does not.
+func await(ctx context.Context, api *client.Client, o ContainerOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	scheme := "http"
+	// That it answers is all that is asked: what nodes get, they check by digest.
+	asker := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	if o.Cert != "" {
+		scheme = "https"
+	}
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+o.Address.String()+"/v2/", nil)
+		if err != nil {
+			return err
+		}
+		response, err := asker.Do(request)
+		if err == nil {
+			response.Body.Close()
+			return ended(ctx, api)
+		}
+		if said := ended(ctx, api); said != nil {
+			return said
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it does not answer: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// ended is what the container said last, if it has ended: it may not be the one that
+// answers at the address.
+func ended(ctx context.Context, api *client.Client) error {
+	found, err := api.ContainerInspect(ctx, ContainerName, client.ContainerInspectOptions{})
+	if err != nil {
+		return err
+	}
+	if s := found.Container.State; s == nil || s.Running && !s.Restarting && found.Container.RestartCount == 0 {
+		return nil
+	}
+	logs, err := api.ContainerLogs(ctx, ContainerName, client.ContainerLogsOptions{ShowStderr: true, Tail: "1"})
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	var said bytes.Buffer
+	_, _ = said.ReadFrom(logs)
+	text := said.Bytes()
+	if len(text) > 8 { // the header of a frame (Docker's API, "attach")
+		text = text[8:]
+	}
+	return fmt.Errorf("it ended and said %q", strings.TrimSpace(string(text)))
+}
+
+// RemoveContainer ends the registry. removed is false where there is none.
+func RemoveContainer(ctx context.Context, socket string) (removed bool, err error) {
+	api, err := client.New(client.WithHost("unix://" + socket))
+	if err != nil {
+		return false, fmt.Errorf("make a client for %s: %w", socket, err)
+	}
+	defer api.Close()
+	found, err := api.ContainerInspect(ctx, ContainerName, client.ContainerInspectOptions{})
+	if cerrdefs.IsNotFound(err) || err == nil && !isOurs(found.Container) {
+		return false, nil
+	}
+	if err == nil {
+		_, err = api.ContainerRemove(ctx, ContainerName, client.ContainerRemoveOptions{Force: true})
+	}
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return false, fmt.Errorf("remove the repository: %w", err)
+	}
+	return true, nil
+}
+
+// Serve is what runs in the container, until ctx ends.
+func Serve(ctx context.Context, dir, address, cert, key string) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve the repository: %w", err)
+	}
+	server := &http.Server{Handler: (&Repository{dir: dir}).Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	if cert != "" {
+		err = server.ServeTLS(listener, cert, key)
+	} else {
+		err = server.Serve(listener)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the repository at %s: %w", address, err)
+}

@@ -1,0 +1,407 @@
+// Package repo is PiCasso's Service Repository (section III.B.3): images of services as
+// compressed layers, and their specifications beside them.
+//
+// On disk it is an OCI image layout. Each service has two entries in its index: the
+// image, and an artefact whose subject is the image and whose only layer is the
+// specification. Files are named by the digest of what is in them and written whole or
+// not at all, the index last; so there is never an image of which a part is missing.
+//
+// Nodes get images from a registry (Handler) that only reads. It runs in a container of
+// its own (container.go), so that what it sends has a policy of Weir's.
+package repo
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	registry "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+const (
+	// specificationType is what the artefact beside an image is.
+	specificationType = "application/vnd.weir.specification.v1+json"
+	// annotationName is OCI's for the name of an entry of an index.
+	annotationName = "org.opencontainers.image.ref.name"
+	indexFile      = "index.json"
+	// emptyConfig is what artefacts have for a configuration (OCI image specification).
+	emptyConfig     = "{}"
+	emptyConfigType = types.MediaType("application/vnd.oci.empty.v1+json")
+)
+
+// ErrUnknown is a service that the repository does not have.
+var ErrUnknown = errors.New("is not in the repository; weir-edge services lists what is")
+
+// BadImageError is an archive that is not an image.
+type BadImageError struct{ error }
+
+// Repository is a folder of images. Its methods may be called concurrently.
+type Repository struct {
+	dir string
+	mu  sync.Mutex // of changes
+}
+
+// Open opens or makes a repository.
+func Open(dir string) (*Repository, error) {
+	r := &Repository{dir: dir}
+	err := os.MkdirAll(r.blobDir(), 0o700)
+	if _, missing := os.Stat(filepath.Join(dir, indexFile)); err == nil && errors.Is(missing, fs.ErrNotExist) {
+		err = errors.Join(writeFile(dir, "oci-layout", []byte(`{"imageLayoutVersion": "1.0.0"}`)), r.writeIndex(nil))
+	}
+	if err == nil {
+		err = errors.Join(r.removeTemporary(), r.sweep())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the repository of services: %w", err)
+	}
+	return r, nil
+}
+
+// removeTemporary removes what a weir-edge was about to write that was killed.
+func (r *Repository) removeTemporary() error {
+	left, err := filepath.Glob(filepath.Join(r.dir, ".new-*"))
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+func (r *Repository) blobDir() string { return filepath.Join(r.dir, "blobs", "sha256") }
+
+func (r *Repository) blobPath(h registry.Hash) string { return filepath.Join(r.blobDir(), h.Hex) }
+
+// Push puts a service into the repository, in the place of the one of that name: its
+// specification, and its image from an archive as `docker save` makes it. Errors:
+// *BadImageError.
+func (r *Repository) Push(s spec.Spec, archive string) (edge.Stored, error) {
+	image, err := tarball.ImageFromPath(archive, nil)
+	if err != nil {
+		return edge.Stored{}, &BadImageError{fmt.Errorf("read the image of %s: %w: it has to be an archive of one image, as docker save makes it", s.Name, err)}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	described, size, err := r.writeImage(image)
+	if err == nil && s.ImageBytes == 0 {
+		s.ImageBytes = size
+	}
+	var artefact registry.Descriptor
+	if err == nil {
+		artefact, err = r.writeSpecification(s, described)
+	}
+	var index *registry.IndexManifest
+	if err == nil {
+		index, err = r.index()
+	}
+	if err == nil {
+		described.Annotations = map[string]string{annotationName: s.Name}
+		entries := slices.DeleteFunc(index.Manifests, func(d registry.Descriptor) bool { return d.Annotations[annotationName] == s.Name })
+		artefact.Annotations = described.Annotations
+		err = r.writeIndex(append(entries, described, artefact))
+	}
+	if err = errors.Join(err, r.sweep()); err != nil {
+		return edge.Stored{}, fmt.Errorf("put %s into the repository: %w", s.Name, err)
+	}
+	return r.Find(s.Name)
+}
+
+// Receive keeps an archive beside the repository until it is pushed; whoever asked for it
+// removes the file.
+func (r *Repository) Receive(archive io.Reader) (path string, err error) {
+	f, err := os.CreateTemp(r.dir, ".new-")
+	if err == nil {
+		_, err = io.Copy(f, archive)
+		err = errors.Join(err, f.Close())
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("take an image: %w", err)
+	}
+	return f.Name(), nil
+}
+
+// writeImage writes an image's layers, compressed, its configuration and its manifest;
+// size is what a node without it gets.
+func (r *Repository) writeImage(image registry.Image) (d registry.Descriptor, size uint64, err error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return d, 0, &BadImageError{err}
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		return d, 0, &BadImageError{err}
+	}
+	for _, layer := range layers {
+		compressed, err := layer.Compressed()
+		if err != nil {
+			return d, 0, err
+		}
+		digest, err := layer.Digest()
+		if err == nil {
+			err = r.writeBlob(digest, compressed)
+		}
+		if err = errors.Join(err, compressed.Close()); err != nil {
+			return d, 0, err
+		}
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return d, 0, err
+	}
+	raw, err := image.RawManifest()
+	if err != nil {
+		return d, 0, err
+	}
+	size = uint64(len(config) + len(raw))
+	for _, layer := range manifest.Layers {
+		size += uint64(layer.Size)
+	}
+	parsed, err := image.ConfigFile()
+	if err != nil {
+		return d, 0, &BadImageError{err}
+	}
+	if err := r.writeBlob(manifest.Config.Digest, bytes.NewReader(config)); err != nil {
+		return d, 0, err
+	}
+	d, err = r.writeManifest(raw, manifest.MediaType)
+	d.Platform = &registry.Platform{OS: parsed.OS, Architecture: parsed.Architecture}
+	return d, size, err
+}
+
+// writeSpecification writes the artefact beside an image.
+func (r *Repository) writeSpecification(s spec.Spec, subject registry.Descriptor) (d registry.Descriptor, err error) {
+	document, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return d, fmt.Errorf("write the specification: %w", err)
+	}
+	config, err := r.writeBytes([]byte(emptyConfig), emptyConfigType)
+	if err != nil {
+		return d, err
+	}
+	layer, err := r.writeBytes(document, specificationType)
+	if err != nil {
+		return d, err
+	}
+	subject.Annotations, subject.Platform = nil, nil
+	raw, err := json.Marshal(artefactManifest{registry.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: config, Layers: []registry.Descriptor{layer}, Subject: &subject,
+	}, specificationType})
+	if err != nil {
+		return d, err
+	}
+	d, err = r.writeManifest(raw, types.OCIManifestSchema1)
+	d.ArtifactType = specificationType
+	return d, err
+}
+
+// artefactManifest is an OCI manifest with the field that makes it an artefact.
+type artefactManifest struct {
+	registry.Manifest
+	ArtifactType string `json:"artifactType"`
+}
+
+func (r *Repository) writeManifest(raw []byte, kind types.MediaType) (registry.Descriptor, error) {
+	return r.writeBytes(raw, cmp.Or(kind, types.DockerManifestSchema2))
+}
+
+func (r *Repository) writeBytes(data []byte, kind types.MediaType) (registry.Descriptor, error) {
+	digest, size, err := registry.SHA256(bytes.NewReader(data))
+	if err != nil {
+		return registry.Descriptor{}, err
+	}
+	return registry.Descriptor{MediaType: kind, Size: size, Digest: digest}, r.writeBlob(digest, bytes.NewReader(data))
+}
+
+// writeBlob writes a file that is named by its digest, unless it is there.
+func (r *Repository) writeBlob(want registry.Hash, data io.Reader) error {
+	if _, err := os.Stat(r.blobPath(want)); err == nil {
+		return nil
+	}
+	f, err := os.CreateTemp(r.blobDir(), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // unless it has another name by then
+	got, _, err := registry.SHA256(io.TeeReader(data, f))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("the digest of what was written is %s and not %s", got, want)
+	}
+	return os.Rename(f.Name(), r.blobPath(want))
+}
+
+func (r *Repository) index() (*registry.IndexManifest, error) {
+	f, err := os.Open(filepath.Join(r.dir, indexFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	index, err := registry.ParseIndexManifest(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	return index, nil
+}
+
+func (r *Repository) writeIndex(entries []registry.Descriptor) error {
+	if entries == nil {
+		entries = []registry.Descriptor{}
+	}
+	data, err := json.MarshalIndent(registry.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: entries}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(r.dir, indexFile, data)
+}
+
+// writeFile writes a file whole or not at all.
+func writeFile(dir, name string, data []byte) error {
+	f, err := os.CreateTemp(dir, ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, name))
+}
+
+// List are all services, sorted by name.
+func (r *Repository) List() ([]edge.Stored, error) {
+	index, err := r.index()
+	if err != nil {
+		return nil, fmt.Errorf("list the repository: %w", err)
+	}
+	list := []edge.Stored{}
+	for _, d := range index.Manifests {
+		if d.ArtifactType != specificationType {
+			continue
+		}
+		stored, err := r.stored(d, index)
+		if err != nil {
+			return nil, fmt.Errorf("read %s in the repository: %w: push it again", d.Annotations[annotationName], err)
+		}
+		list = append(list, stored)
+	}
+	slices.SortFunc(list, func(a, b edge.Stored) int { return strings.Compare(a.Service, b.Service) })
+	return list, nil
+}
+
+func (r *Repository) stored(artefact registry.Descriptor, index *registry.IndexManifest) (edge.Stored, error) {
+	var described artefactManifest
+	if err := r.readJSON(artefact.Digest, &described); err != nil {
+		return edge.Stored{}, err
+	}
+	if described.Subject == nil || len(described.Layers) != 1 {
+		return edge.Stored{}, errors.New("it is not a specification")
+	}
+	var image registry.Manifest
+	if err := r.readJSON(described.Subject.Digest, &image); err != nil {
+		return edge.Stored{}, err
+	}
+	document, err := os.ReadFile(r.blobPath(described.Layers[0].Digest))
+	if err != nil {
+		return edge.Stored{}, err
+	}
+	s := edge.Stored{
+		Service: artefact.Annotations[annotationName], Digest: described.Subject.Digest.String(), Specification: document,
+		SizeBytes: uint64(described.Subject.Size + image.Config.Size),
+	}
+	for _, layer := range image.Layers {
+		s.SizeBytes += uint64(layer.Size)
+	}
+	for _, d := range index.Manifests {
+		if d.Digest == described.Subject.Digest && d.Platform != nil {
+			s.Architecture = d.Platform.Architecture
+		}
+	}
+	return s, nil
+}
+
+func (r *Repository) readJSON(h registry.Hash, into any) error {
+	data, err := os.ReadFile(r.blobPath(h))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// Find is a service. Errors: ErrUnknown.
+func (r *Repository) Find(service string) (edge.Stored, error) {
+	list, err := r.List()
+	if err != nil {
+		return edge.Stored{}, err
+	}
+	for _, s := range list {
+		if s.Service == service {
+			return s, nil
+		}
+	}
+	return edge.Stored{}, fmt.Errorf("service %s %w", service, ErrUnknown)
+}
+
+// Remove takes a service out of the repository, and its layers unless others have them.
+// Errors: ErrUnknown.
+func (r *Repository) Remove(service string) error {
+	if _, err := r.Find(service); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	index, err := r.index()
+	if err == nil {
+		err = r.writeIndex(slices.DeleteFunc(index.Manifests, func(d registry.Descriptor) bool { return d.Annotations[annotationName] == service }))
+	}
+	if err = errors.Join(err, r.sweep()); err != nil {
+		return fmt.Errorf("remove %s from the repository: %w", service, err)
+	}
+	return nil
+}
+
+// sweep removes files that no entry of the index needs.
+func (r *Repository) sweep() error {
+	index, err := r.index()
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, d := range index.Manifests {
+		var manifest registry.Manifest
+		if err := r.readJSON(d.Digest, &manifest); err != nil {
+			return err
+		}
+		needed[d.Digest.Hex], needed[manifest.Config.Digest.Hex] = true, true
+		for _, layer := range manifest.Layers {
+			needed[layer.Digest.Hex] = true
+		}
+	}
+	files, err := os.ReadDir(r.blobDir())
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if !needed[f.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(r.blobDir(), f.Name())))
+		}
+	}
+	return err
+}

@@ -1,0 +1,58 @@
+package swarm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// labelHeartbeat is what the swarm's heartbeat was before weir-edge set it.
+const labelHeartbeat = "weir-edge.heartbeat-before"
+
+// Down removes what weir-edge keeps in the swarm when no service is left: what is
+// promised, the key of the proxies, this node's image of them, and its own heartbeat.
+func (r *Runtime) Down(ctx context.Context) error {
+	errs := []error{r.putBackHeartbeat(ctx)}
+	for _, name := range []string{ledgerName, keyName} {
+		if _, err := r.api.ConfigRemove(ctx, name, client.ConfigRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	if _, err := r.api.ImageRemove(ctx, runtime.ProxyImage, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+		errs = append(errs, err) // a conflict: its last container is ending
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what weir-edge keeps in the swarm: %w", err)
+	}
+	return nil
+}
+
+// putBackHeartbeat sets the heartbeat to what it was, unless somebody else has set it
+// meanwhile.
+func (r *Runtime) putBackHeartbeat(ctx context.Context) error {
+	ledger, err := r.config(ctx, ledgerName)
+	if err != nil {
+		return err
+	}
+	before, err := time.ParseDuration(ledger.Spec.Labels[labelHeartbeat])
+	if err != nil {
+		return nil //nolint:nilerr // weir-edge has not set it
+	}
+	found, err := r.api.SwarmInspect(ctx, client.SwarmInspectOptions{})
+	if err != nil {
+		return r.unreachable(err)
+	}
+	spec := found.Swarm.Spec
+	if spec.Dispatcher.HeartbeatPeriod != heartbeat {
+		return nil
+	}
+	spec.Dispatcher.HeartbeatPeriod = before
+	_, err = r.api.SwarmUpdate(ctx, client.SwarmUpdateOptions{Version: found.Swarm.Version, Spec: spec})
+	return err
+}

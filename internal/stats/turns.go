@@ -1,0 +1,55 @@
+package stats
+
+import (
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// turnBounds are the buckets of Turns, closest where the loop's periods are (10, 30 and
+// 40 ms) and above, where it would be late.
+var turnBounds = [...]time.Duration{
+	10 * time.Millisecond, 12 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond,
+	32 * time.Millisecond, 35 * time.Millisecond, 40 * time.Millisecond, 42 * time.Millisecond, 45 * time.Millisecond,
+	50 * time.Millisecond, 55 * time.Millisecond, 60 * time.Millisecond, 80 * time.Millisecond, 100 * time.Millisecond,
+	200 * time.Millisecond, 500 * time.Millisecond, time.Second,
+}
+
+// Turns counts the times from one turn of the control loop to the next. The zero value
+// has seen none.
+type Turns struct {
+	last   time.Time
+	count  uint64
+	sum    time.Duration
+	counts [len(turnBounds)]uint64
+}
+
+// Begin says that a turn begins at now. What the clock does, in steps or backwards, does
+// not matter if now is from time.Now, which has a clock that only goes on.
+func (t *Turns) Begin(now time.Time) {
+	last := t.last
+	t.last = now
+	if last.IsZero() {
+		return
+	}
+	took := max(now.Sub(last), 0)
+	t.count++
+	t.sum += took
+	for i, bound := range turnBounds {
+		if took <= bound {
+			t.counts[i]++
+			break
+		}
+	}
+}
+
+// View is what was counted so far.
+func (t *Turns) View() v1.Turns {
+	view := v1.Turns{Count: t.count, SumSeconds: t.sum.Seconds(), Buckets: make([]v1.TurnBucket, len(turnBounds))}
+	var count uint64
+	for i, bound := range turnBounds {
+		count += t.counts[i]
+		view.Buckets[i] = v1.TurnBucket{UpToSeconds: bound.Seconds(), Count: count}
+	}
+	return view
+}

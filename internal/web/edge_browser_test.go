@@ -1,0 +1,126 @@
+//go:build web
+
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/weir-project/weir/api/v1/edge"
+)
+
+// fakeEdge answers as weir-edge does.
+type fakeEdge struct {
+	silent, empty atomic.Bool
+	asked         atomic.Int64
+}
+
+func (f *fakeEdge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	encoder := json.NewEncoder(w)
+	switch {
+	case f.silent.Load():
+		refuse(w, http.StatusBadGateway, "weir-edge does not answer: "+hostile)
+	case r.URL.Path == "/v1/events" && f.empty.Load():
+	case r.URL.Path == "/v1/events":
+		if r.URL.Query().Get("since") != "0" {
+			return
+		}
+		_ = encoder.Encode(edge.Event{Seq: 7, At: time.Now(), Kind: edge.EventNode, Node: "c", Message: "node c is gone"})
+		_ = encoder.Encode(edge.Event{
+			Seq: 8, At: time.Now(), Kind: edge.EventDecision, Service: "shop", Instance: "shop.3", Node: "b", Message: "18 users of 20 " + hostile,
+			Decision: &edge.Decision{Action: "start", Service: "shop"},
+		})
+	case f.empty.Load():
+		_ = encoder.Encode(edge.Snapshot{Version: "v-test", Engine: "docker", DryRun: true})
+	default:
+		_ = encoder.Encode(f.busy())
+	}
+}
+
+func (f *fakeEdge) busy() edge.Snapshot {
+	users := 12 + int(f.asked.Add(1)%6) // something moves
+	return edge.Snapshot{
+		Version: "v-test", Engine: "swarm", At: time.Now(),
+		Services: []edge.Service{
+			{Name: "shop", Users: users, Waiting: 2, Instances: 3, Running: 2, ResponseMS: 41.5, Requests: 12_345, FailedRequests: 3, Specification: []byte("{}")},
+			{Name: hostile, Reason: "no room " + hostile, Specification: []byte("{}")},
+		},
+		Instances: []edge.Instance{
+			{Service: "shop", Node: "a", Instance: "shop.1", State: "running", Users: users - 4, ResponseMS: 40, MinBPS: 20e6},
+			{Service: "shop", Node: "b", Instance: "shop.2", State: "running", Users: 4, ResponseMS: 43, MinBPS: 20e6},
+			{Service: "shop", Node: "b", Instance: "shop.3", State: "starting", MinBPS: 20e6},
+			{Service: hostile, State: "pending", Reason: "0 of 1: " + hostile},
+		},
+		Nodes: []edge.Node{
+			{Name: "a", State: "ready", Weir: true, CPUs: 4, CPUUsedPercent: 61, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 29, UplinkBPS: 100e6, UplinkSentBPS: uint64(users) * 3e6, PromisedBPS: 20e6, FreeBPS: 75e6, Instances: 1},
+			{Name: "b", State: "ready", CPUUsedPercent: 12, UplinkSentBPS: 8e6, Instances: 2},
+			{Name: "c", State: "gone", Reason: "no answer for 9 s " + hostile},
+		},
+		Decisions: []edge.Decision{{Action: "start", Service: "shop", Reason: "more users than room"}, {Action: "keep", Service: hostile, Reason: "no node"}},
+	}
+}
+
+// serveEdge serves weir-edge's page.
+func serveEdge(t *testing.T, feed http.Handler) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := NewEdge(feed, slog.New(slog.DiscardHandler))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Close() })
+	return listener.Addr().String()
+}
+
+func TestEdgePage(t *testing.T) {
+	script := axe(t)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 380} {
+			t.Run(fmt.Sprint(scheme, width), func(t *testing.T) {
+				ctx := browse(t, "http://"+serveEdge(t, &fakeEdge{})+"/", width, scheme)
+				holds(ctx, t, `document.querySelectorAll("[aria-label=Nodes] tbody tr").length === 3`)
+				holds(ctx, t, `document.querySelectorAll("[aria-label=Instances] tbody tr").length === 4`)
+				holds(ctx, t, contains("[aria-label=Services] tbody tr", "start: more users than room"))
+				holds(ctx, t, contains("[aria-label=Nodes] tbody tr", "75mbit"))
+				holds(ctx, t, contains("[aria-label=Nodes] tbody tr:nth-child(2)", "no Weir agent"))
+				holds(ctx, t, contains(".events li", "start"))
+				holds(ctx, t, `document.querySelectorAll("canvas").length === 2`)
+				holds(ctx, t, `document.images.length === 0 && document.title === "Weir edge"`)
+				holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth`)
+				holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
+				time.Sleep(3 * time.Second) // some samples
+				picture(ctx, t, strings.ReplaceAll(fmt.Sprint("edge-", scheme, "-", width), " ", ""))
+				checkAxe(ctx, t, script, fmt.Sprint(scheme, width))
+				act(ctx, t, chromedp.Click("button[aria-pressed]"))
+				holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
+			})
+		}
+	}
+}
+
+// What is empty says why.
+func TestEdgeEmptyStates(t *testing.T) {
+	feed := &fakeEdge{}
+	feed.silent.Store(true)
+	ctx := browse(t, "http://"+serveEdge(t, feed)+"/", 900, "light")
+	holds(ctx, t, contains(".trouble", "No answer from weir-edge yet: weir-edge does not answer: "+hostile))
+	feed.empty.Store(true)
+	feed.silent.Store(false)
+	holds(ctx, t, contains("main", "No service is deployed"))
+	holds(ctx, t, contains("main", "No node is known yet"))
+	holds(ctx, t, contains("main", "Nothing has happened yet"))
+	holds(ctx, t, contains("[role=status]", "A dry run"))
+	feed.silent.Store(true)
+	holds(ctx, t, contains(".trouble", "No answer from weir-edge for "))
+	holds(ctx, t, `document.images.length === 0`)
+}

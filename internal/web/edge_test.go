@@ -1,0 +1,40 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestEdge: the page and what it asks for are there, and nothing that changes anything,
+// whatever the request carries.
+func TestEdge(t *testing.T) {
+	feed := &fakeFeed{}
+	h := edgeHandler(feed, newGate(nil), 4)
+	for path, want := range map[string]string{
+		"/": `src="edge.js"`, "/edge.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
+		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
+	} {
+		r := ask(h, "GET", "127.0.0.1:7483", path, nil)
+		if body := bodyOf(t, r); r.StatusCode != http.StatusOK || !strings.Contains(body, want) || r.Header.Get("Content-Security-Policy") != contentPolicy {
+			t.Errorf("%s: %s, lacks %q", path, r.Status, want)
+		}
+	}
+	others := feed.others.Load()
+	for _, request := range []string{
+		"POST /v1/services", "DELETE /v1/services/shop", "POST /v1/repository", "DELETE /v1/repository/shop", "POST /v1/repository/shop/deploy", "POST /v1/stop",
+		"GET /v1/repository", "GET /metrics", "GET /index.html", "PUT /", "POST /v1/snapshot",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		r := ask(h, method, "127.0.0.1:7483", path, nil)
+		r.Body.Close()
+		if r.StatusCode < 400 || feed.others.Load() != others {
+			t.Errorf("%s: %s", request, r.Status)
+		}
+	}
+	r := ask(h, "GET", "edge.example:7483", "/v1/snapshot", nil)
+	r.Body.Close()
+	if r.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a name that leads here: %s", r.Status)
+	}
+}

@@ -1,0 +1,28 @@
+package packaging
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestConfined(t *testing.T) {
+	command, err := Confined()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(command, "--no-new-privs") || !slices.Contains(command, "-15") {
+		t.Errorf("got %q", command)
+	}
+	if at := slices.IndexFunc(command, func(s string) bool { return len(s) > 30 }); at < 0 ||
+		command[at] != "--bounding-set=-all,+net_admin,+bpf,+perfmon,+sys_admin,+sys_ptrace,+dac_read_search,+sys_resource,+chown" {
+		t.Errorf("got %q", command)
+	}
+	for _, key := range []string{"NoSuchKey", "ProtectSystem ", "Nice\n"} {
+		if value, err := Setting(key); err == nil {
+			t.Errorf("%q is %q", key, value)
+		}
+	}
+	if value, err := Setting("NoNewPrivileges"); err != nil || value != "yes" {
+		t.Errorf("got %q, %v", value, err)
+	}
+}

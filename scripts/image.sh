@@ -1,0 +1,75 @@
+#!/bin/bash
+# Makes dist/weir_VERSION_ARCH.tar, an image to run the agent as a container: of the OCI's
+# layout, which `docker load` (25 and newer), podman and skopeo read, and with Docker's
+# manifest.json beside it for older engines. The same commit makes the same bytes. Beside it
+# is what the program is made of, weir_VERSION_ARCH.cdx.json.
+#
+#   scripts/image.sh [ARCH]     amd64, arm64 or armhf; this machine's by default
+#
+# OUT is another folder than dist, VERSION another version than the repository's.
+# docs/user-guide.md says how to run it.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/release.sh
+. scripts/release.sh
+new_stage "image-$arch"
+
+# pack FOLDER: an archive of what is in it, of root's and of one time.
+pack() {
+	tar --create --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+		--directory="$1" .
+}
+digest() { sha256sum "$1" | cut -d' ' -f1; }
+
+# The files: the program, which is static, what it is made of, and folders that are mounted
+# over.
+files=$stage/files
+mkdir -p "$files"/{usr/bin,usr/share/doc/weir,etc/weir,run/weir,tmp,proc,sys,dev}
+GOARCH=$goarch build "$files/usr/bin/weir" weir
+bill "$files/usr/bin/weir" >"$files/usr/share/doc/weir/weir.cdx.json"
+cp LICENSE "$files/usr/share/doc/weir/copyright"
+chmod -R u=rwX,go=rX "$files"
+
+layout=$stage/layout
+blobs=$layout/blobs/sha256
+mkdir -p "$blobs"
+# store FILE: moves it to where its digest says; prints that.
+store() {
+	local sum
+	sum=$(digest "$1")
+	mv "$1" "$blobs/$sum"
+	echo "$sum"
+}
+pack "$files" >"$stage/layer"
+layer=$(store "$stage/layer")
+created=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+variant=
+[ "$goarch" != arm ] || variant='"variant":"v7",'
+# Labels and entry point: image-spec, config.md.
+cat >"$stage/config" <<END
+{"created":"$created","architecture":"$goarch",$variant"os":"linux","config":{"Env":["PATH=/usr/bin"],"Entrypoint":["/usr/bin/weir"],"Cmd":["agent","--config","/etc/weir/weir.yaml"],"StopSignal":"SIGTERM","Labels":{"org.opencontainers.image.title":"weir","org.opencontainers.image.version":"$version","org.opencontainers.image.licenses":"Apache-2.0 AND GPL-2.0-only","org.opencontainers.image.source":"https://github.com/weir-project/weir"}},"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]},"history":[{"created":"$created","created_by":"scripts/image.sh"}]}
+END
+size() { stat --format=%s "$1"; }
+config_size=$(size "$stage/config")
+config=$(store "$stage/config")
+cat >"$stage/manifest" <<END
+{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:$config","size":$config_size},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:$layer","size":$(size "$blobs/$layer")}]}
+END
+manifest_size=$(size "$stage/manifest")
+manifest=$(store "$stage/manifest")
+# A tag has no ~ or +.
+tag=$(tr -c 'A-Za-z0-9_.\n' - <<<"$version")
+echo '{"imageLayoutVersion":"1.0.0"}' >"$layout/oci-layout"
+cat >"$layout/index.json" <<END
+{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:$manifest","size":$manifest_size,"annotations":{"io.containerd.image.name":"docker.io/library/weir:$tag","org.opencontainers.image.ref.name":"$tag"}}]}
+END
+cat >"$layout/manifest.json" <<END
+[{"Config":"blobs/sha256/$config","RepoTags":["weir:$tag"],"Layers":["blobs/sha256/$layer"]}]
+END
+chmod -R u=rwX,go=rX "$layout"
+rm -f "$out"/weir_*_"$arch".tar "$out"/weir_*_"$arch".cdx.json
+cp "$files/usr/share/doc/weir/weir.cdx.json" "$out/weir_${version}_$arch.cdx.json"
+pack "$layout" >"$out/weir_${version}_$arch.tar"
+rm -rf "$stage"
+echo "$out/weir_${version}_$arch.tar"

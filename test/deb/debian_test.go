@@ -1,0 +1,448 @@
+//go:build docker
+
+package deb
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+)
+
+const (
+	bootTimeout    = 90 * time.Second
+	commandTimeout = 90 * time.Second
+	pollInterval   = 100 * time.Millisecond
+	// firstNumber is within what the page has to show something true after `apt install`;
+	// the aim is 10 s on a machine that does nothing else.
+	firstNumber = 60 * time.Second
+	// tolerance is for shares of TCP through an engine, on a busy machine.
+	tolerance = 0.05
+	rateBPS   = 20e6
+)
+
+// debian is a Debian 12 with systemd and Docker on the host of a bed.
+type debian struct {
+	*harness.Bed
+	t    *testing.T
+	init int // its first process
+}
+
+// TestFreshDebian: on a Debian 12 with Docker, as debootstrap makes it, booted by systemd:
+// what apt and systemctl do with the package, and what containers get meanwhile. It takes
+// about a minute, besides fetching Debian once.
+func TestFreshDebian(t *testing.T) {
+	tree := debianTree(t)
+	older, newer := build(t, "1.0.0"), build(t, "1.0.1")
+	d := boot(t, tree, map[string]string{"root/older.deb": older, "root/newer.deb": newer})
+	d.startContainers()
+
+	t.Run("a start without configuration proposes one", d.testUnconfigured)
+	t.Run("purging leaves nothing", d.testPurge)
+	t.Run("from apt install to the first true number", d.testFirstNumber)
+	if t.Failed() {
+		return
+	}
+	d.await("shares in force", func() (bool, string) { return d.inForce() })
+	t.Run("shares", func(*testing.T) { d.CheckIdeal(tolerance, rateBPS, []uint64{15e6, 5e6}, 3*time.Second) })
+	t.Run("the unit", d.testUnit)
+	t.Run("stop, upgrade and downgrade", d.testChanges)
+	t.Run("purging puts everything back", d.testPurge)
+}
+
+// debianTree is the folder of a Debian that nobody has used.
+func debianTree(t *testing.T) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join("..", "..", "scripts", "debian.sh"))
+	var said strings.Builder
+	command.Stderr = &said
+	out, err := command.Output()
+	const unavailable = 77
+	if err != nil && command.ProcessState != nil && command.ProcessState.ExitCode() == unavailable {
+		t.Skip(strings.TrimSpace(said.String()))
+	}
+	if err != nil {
+		t.Fatalf("make a Debian: %v: %s", err, said.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// boot boots it with further files, which are given by their place in there.
+func boot(t *testing.T, tree string, files map[string]string) *debian {
+	t.Helper()
+	d := &debian{Bed: harness.NewBed(t, testbed.HostOptions{}), t: t}
+	added, work := filepath.Join(d.Dir, "added"), filepath.Join(d.Dir, "work")
+	for name, from := range files {
+		copyFile(t, filepath.Join(added, name), from)
+	}
+	pool, _ := d.Host.EnginePools()
+	settings, err := json.Marshal(map[string]any{
+		"bip":                   d.Host.EngineBridgeCIDR().String(),
+		"default-address-pools": []map[string]any{{"base": pool.String(), "size": 24}},
+	})
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(added, "etc", "docker"), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(added, "etc", "docker", "daemon.json"), settings, 0o644)
+	}
+	if err == nil {
+		err = os.Mkdir(work, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeImage(t, filepath.Join(added, "root", "image.tar"))
+
+	script, err := filepath.Abs("boot.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := newCgroup(t)
+	// Not the test's context: it ends before the clean-up.
+	command := d.Host.Command(context.Background(), "unshare", "--mount", "--uts", "--ipc", "--pid", "--cgroup",
+		"--fork", "--kill-child", "bash", script, tree, work, added)
+	var said strings.Builder
+	command.Stdout, command.Stderr = &said, &said
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Setsid: true, UseCgroupFD: true, CgroupFD: int(group.Fd()), Pdeathsig: syscall.SIGKILL,
+	}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // Pdeathsig is about the thread
+		err := command.Start()
+		started <- err
+		if err == nil {
+			_ = command.Wait()
+			close(ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			journal, _ := d.try("journalctl", "--no-pager", "-n", "60")
+			t.Logf("the journal ends with\n%s\nand the console with %s", journal, said.String())
+		}
+		_ = command.Process.Kill()
+		<-ended
+	})
+	d.await("systemd up", func() (bool, string) {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", command.Process.Pid))
+		if _, scanErr := fmt.Sscan(string(children), &d.init); err != nil || scanErr != nil {
+			return false, said.String()
+		}
+		state, _ := d.try("systemctl", "is-system-running")
+		return strings.TrimSpace(state) == "running" || strings.TrimSpace(state) == "degraded", state + said.String()
+	})
+	d.await("the engine up", func() (bool, string) {
+		state, err := d.try("docker", "info")
+		return err == nil, state
+	})
+	return d
+}
+
+// newCgroup makes a cgroup of version 2 until the test ends. Leaks of it are found by its
+// name.
+func newCgroup(t *testing.T) *os.File {
+	t.Helper()
+	root, err := cgroup.FindRoot("/proc")
+	if err != nil {
+		t.Skipf("systemd needs cgroups of version 2: %v", err)
+	}
+	path := filepath.Join(root, fmt.Sprintf("weir-test-%d-%08x-debian", os.Getpid(), time.Now().UnixNano()&math.MaxUint32))
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	group, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		group.Close()
+		deadline := time.Now().Add(10 * time.Second) // for processes to be gone
+		for err := testbed.RemoveCgroup(path); err != nil; err = testbed.RemoveCgroup(path) {
+			if time.Now().After(deadline) {
+				t.Error(err)
+				return
+			}
+			time.Sleep(pollInterval)
+		}
+	})
+	return group
+}
+
+// try runs a command in the Debian.
+func (d *debian) try(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	enter := []string{"--target", fmt.Sprint(d.init), "--all", "env", "-i", "LC_ALL=C", "HOME=/root",
+		"DEBIAN_FRONTEND=noninteractive", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	out, err := exec.CommandContext(ctx, "nsenter", append(enter, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+// must is try for a command that has to succeed.
+func (d *debian) must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := d.try(args...)
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// shell is must for a line of a shell.
+func (d *debian) shell(t *testing.T, line string) string {
+	t.Helper()
+	return d.must(t, "sh", "-c", line)
+}
+
+func (d *debian) await(what string, is func() (bool, string)) {
+	d.t.Helper()
+	d.Await(what, bootTimeout, is)
+}
+
+// startContainers starts two containers that send all they can, to the slots 0 and 1.
+func (d *debian) startContainers() {
+	d.must(d.t, "docker", "import", "/root/image.tar", "sender")
+	for slot, weight := range []int{300, 100} {
+		target := d.Target(slot, false)
+		d.must(d.t, "docker", "run", "-d", "--name", names[slot], "--label", fmt.Sprintf("weir.weight=%d", weight), "sender",
+			"/bin/busybox", "sh", "-c", fmt.Sprintf("while :; do /bin/busybox nc %s %d </dev/zero >/dev/null; /bin/busybox sleep 1; done",
+				target.Addr(), target.Port()))
+	}
+}
+
+var names = []string{"heavy", "light"}
+
+func (d *debian) testUnconfigured(t *testing.T) {
+	said := d.must(t, "apt-get", "install", "-y", "/root/older.deb")
+	accept := "weir agent --propose >/etc/weir/weir.yaml && systemctl start weir"
+	if !strings.Contains(said, "uplink: "+d.Host.UplinkName) || !strings.Contains(said, accept) {
+		t.Errorf("apt says %s", said)
+	}
+	if said, err := d.try("systemctl", "start", "weir"); err == nil {
+		t.Errorf("it starts without a configuration: %s", said)
+	}
+	status, _ := d.try("systemctl", "status", "--no-pager", "--full", "weir")
+	for _, want := range []string{"uplink: " + d.Host.UplinkName, accept, "status=78"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("systemctl status lacks %q: %s", want, status)
+		}
+	}
+}
+
+// testFirstNumber: the page shows what the containers get, and that is what they should.
+func (d *debian) testFirstNumber(t *testing.T) {
+	began := time.Now()
+	d.must(t, "apt-get", "install", "-y", "/root/older.deb")
+	d.shell(t, "weir agent --propose >/etc/weir/weir.yaml")
+	// As whoever knows the link: its end sends no more than that.
+	d.shell(t, "sed -i 's/^rate: .*/rate: 20mbit/' /etc/weir/weir.yaml")
+	d.must(t, "systemctl", "start", "weir")
+	d.Await("a true number on the page", firstNumber, func() (bool, string) {
+		var list json.RawMessage
+		err := d.page("/v1/containers", &list)
+		if err != nil {
+			return false, err.Error()
+		}
+		shown, err := byName(list)
+		return err == nil && within(shown["heavy"].RateBPS, 15e6) && within(shown["light"].RateBPS, 5e6), fmt.Sprint(shown, err)
+	})
+	t.Logf("from apt install to the first true number on the page: %.1f s", time.Since(began).Seconds())
+}
+
+func within(got uint64, want float64) bool { return math.Abs(float64(got)-want) <= tolerance*want }
+
+// page asks the dashboard of the Debian for something of the API.
+func (d *debian) page(path string, answer any) error {
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = testbed.InNetNS(d.Host.NetNSPath(), func() error {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	request, err := http.NewRequestWithContext(d.Context(), http.MethodGet, "http://127.0.0.1:7480"+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
+		return fmt.Errorf("%s: %w", response.Status, err)
+	}
+	return nil
+}
+
+// containers are those that weir ps shows, by name.
+func (d *debian) containers() (map[string]v1.Container, error) {
+	out, err := d.try("weir", "ps", "-o", "json")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return byName([]byte(out))
+}
+
+func byName(list []byte) (map[string]v1.Container, error) {
+	var containers []v1.Container
+	if err := json.Unmarshal(list, &containers); err != nil {
+		return nil, err
+	}
+	found := map[string]v1.Container{}
+	for _, c := range containers {
+		found[c.Name] = c
+	}
+	return found, nil
+}
+
+// inForce says whether both containers are controlled.
+func (d *debian) inForce() (bool, string) {
+	shown, err := d.containers()
+	return err == nil && shown["heavy"].State == v1.StateOK && shown["light"].State == v1.StateOK, fmt.Sprint(shown, err)
+}
+
+// testUnit: what the agent does works under the unit's restrictions.
+func (d *debian) testUnit(t *testing.T) {
+	if state := d.must(t, "systemctl", "is-active", "weir"); strings.TrimSpace(state) != "active" {
+		t.Errorf("it is %s", state)
+	}
+	if doctor := d.must(t, "weir", "doctor"); !strings.Contains(doctor, "agent") {
+		t.Errorf("weir doctor says %s", doctor)
+	}
+	d.shell(t, "printf 'host:\\n  weight: 7\\n' >>/etc/weir/weir.yaml")
+	d.must(t, "systemctl", "reload", "weir")
+	d.await("the file read again", func() (bool, string) {
+		events, err := d.try("weir", "events", "--since", "0")
+		log, _ := d.try("journalctl", "--no-pager", "-u", "weir")
+		return strings.Contains(log, "configuration") || strings.Contains(log, "reload"), fmt.Sprint(events, err, log)
+	})
+	d.must(t, "weir", "flows")
+	d.must(t, "weir", "explain", "heavy")
+	if score := d.must(t, "systemd-analyze", "security", "--no-pager", "weir"); !strings.Contains(score, "exposure level") {
+		t.Errorf("systemd-analyze says %s", score)
+	} else {
+		lines := strings.Split(strings.TrimSpace(score), "\n")
+		t.Log(lines[len(lines)-1])
+	}
+}
+
+// testChanges: whatever is done to the agent, containers keep their shares, and what was
+// set stays set.
+func (d *debian) testChanges(t *testing.T) {
+	d.must(t, "weir", "set", "light", "--weight", "300")
+	tree := d.Run("tc", "qdisc", "show", "dev", d.Host.UplinkName)
+	for _, step := range []struct{ what, command, version string }{
+		{"restart", "systemctl stop weir && systemctl start weir", "1.0.0"},
+		{"upgrade", "apt-get install -y /root/newer.deb", "1.0.1"},
+		{"downgrade", "apt-get install -y --allow-downgrades /root/older.deb", "1.0.0"},
+	} {
+		t.Run(step.what, func(t *testing.T) {
+			d.shell(t, step.command)
+			if version := d.must(t, "weir", "--version"); !strings.Contains(version, step.version) {
+				t.Errorf("it is %s", version)
+			}
+			// The agent itself, and not only the program.
+			d.await("the agent of that version", func() (bool, string) {
+				var status v1.Status
+				err := d.page("/v1/status", &status)
+				return err == nil && status.Version == step.version, fmt.Sprint(status, err)
+			})
+			d.await("shares in force", d.inForce)
+			shown, err := d.containers()
+			if err != nil || shown["heavy"].Policy.Weight != 300 || shown["light"].Policy.Weight != 300 {
+				t.Errorf("%+v, %v", shown, err)
+			}
+			if now := d.Run("tc", "qdisc", "show", "dev", d.Host.UplinkName); now != tree {
+				t.Errorf("the queueing was made anew: before\n%sand now\n%s", tree, now)
+			}
+			d.CheckIdeal(tolerance, rateBPS, []uint64{10e6, 10e6}, 2*time.Second)
+		})
+	}
+}
+
+// testPurge: nothing of Weir is left in the Debian, nor on the uplink.
+func (d *debian) testPurge(t *testing.T) {
+	d.must(t, "apt-get", "purge", "-y", "weir")
+	if left := d.shell(t, "find / -xdev -name '*weir*' -not -path '/var/log/*' -not -path '/root/*'"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+	if left := d.shell(t, "find /run /sys/fs/bpf -name '*weir*' -not -path '/run/systemd/journal/*'"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+	if tree := d.Run("tc", "qdisc", "show", "dev", d.Host.UplinkName); strings.Contains(tree, "htb") || strings.Contains(tree, "clsact") {
+		t.Errorf("the uplink has %s", tree)
+	}
+	if programs := d.Programs("weir_uplink"); len(programs) > 0 {
+		t.Errorf("left: %v", programs)
+	}
+	d.AwaitTraffic(0, bootTimeout) // and containers go on
+}
+
+func copyFile(t *testing.T, to, from string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeImage writes the files of an image that has busybox.
+func writeImage(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Skip("busybox is not installed: make deps")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := tar.NewWriter(file)
+	err = archive.WriteHeader(&tar.Header{Name: "bin/busybox", Mode: 0o755, Size: int64(len(data))})
+	if err == nil {
+		_, err = archive.Write(data)
+	}
+	if err == nil {
+		err = archive.Close()
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

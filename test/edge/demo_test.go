@@ -1,0 +1,76 @@
+//go:build docker
+
+package edge
+
+import (
+	"bytes"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestDemo: the demo shows what it announces, and leaves nothing when it is interrupted.
+// What it would leave, the suite's leak check finds. It takes about a minute.
+func TestDemo(t *testing.T) {
+	cmd := exec.Command(harness.Program(t), "demo", "edge")
+	out, said := &logBuffer{}, &logBuffer{}
+	cmd.Stdout, cmd.Stderr = out, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait() }()
+	ended := false
+	t.Cleanup(func() {
+		if !ended {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			<-end
+		}
+		if t.Failed() {
+			t.Logf("it said\n%s\nand showed\n%s", said, out)
+		}
+	})
+	const lastScene = "That was all"
+	await(t, "the last scene", 4*time.Minute, func() error {
+		select {
+		case err := <-end:
+			ended = true
+			t.Fatalf("it has ended: %v", err)
+		default:
+		}
+		if !strings.Contains(said.String(), lastScene) {
+			return errNot("none")
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-end:
+		ended = true
+		if err != nil {
+			t.Errorf("interrupted, it ends with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+	for _, scene := range []string{"weir-edge push", "The page is at http://127.0.0.1:", "The crowd grows", "dies", "is back", "Removing everything"} {
+		if !strings.Contains(said.String(), scene) {
+			t.Errorf("%q was not announced", scene)
+		}
+	}
+	for _, seen := range []string{"3 of 3 nodes are ready", "2 of 3 nodes are ready", "running", "gone", "answers on"} {
+		if !strings.Contains(out.String(), seen) {
+			t.Errorf("%q was not shown", seen)
+		}
+	}
+	if left, err := exec.Command("pgrep", "-f", "weir-demo-").Output(); err == nil && len(bytes.TrimSpace(left)) > 0 {
+		t.Errorf("processes are left: %s", left)
+	}
+}
