@@ -19,6 +19,7 @@ import (
 // Limits of bpf/intf.h.
 const (
 	flowWays = int(flowWeirFlowLimitWEIR_WAYS)
+	flowKeys = int(flowWeirFlowKeyWEIR_FLOW_KEYS)
 	// FlowPorts is how many ports TCP and UDP have together.
 	FlowPorts = int(flowWeirFlowLimitWEIR_PORTS)
 	// FlowNodes and FlowTrees are how much a classifier may have, and FlowWords how
@@ -36,11 +37,11 @@ const (
 //
 // Not for use by several goroutines at once, but for reading.
 type Flows struct {
-	spec                           *ebpf.CollectionSpec
-	tables, configs, counts, trees *ebpf.Map
+	spec                                  *ebpf.CollectionSpec
+	tables, configs, counts, trees, clock *ebpf.Map
 	// treesID tells programs that use these maps from those that use others.
 	treesID ebpf.MapID
-	seed    uint64
+	keys    [flowKeys]uint64
 	// tags identify this version of the programs, by name.
 	tags map[string]string
 }
@@ -52,7 +53,10 @@ func OpenFlows(uplinks ...int) (*Flows, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Flows{spec: spec, seed: rand.Uint64() | 1}
+	f := &Flows{spec: spec}
+	for i := range f.keys {
+		f.keys[i] = rand.Uint64()
+	}
 	for _, ifindex := range uplinks {
 		if found, err := f.adopt(ifindex); err != nil || found {
 			return f, err
@@ -94,7 +98,7 @@ func (f *Flows) identify() error {
 func (f *Flows) places() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		flowMapFlowTables: &f.tables, flowMapFlowConfigs: &f.configs,
-		flowMapFlowCounts: &f.counts, flowMapTrees: &f.trees,
+		flowMapFlowCounts: &f.counts, flowMapTrees: &f.trees, flowMapFlowClock: &f.clock,
 	}
 }
 
@@ -182,9 +186,9 @@ func (f *Flows) OpenTable(number uint16, flows int) error {
 		return fmt.Errorf("make the flow table of number %d: %w", number, err)
 	}
 	defer table.Close()
-	config := flowWeirFlowConfig{Seed: f.seed, BucketMask: uint32(buckets - 1)}
-	if err := f.configs.Update(uint32(number), config, ebpf.UpdateExist); err != nil {
-		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
+	err = f.configure(number, func(c *flowWeirFlowConfig) { c.Keys, c.BucketMask = f.keys, uint32(buckets-1) })
+	if err != nil {
+		return err
 	}
 	if err := f.counts.Update(uint32(number), flowWeirFlowCounts{}, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
@@ -204,7 +208,7 @@ func (f *Flows) TableFlows(number uint16) (int, error) {
 	if err := f.configs.Lookup(uint32(number), &config); err != nil {
 		return 0, fmt.Errorf("look for the flow table of number %d: %w", number, err)
 	}
-	if config == (flowWeirFlowConfig{}) {
+	if config.Keys == ([flowKeys]uint64{}) {
 		return 0, nil
 	}
 	table, err := f.table(number)
@@ -213,6 +217,38 @@ func (f *Flows) TableFlows(number uint16) (int, error) {
 	}
 	defer table.Close()
 	return int(table.MaxEntries()) * flowWays, nil
+}
+
+// configure changes what the programs are told about a number's flows.
+func (f *Flows) configure(number uint16, set func(*flowWeirFlowConfig)) error {
+	var have flowWeirFlowConfig
+	if err := f.configs.Lookup(uint32(number), &have); err != nil {
+		return fmt.Errorf("read how the flows of number %d are looked at: %w", number, err)
+	}
+	want := have
+	set(&want)
+	if want == have {
+		return nil
+	}
+	if err := f.configs.Update(uint32(number), want, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("set how the flows of number %d are looked at: %w", number, err)
+	}
+	return nil
+}
+
+// SetTrustDSCP says whether the DSCP of a number's packets, as the container makes
+// them, is their class (bpf/dscp.h): packets whose DSCP says none have that of their
+// flow. It holds for a number that has a table, before or after that is opened, and
+// ends with CloseTable.
+func (f *Flows) SetTrustDSCP(number uint16, trust bool) error {
+	return f.configure(number, func(c *flowWeirFlowConfig) { c.TrustDscp = flag(trust) })
+}
+
+func flag(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // CloseTable takes a number's table away, with its flows.
@@ -254,6 +290,13 @@ type Flow struct {
 	Class                           sched.TrafficClass
 	Type, Stage                     uint8
 	TypeConfidence, LevelConfidence float64
+	// DSCPClass is the class that the last packet's DSCP asked for, and which it got in
+	// place of Class; sched.Unclassified where nothing was asked, or the number is not trusted.
+	DSCPClass sched.TrafficClass
+	// DelayNs is how long the flow's packets wait at the uplink, in nanoseconds, on
+	// average over the DelayPackets of them that were looked at; 0 if none was.
+	DelayNs      uint64
+	DelayPackets uint32
 }
 
 // nowMS is the clock of struct weir_bucket.
@@ -322,10 +365,15 @@ func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 		a, b = b, a
 	}
 	const all = 0xffff
+	var delayNs uint64
+	if w.DelayPackets > 0 {
+		delayNs = w.DelayNs / uint64(w.DelayPackets)
+	}
 	return Flow{
 		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
 		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
 		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
+		DSCPClass: sched.TrafficClass(w.DscpClass), DelayNs: delayNs, DelayPackets: w.DelayPackets,
 	}
 }
 
@@ -349,8 +397,9 @@ func address(words [4]uint32, family uint8) netip.Addr {
 type FlowCounts struct {
 	// Created flows, of which Evicted took the place of the longest silent.
 	Created, Evicted uint64
-	// Lost packets began a flow and found no place; Unknown are of no flow.
-	Lost, Unknown uint64
+	// Lost packets began a flow and found no place; Unknown are of no flow. Refused are
+	// packets of others that would have begun one in place of the container's own.
+	Lost, Unknown, Refused uint64
 }
 
 // Counts reads what happened in a number's table since it was opened.
@@ -359,7 +408,7 @@ func (f *Flows) Counts(number uint16) (FlowCounts, error) {
 	if err := f.counts.Lookup(uint32(number), &c); err != nil {
 		return FlowCounts{}, fmt.Errorf("read the flow counts of number %d: %w", number, err)
 	}
-	return FlowCounts{Created: c.Created, Evicted: c.Evicted, Lost: c.Lost, Unknown: c.Unknown}, nil
+	return FlowCounts{Created: c.Created, Evicted: c.Evicted, Lost: c.Lost, Unknown: c.Unknown, Refused: c.Refused}, nil
 }
 
 // Close closes the maps. The programs go on with them.

@@ -58,6 +58,10 @@ type uplinkWeirBucket struct {
 		TypeConfidence  uint16
 		LevelConfidence uint16
 		Lengths         [8]uint16
+		DscpClass       uint8
+		Unused          [3]uint8
+		DelayPackets    uint32
+		DelayNs         uint64
 	}
 }
 
@@ -110,11 +114,18 @@ type uplinkWeirClassifier struct {
 	Ports [131072]uint8
 }
 
+type uplinkWeirClock struct {
+	_      structs.HostLayout
+	Ticks  uint64
+	NowMs  uint32
+	Unused uint32
+}
+
 type uplinkWeirFlowConfig struct {
 	_          structs.HostLayout
-	Seed       uint64
+	Keys       [11]uint64
 	BucketMask uint32
-	Unused     uint32
+	TrustDscp  uint32
 }
 
 type uplinkWeirFlowCounts struct {
@@ -123,6 +134,7 @@ type uplinkWeirFlowCounts struct {
 	Evicted uint64
 	Lost    uint64
 	Unknown uint64
+	Refused uint64
 }
 
 type uplinkWeirLevel uint32
@@ -142,7 +154,7 @@ type uplinkWeirMinors struct {
 	_               structs.HostLayout
 	Minors          [4]uint16
 	TrafficClass    uint32
-	Unused          uint32
+	MarkDscp        uint32
 	EfByteShiftedNs uint64
 }
 
@@ -212,6 +224,7 @@ const (
 	uplinkMapClassActivity          = "class_activity"
 	uplinkMapControlDue             = "control_due"
 	uplinkMapDeferred               = "deferred"
+	uplinkMapFlowClock              = "flow_clock"
 	uplinkMapFlowConfigs            = "flow_configs"
 	uplinkMapFlowCounts             = "flow_counts"
 	uplinkMapFlowTables             = "flow_tables"
@@ -307,6 +320,7 @@ type uplinkMapSpecs struct {
 	ClassActivity          *ebpf.MapSpec `ebpf:"class_activity"`
 	ControlDue             *ebpf.MapSpec `ebpf:"control_due"`
 	Deferred               *ebpf.MapSpec `ebpf:"deferred"`
+	FlowClock              *ebpf.MapSpec `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
 	FlowTables             *ebpf.MapSpec `ebpf:"flow_tables"`
@@ -376,6 +390,7 @@ type uplinkMaps struct {
 	ClassActivity          *ebpf.Map `ebpf:"class_activity"`
 	ControlDue             *ebpf.Map `ebpf:"control_due"`
 	Deferred               *ebpf.Map `ebpf:"deferred"`
+	FlowClock              *ebpf.Map `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
 	FlowTables             *ebpf.Map `ebpf:"flow_tables"`
@@ -399,6 +414,7 @@ func (m *uplinkMaps) Close() error {
 		m.ClassActivity,
 		m.ControlDue,
 		m.Deferred,
+		m.FlowClock,
 		m.FlowConfigs,
 		m.FlowCounts,
 		m.FlowTables,
