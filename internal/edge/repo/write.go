@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	registry "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/weir-project/weir/internal/edge/spec"
