@@ -92,7 +92,7 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
 	format = addOutputFlag(cmd)
-	cmd.AddCommand(newBenchNetmodesCommand(), newBenchCompareCommand(), newBenchAllCommand(), newBenchModelCommand(), newBenchLLQCommand(), newBenchSDNCommand())
+	cmd.AddCommand(newBenchNetmodesCommand(), newBenchCompareCommand(), newBenchAllCommand(), newBenchModelCommand(), newBenchLLQCommand(), newBenchSDNCommand(), newBenchPicassoCommand())
 	return cmd
 }
 

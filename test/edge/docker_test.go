@@ -3,7 +3,12 @@
 package edge
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +21,11 @@ import (
 func TestOneEngine(t *testing.T) {
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
-	s.start(t)
+	trace := filepath.Join(s.Dir, "trace.jsonl")
+	s.start(t, "--record", trace)
 	t.Run("a service from its specification", s.testDeploy)
 	t.Run("a crowd comes", s.testCrowd)
+	t.Run("decided again", func(t *testing.T) { s.testReplay(t, trace) })
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
 	t.Run("bad input", s.testBadInput)
@@ -65,6 +72,33 @@ func (s *site) testDeploy(t *testing.T) {
 	}
 	for _, command := range [][]string{{"ps"}, {"nodes"}, {"explain", "shop"}, {"events"}} {
 		t.Logf("weir-edge %s\n%s", strings.Join(command, " "), s.must(t, command...))
+	}
+}
+
+// testReplay: from what rounds of a live weir-edge went by the same is decided again.
+func (s *site) testReplay(t *testing.T, trace string) {
+	s.manager.kill()
+	defer s.start(t)
+	whole, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole = whole[:bytes.LastIndexByte(whole, '\n')+1]
+	if err := os.WriteFile(trace, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(os.Getenv(programVariable), "replay", trace).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "the same decisions") {
+		t.Errorf("%v: %s", err, out)
+	}
+	t.Logf("%d bytes: %s", len(whole), out)
+	// Another world, another decision.
+	changed := regexp.MustCompile(`"maxUsers":("?)10\b`).ReplaceAll(whole, []byte(`"maxUsers":${1}100`))
+	if err := os.WriteFile(trace, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(os.Getenv(programVariable), "replay", trace).CombinedOutput(); err == nil || !strings.Contains(string(out), "decided was") {
+		t.Errorf("a crowd with more room, and the same was decided: %v: %s", err, out)
 	}
 }
 

@@ -48,77 +48,35 @@ func newClusterOf(t *testing.T, nodes int) *cluster {
 	c.client = server.NewClient(c.socket())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if c.host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
+	made, err := testbed.NewCluster(ctx, nodes, true)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.host.Close(); err != nil {
+		if err := made.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	local, overlay := c.host.EnginePools()
-	for i := range nodes {
-		node, err := c.host.AddContainerMode(ctx, fmt.Sprint("node", i), testbed.ModeBridge)
-		if err != nil {
-			t.Fatal(err)
-		}
-		engine, err := testbed.StartEngine(ctx, testbed.EngineOptions{
-			NetNSPath: node.NetNSPath(), BridgeCIDR: c.host.EngineBridgeCIDR().String(), AddressPool: local.String(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := engine.Stop(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
-		if i == 0 {
-			err = engine.InitSwarm(ctx, node.Addr, overlay)
-		} else {
-			err = engine.JoinSwarm(ctx, c.engines[0], node.Addr)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.nodes, c.engines = append(c.nodes, node), append(c.engines, engine)
-	}
-	c.engine = c.engines[0]
-	c.images(ctx, t)
+	c.host, c.nodes, c.engines, c.engine = made.Host, made.Nodes, made.Engines, made.Engines[0]
+	c.images(ctx, t, made)
 	return c
 }
 
 // images gives all nodes the same images, under the same IDs.
-func (c *cluster) images(ctx context.Context, t *testing.T) {
+func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluster) {
 	t.Helper()
 	c.importPages(t, pagesImage, "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000")
+	if err := made.Distribute(ctx, pagesImage); err != nil {
+		t.Fatal(err)
+	}
 	archive, _, err := edgeruntime.ProxyImageArchive()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, engine := range c.engines {
-		load(t, engine, bytes.NewReader(archive))
-		if i == 0 {
-			continue
-		}
-		saved, err := c.engine.API().ImageSave(ctx, []string{pagesImage})
-		if err != nil {
+	for _, engine := range c.engines {
+		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
 			t.Fatal(err)
 		}
-		load(t, engine, saved)
-		saved.Close()
-	}
-}
-
-func load(t *testing.T, engine *testbed.Engine, archive interface{ Read([]byte) (int, error) }) {
-	t.Helper()
-	progress, err := engine.API().ImageLoad(t.Context(), archive, client.ImageLoadWithQuiet(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer progress.Close()
-	if err := edgeruntime.ReadProgress(progress); err != nil {
-		t.Fatal(err)
 	}
 }
 

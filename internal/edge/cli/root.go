@@ -91,6 +91,7 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 		newNodesCommand(g),
 		newExplainCommand(g),
 		newEventsCommand(g),
+		newReplayCommand(),
 		newProxyImageCommand(),
 		newDownCommand(g),
 		newRepositoryCommand(),

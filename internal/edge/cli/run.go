@@ -38,6 +38,7 @@ const (
 // runOptions are the flags of run.
 type runOptions struct {
 	docker, network, agent, stateDir string
+	record                           string
 	dashboard                        string
 	repository                       repositoryOptions
 	agents                           agentOptions
@@ -65,7 +66,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	flags.StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
 	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
 	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
-	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of a swarm's nodes, with {address} for the node's: https://{address}:7481")
+	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of a swarm's nodes, with {address} for the node's: https://{address}:7481, or unix:///run/weir/{address}.sock for nodes that are namespaces of this machine")
 	flags.StringVar(&o.agents.ca, "agents-ca", "", "file with the authority that the agents' certificates are from")
 	flags.StringVar(&o.agents.cert, "agents-cert", "", "file with weir-edge's certificate for the agents")
 	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
@@ -74,6 +75,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	o.repository.addFlags(cmd)
 	flags.StringVar(&o.dashboard, "dashboard", "", "loopback address of a page that shows nodes, instances and decisions, e.g. 127.0.0.1:7483")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "decide and say so, and change nothing")
+	flags.StringVar(&o.record, "record", "", "new file for what rounds go by and decide, for weir-edge replay (some MB an hour)")
 	flags.BoolVar(&o.verbose, "verbose", false, "log more")
 	return cmd
 }
@@ -103,9 +105,18 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if err != nil {
 		return err
 	}
-	manager, err := run.New(run.Options{
+	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
-	})
+	}
+	if o.record != "" {
+		recorder, file, err := openTrace(o.record, engine.DefaultPolicy())
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		options.Trace = recorder
+	}
+	manager, err := run.New(options)
 	if err != nil {
 		return err
 	}
@@ -195,6 +206,11 @@ func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	}
 	if !strings.Contains(a.url, "{address}") {
 		return nil, usagef("--agents %s: write {address} where a node's address belongs", a.url)
+	}
+	if socket, ok := strings.CutPrefix(a.url, "unix://"); ok {
+		return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
+			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
+		})
 	}
 	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
 	if err != nil {

@@ -26,6 +26,8 @@ type Crowd struct {
 	For time.Duration
 	// Timeout is after how long a user gives up on an answer.
 	Timeout time.Duration
+	// Fresh: every request is a connection of its own, as ab does without -k.
+	Fresh bool
 	// Dial connects a user; nil: from this host.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -83,7 +85,7 @@ func (c Crowd) Run(ctx context.Context) Answers {
 	began := time.Now()
 	for range c.Users {
 		users.Go(func() {
-			transport := &http.Transport{DialContext: c.Dial, MaxIdleConnsPerHost: 1}
+			transport := &http.Transport{DialContext: c.Dial, MaxIdleConnsPerHost: 1, DisableKeepAlives: c.Fresh}
 			defer transport.CloseIdleConnections()
 			user := &http.Client{Transport: transport, Timeout: c.Timeout}
 			for range tickets {

@@ -29,8 +29,7 @@ func join(port Port, seen []SeenServer) (commands []string) {
 		if i < 0 {
 			// HAProxy takes it for well until it has been looked at, and would send users to
 			// one that does not listen yet. In one line, so that none comes in between.
-			begin := fmt.Sprintf("enable health %[1]s; enable server %[1]s; set server %[1]s health down", path)
-			commands = append(commands, "add server "+path+" "+s.arguments(), begin)
+			commands = append(commands, fmt.Sprintf("add server %[1]s %[2]s; enable health %[1]s; enable server %[1]s; set server %[1]s health down", path, s.arguments()))
 			continue
 		}
 		there := seen[i]

@@ -83,7 +83,10 @@ type Server struct {
 const (
 	checkInterval = 500 * time.Millisecond
 	checkHurried  = 200 * time.Millisecond
-	checksToFall  = 2
+	// checkDown is for those that do not answer, as all that have just been started: it is
+	// a part of how long they take.
+	checkDown    = 50 * time.Millisecond
+	checksToFall = 2
 )
 
 // A check waits for a multiple of what users may wait, so that who is busy is not taken
@@ -162,7 +165,7 @@ func (c Config) File() string {
 // arguments are those of a server in the file, and of "add server".
 func (s Server) arguments() string {
 	text := fmt.Sprintf("%s check inter %s fastinter %s downinter %s fall %d rise 1 weight %d",
-		s.Address, milliseconds(checkInterval), milliseconds(checkHurried), milliseconds(checkHurried), checksToFall, s.Weight)
+		s.Address, milliseconds(checkInterval), milliseconds(checkHurried), milliseconds(checkDown), checksToFall, s.Weight)
 	if !s.Asked {
 		text += " on-marked-down shutdown-sessions"
 	}

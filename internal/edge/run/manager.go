@@ -57,6 +57,13 @@ type Options struct {
 	Control string
 	// DryRun: decide, and change nothing.
 	DryRun bool
+	// Trace is where rounds are recorded; nil: nowhere.
+	Trace Recorder
+}
+
+// Recorder keeps what rounds went by and what they decided.
+type Recorder interface {
+	Record(engine.Input, engine.Result) error
 }
 
 // Nodes measures nodes.
@@ -194,11 +201,24 @@ func (m *Manager) round(ctx context.Context) {
 	}
 	result := m.opts.Engine.Round(seen.input)
 	m.memory = result.Memory
+	m.trace(seen.input, result)
 	m.carryOut(ctx, seen, result.Decisions)
 	m.syncProxies(ctx, seen)
 	m.endDrained(seen)
 	m.mendPromises(ctx, seen)
 	m.publish(seen, result.Decisions)
+}
+
+// trace records a round. What cannot be recorded is said, and nothing more is: a trace
+// with a gap would be taken for one without.
+func (m *Manager) trace(in engine.Input, result engine.Result) {
+	if m.opts.Trace == nil {
+		return
+	}
+	if err := m.opts.Trace.Record(in, result); err != nil {
+		m.opts.Trace = nil
+		m.failed("", "", "", fmt.Errorf("%w: rounds are not recorded any more", err))
+	}
 }
 
 // unreachable keeps the last view and says why it is old.

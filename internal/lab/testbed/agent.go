@@ -97,6 +97,15 @@ type Agent struct {
 // for anything. It is in a session of its own: a Ctrl-C at the terminal is for
 // whoever started it. Should that be killed, the kernel ends the agent.
 func (h *Host) StartAgent(options AgentOptions) (*Agent, error) {
+	return startAgent(h.NetNSPath(), options)
+}
+
+// StartAgent is Host.StartAgent for a container that stands for a host itself.
+func (c *NetContainer) StartAgent(options AgentOptions) (*Agent, error) {
+	return startAgent(c.NetNSPath(), options)
+}
+
+func startAgent(netns string, options AgentOptions) (*Agent, error) {
 	args := append([]string{}, options.Wrapper...)
 	args = append(args, options.Program, "agent",
 		"--config", options.Dir.ConfigPath(), "--socket", options.Dir.Socket(), "--state-dir", options.Dir.StateDir(),
@@ -114,7 +123,7 @@ func (h *Host) StartAgent(options AgentOptions) (*Agent, error) {
 	}
 	args = append(args, options.Args...)
 	a := &Agent{ended: make(chan struct{})}
-	a.cmd = h.Command(context.Background(), args[0], args[1:]...)
+	a.cmd = commandInNetNS(context.Background(), netns, args[0], args[1:]...)
 	a.cmd.Stderr = &a.stderr
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)

@@ -46,8 +46,28 @@ func (e *Engine) ImportService(ctx context.Context, image string, binaries map[s
 		return fmt.Errorf("import image %s: %w", image, err)
 	}
 	defer progress.Close()
-	// The answer is 200 before the import is done; an error comes in the
-	// stream.
+	if err := readProgress(progress); err != nil {
+		return fmt.Errorf("import image %s: %w", image, err)
+	}
+	return nil
+}
+
+// Load takes images from an archive, as docker save writes it.
+func (e *Engine) Load(ctx context.Context, archive io.Reader) error {
+	progress, err := e.api.ImageLoad(ctx, archive, client.ImageLoadWithQuiet(true))
+	if err != nil {
+		return fmt.Errorf("load images: %w", err)
+	}
+	defer progress.Close()
+	if err := readProgress(progress); err != nil {
+		return fmt.Errorf("load images: %w", err)
+	}
+	return nil
+}
+
+// readProgress waits until an image is there: the answer is 200 before that, and an
+// error comes in the stream.
+func readProgress(progress io.Reader) error {
 	for decoder := json.NewDecoder(progress); ; {
 		var line struct {
 			Error string `json:"error"`
@@ -55,10 +75,10 @@ func (e *Engine) ImportService(ctx context.Context, image string, binaries map[s
 		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("import image %s: %w", image, err)
+			return err
 		}
 		if line.Error != "" {
-			return fmt.Errorf("import image %s: %s", image, line.Error)
+			return errors.New(line.Error)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	image, err := r.resolve(ctx, runtime.ProxyImage)
+	image, _, err := r.resolve(ctx, runtime.ProxyImage)
 	if cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, runtime.ProxyImage)
 	} else if err != nil {

@@ -245,16 +245,17 @@ const (
 )
 
 // resolve names an image so that every node has the same one and asks nobody for what
-// it has: by digest or, if it never was in a registry, by ID.
-func (r *Runtime) resolve(ctx context.Context, image string) (string, error) {
+// it has: by digest or, if it never was in a registry, by ID. What has a digest may be
+// there for several architectures, of which the manager knows its own only.
+func (r *Runtime) resolve(ctx context.Context, image string) (name, architecture string, err error) {
 	found, err := r.api.ImageInspect(ctx, image)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if len(found.RepoDigests) > 0 {
-		return found.RepoDigests[0], nil
+		return found.RepoDigests[0], "", nil
 	}
-	return found.ID, nil
+	return found.ID, found.Architecture, nil
 }
 
 // Fetch implements runtime.Runtime: it gets the image to the manager, which so knows its
@@ -273,7 +274,35 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	if err != nil {
 		return runtime.Image{}, r.unreachable(err)
 	}
+	nodes, err := r.Nodes(ctx)
+	if err != nil {
+		return runtime.Image{}, err
+	}
+	if len(found.RepoDigests) == 0 {
+		if err := checkArchitecture(image, found.Architecture, nodes); err != nil {
+			return runtime.Image{}, err
+		}
+	}
 	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
+}
+
+// checkArchitecture says what is wrong with an image that none of the nodes can run. What
+// an image or a node does not say is no reason.
+func checkArchitecture(image, architecture string, nodes []runtime.Node) error {
+	var others []string
+	for _, n := range nodes {
+		if architecture == "" || n.Architecture == "" || n.Architecture == architecture {
+			return nil
+		}
+		if !slices.Contains(others, n.Architecture) {
+			others = append(others, n.Architecture)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("run %s: %w: it is for %s and nodes are %s: build or push the image for one of them",
+		image, runtime.ErrArchitecture, architecture, strings.Join(others, ", "))
 }
 
 // Start implements runtime.Runtime.
@@ -286,7 +315,10 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	if n < 0 {
 		return fmt.Errorf("start instance %s: there is no node %s any more", instance, node)
 	}
-	image, err := r.resolve(ctx, s.Image)
+	image, architecture, err := r.resolve(ctx, s.Image)
+	if err == nil {
+		err = checkArchitecture(s.Image, architecture, nodes[n:n+1])
+	}
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)
 	}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/sim"
+)
+
+func newReplayCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Decide again what weir-edge run --record has recorded",
+		Long: `Decide every round of a trace again, with this program and the trace's own settings,
+and say whether the same comes out, or what differs first. Nothing is started or stopped.`,
+		Example: `  weir-edge run --record trace.jsonl
+  weir-edge replay trace.jsonl`,
+		Args: exactArgs("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return fmt.Errorf("open the trace: %w", err)
+			}
+			defer f.Close()
+			rounds, err := sim.Replay(f)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d rounds, the same decisions\n", rounds)
+			return err
+		},
+	}
+}
+
+// openTrace begins a trace in a new file.
+func openTrace(path string, policy engine.Policy) (*sim.Recorder, *os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("begin a trace: %w", err)
+	}
+	recorder, err := sim.NewRecorder(f, policy)
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return recorder, f, nil
+}

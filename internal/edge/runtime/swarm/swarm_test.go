@@ -1,0 +1,35 @@
+package swarm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+func TestCheckArchitecture(t *testing.T) {
+	nodes := func(architectures ...string) (list []runtime.Node) {
+		for _, a := range architectures {
+			list = append(list, runtime.Node{Architecture: a})
+		}
+		return list
+	}
+	for name, test := range map[string]struct {
+		image string
+		nodes []runtime.Node
+		says  string
+	}{
+		"the same":            {"arm64", nodes("arm64"), ""},
+		"one of them":         {"arm64", nodes("amd64", "arm64"), ""},
+		"none":                {"arm64", nodes("amd64", "arm", "amd64"), "it is for arm64 and nodes are amd64, arm:"},
+		"an image of any":     {"", nodes("amd64"), ""},
+		"a node without word": {"arm64", nodes("amd64", ""), ""},
+		"no nodes":            {"arm64", nil, ""},
+	} {
+		err := checkArchitecture("shop:1", test.image, test.nodes)
+		if test.says == "" && err != nil || test.says != "" && (!errors.Is(err, runtime.ErrArchitecture) || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%s: %v, want %q", name, err, test.says)
+		}
+	}
+}

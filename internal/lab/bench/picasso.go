@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/report/machine"
+)
+
+// SuitePicasso repeats PiCasso's evaluation (section IV) on nodes that are Docker engines
+// in network namespaces, and holds Weir's placement against Swarm's own where uplinks are
+// short.
+const SuitePicasso = "picasso"
+
+// Parts of the suite.
+const (
+	PicassoSuccess     = "success"     // figure 3, and table I
+	PicassoReplicas    = "replicas"    // figures 5 to 8
+	PicassoCost        = "cost"        // figure 9
+	PicassoCompetition = "competition" // Weir's placement and Swarm's own
+)
+
+// PicassoParts are all of them.
+func PicassoParts() []string {
+	return []string{PicassoSuccess, PicassoReplicas, PicassoCost, PicassoCompetition}
+}
+
+const (
+	picassoNodes     = 4
+	picassoLinkBPS   = 100e6
+	picassoRoundTrip = 5 * time.Millisecond
+	picassoMemory    = 1 << 30
+	// picassoFairPart is which part of the machine the nodes have together; users have
+	// the rest.
+	picassoFairPart = 0.5
+	// picassoPatience is after how long a user gives up on an answer.
+	picassoPatience = 5 * time.Second
+)
+
+// PicassoOptions say what is measured.
+type PicassoOptions struct {
+	Parts []string
+	// Requests are those of one run, For how long at most users begin new ones.
+	Requests int
+	For      time.Duration
+	// Users are the crowds of figure 3.
+	Users []int
+	// Starts is how often each server is started for figure 9.
+	Starts int
+	// Duration is counted of each side of the competition.
+	Duration time.Duration
+	// Nginx is that program; empty: as the PATH finds it.
+	Nginx string
+	// WeirBinary and EdgeBinary are the programs that are measured, Version what they
+	// say of themselves, Command the command line.
+	WeirBinary, EdgeBinary, Version, Command string
+	// Progress gets a line for each run.
+	Progress io.Writer
+}
+
+// Check says what is wrong with options before anything is started.
+func (o PicassoOptions) Check() error {
+	for _, part := range o.Parts {
+		if !slices.Contains(PicassoParts(), part) {
+			return fmt.Errorf("unknown part %q: choose from %s", part, strings.Join(PicassoParts(), ", "))
+		}
+	}
+	switch {
+	case len(o.Parts) == 0:
+		return errors.New("nothing to measure: choose a part")
+	case o.Requests < 100 || o.Starts < 1:
+		return errors.New("a run has 100 requests or more, and each server is started once or more")
+	case o.For < time.Second || o.Duration < time.Second:
+		return errors.New("a run takes a second or more")
+	case slices.ContainsFunc(o.Users, func(users int) bool { return users < 1 || users > 5000 }):
+		return errors.New("crowds are of 1 to 5000 users")
+	}
+	return nil
+}
+
+// PicassoReport is what `weir bench picasso -o json` prints. Field names are only ever
+// added to.
+type PicassoReport struct {
+	report.Report
+	Suite string `json:"suite"`
+	// NodeCPUs is how many processors a node has, 0: not capped.
+	NodeCPUs float64 `json:"node_cpus"`
+	// Crowds are figures 3 and 5 to 8.
+	Crowds []PicassoCrowd `json:"crowds,omitempty"`
+	// EngineSeconds are how long engines took to start, Starts instances.
+	EngineSeconds []float64            `json:"engine_seconds,omitempty"`
+	Starts        map[string][]float64 `json:"start_seconds,omitempty"`
+	// ImageBytes are sizes of images.
+	ImageBytes  map[string]uint64    `json:"image_bytes,omitempty"`
+	Competition []PicassoCompetitor  `json:"competition,omitempty"`
+	Minimums    []PicassoMinimumKept `json:"minimums,omitempty"`
+	// EdgeResidentBytes is the memory of weir-edge at the end of the competition.
+	EdgeResidentBytes uint64 `json:"edge_resident_bytes,omitempty"`
+	// Missing are servers that could not be measured, and why.
+	Missing map[string]string `json:"missing,omitempty"`
+	// Failures are parts that ended early, and why.
+	Failures map[string]string `json:"failures,omitempty"`
+}
+
+// Failed is the number of parts that ended early.
+func (r PicassoReport) Failed() int { return len(r.Failures) }
+
+// PicassoCrowd is what a crowd got of a server in one arrangement.
+type PicassoCrowd struct {
+	Server string `json:"server"`
+	// Layout is as the paper names it, such as 2Con-1Pi; figure 3 has 1Con-1Pi with
+	// crowds of several sizes.
+	Layout   string `json:"layout"`
+	Figure3  bool   `json:"figure3"`
+	Users    int    `json:"users"`
+	Requests int    `json:"requests"`
+	Failed   int    `json:"failed"`
+	// Times are of good answers.
+	MeanMS       float64 `json:"mean_ms"`
+	P95MS        float64 `json:"p95_ms"`
+	RequestsPerS float64 `json:"requests_per_s"`
+	// NodeCPUPercent is of what a node has, the mean of those with an instance;
+	// ContainerCPUPercent of the same for one container.
+	NodeCPUPercent      float64 `json:"node_cpu_percent"`
+	ContainerCPUPercent float64 `json:"container_cpu_percent"`
+	MemoryBytes         uint64  `json:"memory_bytes"`
+}
+
+// SuccessPercent is the part of all requests that were answered well.
+func (c PicassoCrowd) SuccessPercent() float64 {
+	if c.Requests == 0 {
+		return 0
+	}
+	return 100 * float64(c.Requests-c.Failed) / float64(c.Requests)
+}
+
+// RunPicasso measures the chosen parts. A part that fails is named in the report; the
+// error is about what made going on impossible.
+func RunPicasso(ctx context.Context, options PicassoOptions) (found PicassoReport, err error) {
+	if err := options.Check(); err != nil {
+		return found, err
+	}
+	started := time.Now()
+	found = PicassoReport{
+		Report: report.Report{Format: report.Format, Title: "weir bench " + SuitePicasso, Provenance: report.Provenance{
+			Command: options.Command, StartedAt: started, Repeat: 1, Environment: machine.Read(options.Version),
+			PausesUnknown: true,
+		}},
+		Suite: SuitePicasso, Missing: map[string]string{}, Failures: map[string]string{},
+		Starts: map[string][]float64{}, ImageBytes: map[string]uint64{},
+	}
+	found.Environment.Containers = saysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")
+	b, err := newPicassoBed(ctx, options, &found)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	parts := map[string]func(context.Context) error{
+		PicassoSuccess: b.success, PicassoReplicas: b.replicas, PicassoCost: b.cost, PicassoCompetition: b.competition,
+	}
+	for _, name := range PicassoParts() {
+		if !slices.Contains(options.Parts, name) {
+			continue
+		}
+		if err := parts[name](ctx); ctx.Err() != nil {
+			return found, ctx.Err()
+		} else if err != nil {
+			found.Failures[name] = err.Error()
+			fmt.Fprintf(options.Progress, "  failed: %v\n", err)
+		}
+	}
+	found.Runs = len(found.Crowds) + len(found.Competition)
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}

@@ -1,0 +1,272 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-project/weir/internal/report"
+)
+
+const picassoSource = "PiCasso"
+
+const picassoNote = "Nodes are Docker engines in network namespaces, with %.3g processors and 1 GB for their containers, and a link of " +
+	"100 Mbit/s each way behind a queue of a thousand packets. The round trip of 5 ms is added at the users' end, for a connection and for " +
+	"each request. Forwarding and address translation are the kernel's and count for nobody. Requests are of the page alone, each on a " +
+	"connection of its own, as ab makes them. %s stands for %s. %s stands for %s. How large a crowd the first can stand is what it was told, " +
+	"not what was found. Load averages are the machine's, not a node's, and left out. In the competition each node has a backup of eight " +
+	"connections and ten users with pages of 20 kB; both placements have an instance on every node, so what differs is what the uplinks do."
+
+// complete adds what follows from the measurements.
+func (r *PicassoReport) complete() {
+	servers := picassoServers()
+	nano, heavy := servers[0], servers[3]
+	r.Note = fmt.Sprintf(picassoNote, r.NodeCPUs, nano.name, nano.standsFor, heavy.name, heavy.standsFor)
+	for name, why := range r.Missing {
+		r.Note += fmt.Sprintf(" %s was not measured: %s.", name, why)
+	}
+	if r.EdgeResidentBytes > 0 {
+		r.Note += fmt.Sprintf(" weir-edge had %.1f MB of memory, with four nodes.", float64(r.EdgeResidentBytes)/1e6)
+	}
+	r.judge()
+	r.Tables = r.tables()
+	r.Plots = r.plots()
+	for _, c := range r.Crowds {
+		of := fmt.Sprintf("%s, %s, %d users", c.Server, c.Layout, c.Users)
+		r.Quantities = append(r.Quantities,
+			report.Quantity{Case: of, Name: "good answers", Unit: "%", Better: report.Higher, Values: []float64{c.SuccessPercent()}},
+			report.Quantity{Case: of, Name: "response time", Unit: "ms", Better: report.Lower, Values: []float64{c.MeanMS}})
+	}
+	for _, c := range r.Competition {
+		r.Quantities = append(r.Quantities,
+			report.Quantity{Case: "competition, " + c.PlacedBy, Name: "response time", Unit: "ms", Better: report.Lower, Values: []float64{c.MeanMS}},
+			report.Quantity{Case: "competition, " + c.PlacedBy, Name: "throughput", Unit: "bit/s", Better: report.Higher, Values: []float64{c.PayloadBPS}})
+	}
+}
+
+// crowd finds what figure 3 has for a number of users, or figures 5 to 8 for a layout.
+func (r PicassoReport) crowd(figure3 bool, server string, l layout, users int) *PicassoCrowd {
+	i := slices.IndexFunc(r.Crowds, func(c PicassoCrowd) bool {
+		return c.Figure3 == figure3 && c.Server == server && c.Layout == l.String() && c.Users == users
+	})
+	if i < 0 {
+		return nil
+	}
+	return &r.Crowds[i]
+}
+
+// successOf is figure 3's value.
+func (r PicassoReport) successOf(server string, users int) *float64 {
+	if c := r.crowd(true, server, layout{1, 1}, users); c != nil {
+		return report.Number(c.SuccessPercent())
+	}
+	return nil
+}
+
+// changeOf is by how many percent a value is below that of 1Con-1Pi, negative if above.
+func (r PicassoReport) changeOf(server string, l layout, value func(PicassoCrowd) float64) *float64 {
+	one, other := r.crowd(false, server, layout{1, 1}, paperCrowd), r.crowd(false, server, l, paperCrowd)
+	if one == nil || other == nil || value(*one) == 0 || value(*other) == 0 {
+		return nil
+	}
+	return report.Number((1 - value(*other)/value(*one)) * 100)
+}
+
+func meanMSOf(c PicassoCrowd) float64       { return c.MeanMS }
+func nodeCPUOf(c PicassoCrowd) float64      { return c.NodeCPUPercent }
+func containerCPUOf(c PicassoCrowd) float64 { return c.ContainerCPUPercent }
+
+// no less than the paper's; clearly more is no exception.
+func noLess(name, unit string, ideal float64, paper, measured *float64) number {
+	return number{name: name, unit: unit, rule: atLeast, ideal: ideal, paper: paper, measured: measured}
+}
+
+// picassoClaims are the paper's, by figure.
+func (r PicassoReport) picassoClaims() []claim {
+	const standIn = "The server is a stand-in, whose queue was chosen."
+	const otherBoard = "A node here is a part of a faster processor, and what its kernel does for users is not counted as the node's."
+	success := func(server string, users int, paper float64) number {
+		return number{name: fmt.Sprintf("%s, %d users", server, users), unit: unitPart, rule: near, ideal: paper, paper: &paper,
+			measured: r.successOf(server, users), tolerance: 0.25}
+	}
+	full := func(server string) number {
+		hundred := 100.0
+		return noLess(server+", 1000 users", unitPart, 100, &hundred, r.successOf(server, 1000))
+	}
+	gain := func(server string, l layout, ideal float64, paper *float64) number {
+		return noLess(fmt.Sprintf("%s, %s", server, l), "% shorter", ideal, paper, r.changeOf(server, l, meanMSOf))
+	}
+	two, four := 55.01, 77.25
+	claims := []claim{
+		says("figure 3", "nano answers 99.98 % of the requests of 5 users.", standIn, success(serverNano, 5, 99.98)),
+		says("figure 3", "nano answers 24.59 % of the requests of 100 users.", standIn, success(serverNano, 100, 24.59)),
+		says("figure 3", "busybox answers 34.85 % of the requests of 500 users.",
+			"Connections that find the listener's queue full are tried again by the kernel; how many come through depends on how fast the node is.",
+			success(serverBusybox, 500, 34.85)),
+		says("figure 3", "nginx and tomcat answer all requests of 1000 users.",
+			"1000 users of a page of 750 kB need 60 s of this link, and give up after 5 s.", full(serverNginx), full(serverHeavy)),
+		says("figure 7", "Two nodes make busybox's response time 55.01 % shorter, four 77.25 %.", otherBoard,
+			number{name: "busybox, 2Con-2Pi", unit: "% shorter", rule: near, ideal: two, paper: &two, measured: r.changeOf(serverBusybox, layout{2, 2}, meanMSOf), tolerance: 0.25},
+			number{name: "busybox, 4Con-4Pi", unit: "% shorter", rule: near, ideal: four, paper: &four, measured: r.changeOf(serverBusybox, layout{4, 4}, meanMSOf), tolerance: 0.25}),
+		says("figure 7", "nginx and tomcat gain as well from other nodes.", otherBoard,
+			gain(serverNginx, layout{4, 4}, 30, nil), gain(serverHeavy, layout{4, 4}, 30, nil)),
+	}
+	for _, server := range []string{serverBusybox, serverNginx, serverHeavy} {
+		// A fifth shorter would be a gain.
+		claims = append(claims, claim{where: "figure 7", says: server + ": replicas on the same node do not shorten the response time.", otherwise: otherBoard,
+			numbers: func(findings) []number {
+				var numbers []number
+				for _, l := range []layout{{2, 1}, {4, 1}} {
+					numbers = append(numbers, number{name: l.String(), unit: "% shorter", rule: atMost, ideal: 20, measured: r.changeOf(server, l, meanMSOf)})
+				}
+				return numbers
+			}})
+	}
+	return append(claims,
+		says("figure 6", "With four containers on a node each uses a quarter of the processor of one alone, with two a half.",
+			"With one container this server did not use all of its node.",
+			number{name: "busybox, 2Con-1Pi", unit: "% less", rule: near, ideal: 50, measured: r.changeOf(serverBusybox, layout{2, 1}, containerCPUOf), tolerance: 0.25},
+			number{name: "busybox, 4Con-1Pi", unit: "% less", rule: near, ideal: 75, measured: r.changeOf(serverBusybox, layout{4, 1}, containerCPUOf), tolerance: 0.25}),
+		says("figures 5 and 8", "More containers on one node use more of its processor.", "One container uses all of its node here already.",
+			number{name: "busybox, 4Con-1Pi", unit: "% less", rule: atMost, ideal: 0, measured: r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf)}),
+		says("figure 8", "On four nodes each uses less of its processor.", "All nodes are busy here as long as the crowd is there: it only takes less time.",
+			noLess("busybox, 4Con-4Pi", "% less", 5, nil, r.changeOf(serverBusybox, layout{4, 4}, nodeCPUOf))),
+		r.costClaim())
+}
+
+// costClaim is figure 9: less is better.
+func (r PicassoReport) costClaim() claim {
+	numbers := []number{noMore("engine", "s", 3.37, medianOrNil(r.EngineSeconds))}
+	for _, one := range []struct {
+		server string
+		paper  float64
+	}{{serverNano, 1.42}, {serverBusybox, 1.46}, {serverNginx, 1.44}, {serverHeavy, 1.48}} {
+		numbers = append(numbers, noMore(one.server, "s", one.paper, medianOrNil(r.Starts[one.server])))
+	}
+	return says("figure 9", "An engine starts in 3.37 s, an instance in 1.42 to 1.48 s.", "The engine's data and images are in memory, and the machine had other work.", numbers...)
+}
+
+func medianOrNil(values []float64) *float64 {
+	if len(values) == 0 {
+		return nil
+	}
+	return report.Number(spreadOf(values).Median)
+}
+
+// judge judges the paper's claims and Weir's targets.
+func (r *PicassoReport) judge() {
+	for _, one := range r.picassoClaims() {
+		r.Claims = append(r.Claims, one.judge(picassoSource, findings{}))
+	}
+	r.Claims = append(r.Claims, report.Claim{
+		Source: picassoSource, Where: "table I", Says: "Images have 88 kB, 2.16 MB, 368 MB and 251 MB.",
+		Judgement: report.NotReproducible, Reason: "The paper's images are other builds for another processor; those made here have what the program needs and busybox.",
+	})
+	swarm, weir := r.competitor(placedBySwarm), r.competitor(placedByWeir)
+	if swarm == nil || weir == nil {
+		return
+	}
+	response, throughput := weir.MeanMS/swarm.MeanMS*100, weir.PayloadBPS/swarm.PayloadBPS*100
+	r.Verdicts = append(r.Verdicts,
+		report.Verdict{Target: "response time under competition", Limit: "at most 40 % of Swarm's own", Measured: fmt.Sprintf("%.1f %%", response),
+			Where: fmt.Sprintf("%.1f ms, Swarm %.1f ms", weir.MeanMS, swarm.MeanMS), Met: response <= 40},
+		report.Verdict{Target: "throughput under competition", Limit: "at least 130 % of Swarm's own", Measured: fmt.Sprintf("%.1f %%", throughput),
+			Where: fmt.Sprintf("%.1f Mbit/s, Swarm %.1f", weir.PayloadBPS/1e6, swarm.PayloadBPS/1e6), Met: throughput >= 130})
+	worst := PicassoMinimumKept{}
+	for _, m := range r.Minimums {
+		if worst.Node == "" || m.GotBPS/m.PromisedBPS < worst.GotBPS/worst.PromisedBPS {
+			worst = m
+		}
+	}
+	if worst.Node != "" {
+		part := worst.GotBPS / worst.PromisedBPS * 100
+		r.Verdicts = append(r.Verdicts, report.Verdict{Target: "minimum at the user", Limit: "99 % at least", Measured: fmt.Sprintf("%.2f %%", part), Where: worst.Node, Met: part >= 99})
+	}
+}
+
+func (r PicassoReport) competitor(placedBy string) *PicassoCompetitor {
+	i := slices.IndexFunc(r.Competition, func(c PicassoCompetitor) bool { return c.PlacedBy == placedBy })
+	if i < 0 {
+		return nil
+	}
+	return &r.Competition[i]
+}
+
+func (r PicassoReport) tables() (tables []report.Table) {
+	crowds := report.Table{Title: "Crowds", Header: []string{"SERVER", "LAYOUT", "USERS", "REQUESTS", "GOOD %", "MEAN MS", "P95 MS", "REQUESTS/S", "NODE CPU %", "CONTAINER CPU %", "MEMORY MB"}}
+	for _, c := range r.Crowds {
+		crowds.Add(c.Server, c.Layout, fmt.Sprint(c.Users), fmt.Sprint(c.Requests), fmt.Sprintf("%.2f", c.SuccessPercent()), fmt.Sprintf("%.1f", c.MeanMS),
+			fmt.Sprintf("%.1f", c.P95MS), fmt.Sprintf("%.0f", c.RequestsPerS), fmt.Sprintf("%.0f", c.NodeCPUPercent), fmt.Sprintf("%.0f", c.ContainerCPUPercent),
+			fmt.Sprintf("%.1f", float64(c.MemoryBytes)/1e6))
+	}
+	sizes := report.Table{Title: "Table I: sizes of images", Header: []string{"SERVER", "PAPER", "HERE", "STANDS FOR"}}
+	papers := map[string]string{serverNano: "88 kB", serverBusybox: "2.16 MB", serverNginx: "368 MB", serverHeavy: "251 MB"}
+	for _, s := range picassoServers() {
+		if bytes, ok := r.ImageBytes[s.name]; ok {
+			sizes.Add(s.name, papers[s.name], fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
+		}
+	}
+	versus := report.Table{Title: "Competition for uplinks", Header: []string{"PLACED BY", "MEAN MS", "P95 MS", "REQUESTS/S", "MBIT/S", "REQUESTS", "FAILED"}}
+	for _, c := range r.Competition {
+		versus.Add(c.PlacedBy, fmt.Sprintf("%.1f", c.MeanMS), fmt.Sprintf("%.1f", c.P95MS), fmt.Sprintf("%.0f", c.RequestsPerS),
+			fmt.Sprintf("%.1f", c.PayloadBPS/1e6), fmt.Sprint(c.Requests), fmt.Sprint(c.Failed))
+	}
+	kept := report.Table{Title: "Minimums at the user", Header: []string{"NODE", "PROMISED, MBIT/S", "GOT, MBIT/S"}}
+	for _, m := range r.Minimums {
+		kept.Add(m.Node, fmt.Sprintf("%.1f", m.PromisedBPS/1e6), fmt.Sprintf("%.2f", m.GotBPS/1e6))
+	}
+	for _, t := range []report.Table{crowds, sizes, versus, kept} {
+		if len(t.Rows) > 0 {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+func (r PicassoReport) plots() (plots []report.Plot) {
+	var servers []string
+	var users []int
+	for _, c := range r.Crowds {
+		if !slices.Contains(servers, c.Server) {
+			servers = append(servers, c.Server)
+		}
+		if c.Figure3 && !slices.Contains(users, c.Users) {
+			users = append(users, c.Users)
+		}
+	}
+	slices.Sort(users)
+	var series []report.Series
+	for i, name := range servers {
+		series = append(series, report.Series{Name: name, Role: report.Measured, Colour: i})
+	}
+	if len(users) > 1 {
+		panel := report.Panel{Values: make([][]*float64, len(servers))}
+		for _, n := range users {
+			panel.X = append(panel.X, float64(n))
+			for i, server := range servers {
+				panel.Values[i] = append(panel.Values[i], r.successOf(server, n))
+			}
+		}
+		plots = append(plots, report.Plot{Title: "Figure 3: requests answered well", Kind: report.Lines, XLabel: "users", YLabel: "%", Series: series, Panels: []report.Panel{panel}})
+	}
+	bars := func(title, label string, value func(PicassoCrowd) float64) {
+		panel := report.Panel{Values: make([][]*float64, len(servers))}
+		any := false
+		for _, l := range picassoLayouts() {
+			panel.Categories = append(panel.Categories, l.String())
+			for i, server := range servers {
+				var v *float64
+				if c := r.crowd(false, server, l, paperCrowd); c != nil {
+					v, any = report.Number(value(*c)), true
+				}
+				panel.Values[i] = append(panel.Values[i], v)
+			}
+		}
+		if any {
+			plots = append(plots, report.Plot{Title: title, Kind: report.Bars, YLabel: label, Series: series, Panels: []report.Panel{panel}}.WithoutEmpty())
+		}
+	}
+	bars("Figures 5 and 8: processor of a node", "%", nodeCPUOf)
+	bars("Figure 6: processor of a container, of what its node has", "%", containerCPUOf)
+	bars("Figure 7: response time", "ms", meanMSOf)
+	return plots
+}

@@ -1,0 +1,104 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Cluster is a number of nodes on one network, each with an engine of its own. Users are
+// on the host that the network belongs to.
+type Cluster struct {
+	Host    *Host
+	Nodes   []*NetContainer
+	Engines []*Engine
+	// Starts are how long each engine took until it answered.
+	Starts []time.Duration
+}
+
+// NewCluster makes a cluster. Its first engine is the manager of a swarm of all of them
+// if swarm is set. Nothing is left behind when it fails.
+func NewCluster(ctx context.Context, nodes int, swarm bool) (*Cluster, error) {
+	host, err := NewHost(ctx, HostOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Host: host}
+	for range nodes {
+		if err := c.addNode(ctx); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	if !swarm {
+		return c, nil
+	}
+	if err := c.joinAll(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) addNode(ctx context.Context) error {
+	node, err := c.Host.AddContainerMode(ctx, fmt.Sprint("node", len(c.Nodes)), ModeBridge)
+	if err != nil {
+		return err
+	}
+	c.Nodes = append(c.Nodes, node)
+	local, _ := c.Host.EnginePools()
+	began := time.Now()
+	engine, err := StartEngine(ctx, EngineOptions{
+		NetNSPath: node.NetNSPath(), BridgeCIDR: c.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
+	})
+	if err != nil {
+		return err
+	}
+	c.Engines, c.Starts = append(c.Engines, engine), append(c.Starts, time.Since(began))
+	return nil
+}
+
+func (c *Cluster) joinAll(ctx context.Context) error {
+	_, overlay := c.Host.EnginePools()
+	for i, engine := range c.Engines {
+		var err error
+		if i == 0 {
+			err = engine.InitSwarm(ctx, c.Nodes[i].Addr, overlay)
+		} else {
+			err = engine.JoinSwarm(ctx, c.Engines[0], c.Nodes[i].Addr)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Distribute gives all other engines an image of the first one, under the same ID.
+func (c *Cluster) Distribute(ctx context.Context, image string) error {
+	saved, err := c.Engines[0].API().ImageSave(ctx, []string{image})
+	if err != nil {
+		return fmt.Errorf("save image %s: %w", image, err)
+	}
+	defer saved.Close()
+	archive, err := io.ReadAll(saved)
+	if err != nil {
+		return fmt.Errorf("save image %s: %w", image, err)
+	}
+	for _, engine := range c.Engines[1:] {
+		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends all engines and removes the network.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, engine := range c.Engines {
+		errs = append(errs, engine.Stop(context.Background()))
+	}
+	return errors.Join(append(errs, c.Host.Close())...)
+}
