@@ -144,6 +144,12 @@ func (r *Runtime) removeFiles(service string) error {
 	delete(r.folders, service)
 	r.mu.Unlock()
 	err := os.RemoveAll(folder)
+	for range 5 { // another weir-edge may be writing there, which has not seen yet that the service is gone
+		if !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+		err = os.RemoveAll(folder)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the files of the proxy of %s: %w", service, err)
 	}
