@@ -278,7 +278,21 @@ enum weir_flow_key {
 	WEIR_FLOW_KEYS = 11,
 };
 
-/* Of a container's table. */
+/*
+ * Whose flows those are that the link sees, by the tuple after NAT: WEIR_WAYS of them,
+ * as in weir_bucket, and without their tag's FOREIGN.
+ */
+struct weir_sender_bucket {
+	__u32 tags[WEIR_WAYS];
+	__u32 seen_ms[WEIR_WAYS];
+	/* The containers' numbers, and the packets' enum weir_class. */
+	__u16 numbers[WEIR_WAYS];
+	__u8 classes[WEIR_WAYS];
+	__u64 unused;
+	struct weir_tuple tuples[WEIR_WAYS];
+};
+
+/* Of a container's table; with number WEIR_NUMBER_NONE of that of senders. */
 struct weir_flow_config {
 	/* Random numbers, which nobody outside knows. */
 	__u64 keys[WEIR_FLOW_KEYS];
@@ -286,6 +300,9 @@ struct weir_flow_config {
 	__u32 bucket_mask;
 	/* Not 0: a packet's class is what its DSCP says, if that says one. */
 	__u32 trust_dscp;
+	/* As in weir_bucket: since when the number is its container's. */
+	__u32 since_ms;
+	__u32 unused;
 };
 
 struct weir_flow_counts {

@@ -96,6 +96,7 @@
 #include "known.h"
 #include "netdev.h"
 #include "origin.h"
+#include "sender.h"
 
 /*
  * Majors of the scheduler's qdiscs, in the upper half of a priority: the one with
@@ -602,6 +603,8 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 	} else {
 		class = tag >> WEIR_TAG_CLASS_SHIFT;
 	}
+	if (of->traffic_class == WEIR_CLASS_AUTO)
+		weir_note_sender(skb, number, class, link_header_bytes);
 	class &= WEIR_CLASSES - 1;
 	if (class) {
 		counts = bpf_map_lookup_elem(&class_activity, &number);

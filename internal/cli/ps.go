@@ -97,7 +97,11 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 			}
 			rows := [][]string{row}
 			if classes {
-				rows[0] = slices.Insert(row, classColumn, from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class))
+				class := from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class)
+				if wide && c.Policy.DSCP != v1.DSCPNone {
+					class += ", " + from("dscp "+string(c.Policy.DSCP), c.PolicyFrom.DSCP)
+				}
+				rows[0] = slices.Insert(row, classColumn, class)
 			}
 			if wide {
 				rows = append(rows, classRows(share)...)

@@ -111,6 +111,11 @@ func TestHeldEF(t *testing.T) {
 			t.Errorf("wide %t:\n%s", wide, b.String())
 		}
 	}
+	c.Policy.DSCP, c.PolicyFrom.DSCP = v1.DSCPBoth, v1.LayerLabels
+	var b strings.Builder
+	if err := printTable(&b, []v1.Container{c}, true); err != nil || !strings.Contains(b.String(), "auto, dscp both (labels)") {
+		t.Errorf("DSCP: %v\n%s", err, b.String())
+	}
 	top := renderTop(computeTop(topSample{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 1e8}}}, Containers: []v1.Container{c}}, byRate), topWindow{width: 200})
 	if !strings.Contains(top, "held: "+note) {
 		t.Errorf("top:\n%s", top)

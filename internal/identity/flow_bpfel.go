@@ -92,6 +92,8 @@ type flowWeirFlowConfig struct {
 	Keys       [11]uint64
 	BucketMask uint32
 	TrustDscp  uint32
+	SinceMs    uint32
+	Unused     uint32
 }
 
 type flowWeirFlowCounts struct {

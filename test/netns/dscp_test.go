@@ -67,7 +67,7 @@ func octet(t *testing.T, conn *net.UDPConn) (byte, error) {
 // field is neither believed nor touched.
 func TestDSCP(t *testing.T) {
 	const (
-		ef, af11, cs1, ect = 46 << 2, 10 << 2, 8 << 2, 2
+		ef, af11, cs1, ecn = 46 << 2, 10 << 2, 8 << 2, 2
 		names, files       = 53, 69 // EF and BE to the classifier
 	)
 	b := newBed(t)
@@ -90,13 +90,13 @@ func TestDSCP(t *testing.T) {
 			class        v1.Class
 		}{
 			{"both", names, 0, ef, v1.ClassEF},
-			{"both", files, ef | ect, ef | ect, v1.ClassEF},
+			{"both", files, ef | ecn, ef | ecn, v1.ClassEF},
 			{"both", files, af11, 26 << 2, v1.ClassAF},
-			{"both", names, cs1 | ect, ect, v1.ClassBE},
+			{"both", names, cs1 | ecn, ecn, v1.ClassBE},
 			{"trust", files, ef, ef, v1.ClassEF},
 			{"mark", files, ef, 0, v1.ClassBE},
-			{"mark", names, cs1 | ect, ef | ect, v1.ClassEF},
-			{"neither", files, ef | ect, ef | ect, v1.ClassBE},
+			{"mark", names, cs1 | ecn, ef | ecn, v1.ClassEF},
+			{"neither", files, ef | ecn, ef | ecn, v1.ClassBE},
 			{"neither", names, cs1, cs1, v1.ClassEF},
 			{"whole", files, ef, 26 << 2, v1.ClassAF},
 		} {

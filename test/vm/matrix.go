@@ -147,7 +147,7 @@ const onEveryKernel = "TestWithoutCgroups|TestDevices|TestBridgeAsUplink|TestEnc
 // of the classifier all but some.
 func withPackages(netns string, butOfClassifier ...string) []Suite {
 	// Delays are those of a faster processor.
-	skip := strings.Join(append([]string{"TestDelays$"}, butOfClassifier...), "|")
+	skip := strings.Join(append([]string{"TestDelays$", "TestFlowDelays$"}, butOfClassifier...), "|")
 	return []Suite{
 		{Package: "./internal/identity", Tag: TagNetNS, Run: ".", Skip: skip},
 		{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "."},
