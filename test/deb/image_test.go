@@ -79,10 +79,8 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for slot, weight := range []string{"300", "100"} {
-		target := b.Target(slot, false)
 		_, err := engine.Run(t.Context(), testbed.RunOptions{
-			Name: names[slot], Image: "sender", Labels: map[string]string{"weir.weight": weight},
-			Args: []string{"/bin/busybox", "sh", "-c", fmt.Sprintf("exec /bin/busybox nc %s %d </dev/zero >/dev/null", target.Addr(), target.Port())},
+			Name: names[slot], Image: "sender", Labels: map[string]string{"weir.weight": weight}, Args: sending(b.Target(slot, false)),
 		})
 		if err != nil {
 			t.Fatal(err)
