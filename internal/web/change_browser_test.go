@@ -87,11 +87,14 @@ func TestChangeAPolicy(t *testing.T) {
 	write("class", "ef")
 	write("ef_max", "2mbit")
 	write("af_min", "40%")
+	holds(ctx, t, `[...document.querySelector("[name=dscp]").options].map((o) => o.value).join(" ") === "none trust mark both" && document.querySelector("[name=dscp]").value === "none"`)
+	write("dscp", "mark")
 	holds(ctx, t, `document.querySelector("[name=af_min]").value === "40%"`)
 	act(ctx, t, chromedp.Click(".change button[type=submit]"))
 	holds(ctx, t, contains(".change", "up to 50% → 2mbit (2mbit), AF has 3mbit → 40% (20mbit)"))
+	holds(ctx, t, contains(".change", "DSCP none → mark: what the field says when a packet comes counts for nothing, and it is set to the class"))
 	agent.change(func(a *fakeAgent) {
-		if got := a.wanted; *got.Class != "ef" || *got.EFMax != "2mbit" || *got.AFMin != "40%" || got.Weight != nil || got.Min != nil {
+		if got := a.wanted; *got.Class != "ef" || *got.DSCP != "mark" || *got.EFMax != "2mbit" || *got.AFMin != "40%" || got.Weight != nil || got.Min != nil {
 			t.Errorf("previewed: %+v", got)
 		}
 	})
