@@ -9,6 +9,9 @@
  * they are found empty, which costs more (measured with BenchmarkDelays), and
  * by the first only of packets that are taken in one go.
  *
+ * The delays are counted for the container and, where it has traffic classes, for the
+ * flow.
+ *
  * A large packet that the device cannot cut up itself is seen as its segments,
  * each with the stamp and weight of the whole.
  */
@@ -22,6 +25,7 @@
 #include "delay.h"
 #include "intf.h"
 #include "netdev.h"
+#include "table.h"
 
 /* The uplink: its index, and the inode of its network namespace. */
 const volatile __u32 uplink_ifindex = 0;
@@ -92,15 +96,37 @@ static __always_inline __u32 bucket_of(__u64 delay_ns)
 	return bucket < WEIR_DELAY_BUCKETS ? bucket : WEIR_DELAY_BUCKETS - 1;
 }
 
-/* Counts the delay of a packet with this stamp and priority. */
+/* Counts the delay for the flow that the packet is of, if its tap looked for one. */
+static __always_inline void count_flow(__u32 number, __u32 hash, __u64 delay_ns, __u32 weight)
+{
+	struct weir_flow_config *config = bpf_map_lookup_elem(&flow_configs, &number);
+	void *table = bpf_map_lookup_elem(&flow_tables, &number);
+	struct weir_bucket *bucket;
+	__u32 i;
+
+	if (!config || !table)
+		return;
+	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	if (!bucket)
+		return;
+#pragma unroll
+	for (i = 0; i < WEIR_WAYS; i++)
+		if (weir_holds(bucket->tags[i], hash)) {
+			__sync_fetch_and_add(&bucket->flows[i].delay_ns, delay_ns * weight);
+			__sync_fetch_and_add(&bucket->flows[i].delay_packets, weight);
+			return;
+		}
+}
+
+/* Counts the delay of a packet with this stamp, priority and hash. */
 static __always_inline int count(const struct net_device *dev,
-				 const struct weir_stamp *stamp, __u32 priority)
+				 const struct weir_stamp *stamp, __u32 priority, __u32 hash)
 {
 	__u32 tag = stamp->head & WEIR_STAMP_TAG_MASK;
 	__u32 weight = stamp->head & WEIR_STAMP_RARE ? WEIR_STAMP_RARELY : 1, bucket;
 	__u32 major = priority >> 16;
 	struct weir_delays *histogram;
-	__u64 now, then;
+	__u64 now, then, delay_ns;
 
 	if ((major != class_major && major != direct_major) ||
 	    weir_netns(dev) != uplink_netns)
@@ -110,7 +136,10 @@ static __always_inline int count(const struct net_device *dev,
 		return 0;
 	now = bpf_ktime_get_ns();
 	then = (__u64)stamp->time_ns_high << 32 | stamp->time_ns_low;
-	bucket = now > then ? bucket_of(now - then) : 0;
+	delay_ns = now > then ? now - then : 0;
+	if (tag >> WEIR_TAG_CLASS_SHIFT)
+		count_flow(tag & WEIR_TAG_NUMBER_MASK, hash, delay_ns, weight);
+	bucket = bucket_of(delay_ns);
 	/* The compiler knows that it is in range; the verifier has to see it. */
 	asm volatile("" : "+r"(bucket));
 	if (bucket >= WEIR_DELAY_BUCKETS)
@@ -135,7 +164,7 @@ int BPF_PROG(weir_transmit, const struct sk_buff *skb,
 		return 0;
 	stamp.time_ns_low = place->time_ns_low;
 	stamp.time_ns_high = place->time_ns_high;
-	return count(dev, &stamp, skb->priority);
+	return count(dev, &stamp, skb->priority, skb->hash);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -14,8 +14,8 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
-#include "flow.h"
 #include "intf.h"
+#include "known.h"
 #include "tag.h"
 
 /* As in tap.bpf.c, at the same places. */
@@ -25,11 +25,13 @@ const volatile __u32 tag_priority = 0;
 /* Makes types known to the Go side (BTF keeps what is used). */
 const enum weir_flow_kind *weir_flow_kind_btf __attribute__((unused));
 const enum weir_flow_limit *weir_flow_limit_btf __attribute__((unused));
+const enum weir_flow_tag *weir_flow_tag_btf __attribute__((unused));
+const enum weir_flow_key *weir_flow_key_btf __attribute__((unused));
 
 SEC("tc")
 int weir_tap(struct __sk_buff *skb)
 {
-	int class = weir_flow_class(skb, container_number, ETH_HLEN);
+	int class = weir_flow_class(skb, container_number, ETH_HLEN, 0);
 
 	weir_tag(skb, container_number, class, tag_priority);
 	/* Not a verdict: programs of others at this hook still run. */
@@ -39,7 +41,7 @@ int weir_tap(struct __sk_buff *skb)
 SEC("tc")
 int weir_back(struct __sk_buff *skb)
 {
-	weir_flow_class(skb, container_number, ETH_HLEN);
+	weir_flow_class(skb, container_number, ETH_HLEN, 1);
 	return TC_ACT_UNSPEC;
 }
 

@@ -10,9 +10,16 @@
  *    silent for longest there. The tags of a bucket and when each flow was last seen
  *    are one cache line, so a known flow costs three of them. Against a hash map
  *    (LRU): no allocation, no lock, and half the memory.
+ *    Hash: multilinear (Lemire and Kaser, "Strongly universal string hashing is
+ *    fast", 2014), of which nobody without the keys can find collisions.
  * 3. Both directions of a flow are one entry. Fragments after the first have no
  *    ports: the first leaves an entry for them under its ID.
- * 4. Races. A place is taken by compare and exchange of its tag; who loses goes
+ * 4. Who sends to a container cannot push out its flows. A flow that somebody else
+ *    began is foreign until the container answers. It takes the place of another
+ *    foreign flow or none, and is the first to go.
+ * 5. Known flows. Nearly all packets are of a known flow, of a plain header, and past
+ *    what the second stage looks at: known.h is for these, and without a call.
+ * 6. Races. A place is taken by compare and exchange of its tag; who loses goes
  *    without a place, and the next packet finds one. A flow read while it is
  *    replaced may give one packet the class of another. Counters of a flow are not
  *    exact where several processors handle it at once. Nothing is worse than that.
@@ -24,37 +31,11 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "dscp.h"
 #include "intf.h"
 #include "parse.h"
+#include "table.h"
 #include "tree.h"
-
-#define WEIR_TAG_BUSY 1
-/* A packet after so long begins another flow (internal/appid/flow, tracker.go). */
-#define WEIR_IDLE_MS 300000
-
-struct weir_table {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_INNER_MAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_bucket);
-} weir_table_template SEC(".maps");
-
-/* The table of each container, by number; none for most. Written by the agent. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WEIR_NUMBERS);
-	__type(key, __u32);
-	__array(values, struct weir_table);
-} flow_tables SEC(".maps") = {};
-
-/* Written by the agent, before the table. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, WEIR_NUMBERS);
-	__type(key, __u32);
-	__type(value, struct weir_flow_config);
-} flow_configs SEC(".maps");
 
 /* Written here only. */
 struct {
@@ -64,29 +45,11 @@ struct {
 	__type(value, struct weir_flow_counts);
 } flow_counts SEC(".maps");
 
-/* Makes the type known (BTF keeps what is used). */
-const struct weir_bucket *weir_bucket_btf __attribute__((unused));
-
 static __always_inline int weir_same(const struct weir_tuple *x, const struct weir_tuple *y)
 {
 	const __u64 *a = (const void *)x, *b = (const void *)y;
 
 	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
-}
-
-/* Multiply and shift over words, with a seed that nobody outside knows. */
-static __always_inline __u64 weir_hash(const struct weir_tuple *tuple, __u64 seed)
-{
-	const __u64 *words = (const void *)tuple;
-	__u64 hash = seed;
-	int i;
-
-#pragma unroll
-	for (i = 0; i < 5; i++) {
-		hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ULL;
-		hash ^= hash >> 32;
-	}
-	return hash;
 }
 
 /* Puts the lesser address first, for fragments. */
@@ -117,7 +80,7 @@ static __always_inline int weir_normalise(struct weir_tuple *t)
 }
 
 /* The place of a flow in its bucket, WEIR_WAYS for none. */
-__noinline int weir_find(struct weir_bucket *bucket, __u32 tag, const struct weir_tuple *tuple)
+__noinline int weir_find(struct weir_bucket *bucket, __u32 hash, const struct weir_tuple *tuple)
 {
 	__u32 i;
 
@@ -125,16 +88,22 @@ __noinline int weir_find(struct weir_bucket *bucket, __u32 tag, const struct wei
 		return WEIR_WAYS;
 #pragma unroll
 	for (i = 0; i < WEIR_WAYS; i++)
-		if (bucket->tags[i] == tag && weir_same(&bucket->flows[i].tuple, tuple))
+		if (weir_holds(bucket->tags[i], hash) &&
+		    weir_same(&bucket->flows[i].tuple, tuple))
 			return i;
 	return WEIR_WAYS;
 }
 
-/* Takes a place in a bucket: one that is free, or was silent for longest. */
-__noinline int weir_take(struct weir_bucket *bucket, __u32 now_ms,
+/*
+ * Takes a place in a bucket: one that is free, or else the one that was silent for
+ * longest of those that are foreign or over, or else of all; but not of the
+ * container's own flows for a foreign one.
+ */
+__noinline int weir_take(struct weir_bucket *bucket, __u32 now_ms, int foreign,
 			 struct weir_flow_counts *counts)
 {
-	__u32 i, oldest = 0, longest_ms = 0, had = 0;
+	const __u32 first = 1u << 31;
+	__u32 i, at = 0, best = 0, had = 0;
 
 	if (!bucket || !counts)
 		return WEIR_WAYS;
@@ -142,23 +111,34 @@ __noinline int weir_take(struct weir_bucket *bucket, __u32 now_ms,
 	for (i = 0; i < WEIR_WAYS; i++) {
 		__u32 tag = bucket->tags[i];
 		/* At least 1, so that one of the same moment is older than none. */
-		__u32 silent_ms = tag ? ((now_ms - bucket->seen_ms[i]) & 0x7fffffff) + 1 : ~0u;
+		__u32 rank = ((now_ms - bucket->seen_ms[i]) & (first / 2 - 1)) + 1;
 
-		if (tag != WEIR_TAG_BUSY && silent_ms > longest_ms) {
-			oldest = i;
-			longest_ms = silent_ms;
+		if (!tag)
+			rank = ~0u;
+		else if (tag == WEIR_FLOW_TAG_BUSY)
+			rank = 0;
+		else if ((tag & WEIR_FLOW_TAG_FOREIGN) || rank > WEIR_IDLE_MS)
+			rank |= first;
+		else if (foreign)
+			rank = 0;
+		if (rank > best) {
+			at = i;
+			best = rank;
 			had = tag;
 		}
 	}
-	if (!longest_ms ||
-	    __sync_val_compare_and_swap(&bucket->tags[oldest & (WEIR_WAYS - 1)], had,
-					WEIR_TAG_BUSY) != had) {
+	if (!best && foreign) {
+		counts->refused++;
+		return WEIR_WAYS;
+	}
+	if (!best || __sync_val_compare_and_swap(&bucket->tags[at & (WEIR_WAYS - 1)], had,
+						 WEIR_FLOW_TAG_BUSY) != had) {
 		counts->lost++;
 		return WEIR_WAYS;
 	}
 	if (had)
 		counts->evicted++;
-	return oldest;
+	return at;
 }
 
 /* What is added to a flow by a packet: its lengths come one for each segment. */
@@ -220,16 +200,17 @@ static __always_inline void weir_begin(struct weir_flow *flow, const struct weir
 	flow->began_ms = now_ms;
 }
 
-static __always_inline struct weir_bucket *weir_bucket_of(void *table, __u64 hash, __u32 mask)
+/* The class that a packet has, of a flow that has a verdict. */
+static __always_inline __u32 weir_class_of(const struct weir_flow_config *config,
+					   struct weir_flow *flow, __u32 dscp)
 {
-	__u32 index = (__u32)hash & mask;
+	__u32 asked = 0;
 
-	return bpf_map_lookup_elem(table, &index);
-}
-
-static __always_inline __u32 weir_tag_of_hash(__u64 hash)
-{
-	return (__u32)(hash >> 32) | 2; /* neither free nor busy */
+	if (config->trust_dscp)
+		asked = weir_class_of_dscp(dscp);
+	if (flow->dscp_class != asked)
+		flow->dscp_class = asked;
+	return asked ?: flow->traffic_class;
 }
 
 /*
@@ -243,8 +224,7 @@ __noinline int weir_fragment(const struct weir_headers *h, __u32 number, __u32 c
 	struct weir_flow_counts *counts;
 	struct weir_tuple tuple = {};
 	struct weir_bucket *bucket;
-	__u32 way, tag;
-	__u64 hash;
+	__u32 way, hash;
 	void *table;
 
 	if (!h)
@@ -262,41 +242,61 @@ __noinline int weir_fragment(const struct weir_headers *h, __u32 number, __u32 c
 	if (tuple.family == 6)
 		tuple.proto = 0;
 	weir_order(&tuple);
-	hash = weir_hash(&tuple, config->seed);
-	tag = weir_tag_of_hash(hash);
+	hash = weir_hash(&tuple, config);
 	bucket = weir_bucket_of(table, hash, config->bucket_mask);
 	if (!bucket)
 		return WEIR_CLASS_NONE;
-	way = weir_find(bucket, tag, &tuple);
+	way = weir_find(bucket, hash, &tuple);
 	if (!class)
 		return way < WEIR_WAYS ? bucket->flows[way & (WEIR_WAYS - 1)].traffic_class :
 					 WEIR_CLASS_NONE;
 	if (way >= WEIR_WAYS)
-		way = weir_take(bucket, now_ms, counts);
+		way = weir_take(bucket, now_ms, 0, counts);
 	if (way >= WEIR_WAYS)
 		return class;
 	way &= WEIR_WAYS - 1;
 	bucket->flows[way].tuple = tuple;
 	bucket->flows[way].traffic_class = class;
 	bucket->seen_ms[way] = now_ms;
-	__sync_lock_test_and_set(&bucket->tags[way], tag);
+	__sync_lock_test_and_set(&bucket->tags[way], weir_flow_tag(hash, 0));
 	return class;
 }
 
+/* A packet of a flow that is known goes on with it; 0 if it begins another. */
+static __always_inline int weir_go_on(struct __sk_buff *skb, struct weir_bucket *bucket, __u32 way,
+				      const struct weir_headers *h, int from_b, int foreign,
+				      __u32 now_ms)
+{
+	struct weir_flow *flow = &bucket->flows[way];
+	__u32 tag = bucket->tags[way];
+
+	if ((flow->closing && h->syn && !h->ack) || now_ms - bucket->seen_ms[way] > WEIR_IDLE_MS)
+		return 0;
+	if (!foreign && (tag & WEIR_FLOW_TAG_FOREIGN)) /* the container answers */
+		__sync_val_compare_and_swap(&bucket->tags[way], tag,
+					    tag & ~(__u32)WEIR_FLOW_TAG_FOREIGN);
+	if (bucket->seen_ms[way] != now_ms)
+		bucket->seen_ms[way] = now_ms;
+	weir_add(flow, skb, h, from_b);
+	if (flow->payloads == WEIR_PAYLOADS && flow->stage == 1)
+		weir_second_stage(flow);
+	return 1;
+}
+
 /*
- * weir_flow_class returns the traffic class of a packet of a container, and counts
- * it. It is a program of its own to the verifier: what calls it stays small.
+ * The traffic class of a packet of a container, which is counted; all kinds of
+ * packets. foreign: others sent it to the container. It is a program of its own to the
+ * verifier: what calls it stays small.
  */
-__noinline int weir_flow_class(struct __sk_buff *skb, __u32 number, __u32 link_bytes)
+__noinline int weir_any_flow(struct __sk_buff *skb, __u32 number, __u32 link_bytes, int foreign)
 {
 	struct weir_headers h = {};
 	struct weir_flow_config *config;
 	struct weir_flow_counts *counts;
 	struct weir_bucket *bucket;
 	struct weir_flow *flow;
-	__u32 now_ms, way, tag;
+	__u32 now_ms, way, tag, hash;
 	int parsed, from_b, class;
-	__u64 hash;
 	void *table;
 
 	config = bpf_map_lookup_elem(&flow_configs, &number);
@@ -305,54 +305,50 @@ __noinline int weir_flow_class(struct __sk_buff *skb, __u32 number, __u32 link_b
 	if (!config || !counts || !table)
 		return WEIR_CLASS_NONE;
 	parsed = weir_parse(skb, link_bytes, &h);
+	class = config->trust_dscp ? weir_class_of_dscp(h.dscp) : WEIR_CLASS_NONE;
 	if (parsed == WEIR_PARSED_NO) {
 		counts->unknown++;
-		return WEIR_CLASS_NONE;
+		return class;
 	}
-	now_ms = bpf_ktime_get_coarse_ns() >> 20;
+	now_ms = weir_now_ms();
 	if (parsed == WEIR_PARSED_LATER_FRAGMENT)
-		return weir_fragment(&h, number, WEIR_CLASS_NONE, now_ms);
+		return class || foreign ? class : weir_fragment(&h, number, class, now_ms);
 	from_b = weir_normalise(&h.tuple);
-	hash = weir_hash(&h.tuple, config->seed);
-	tag = weir_tag_of_hash(hash);
+	hash = weir_hash(&h.tuple, config);
 	bucket = weir_bucket_of(table, hash, config->bucket_mask);
 	if (!bucket)
 		return WEIR_CLASS_NONE;
-	way = weir_find(bucket, tag, &h.tuple);
+	way = weir_find(bucket, hash, &h.tuple);
 	if (way < WEIR_WAYS) {
 		way &= WEIR_WAYS - 1;
 		flow = &bucket->flows[way];
-		if (!(flow->closing && h.syn && !h.ack) &&
-		    now_ms - bucket->seen_ms[way] <= WEIR_IDLE_MS) {
-			if (bucket->seen_ms[way] != now_ms)
-				bucket->seen_ms[way] = now_ms;
-			weir_add(flow, skb, &h, from_b);
-			if (flow->payloads == WEIR_PAYLOADS && flow->stage == 1)
-				weir_second_stage(flow);
-			class = flow->traffic_class;
+		if (weir_go_on(skb, bucket, way, &h, from_b, foreign, now_ms))
 			goto found;
-		}
 		/* Another flow of the same ports takes its place. */
-		if (__sync_val_compare_and_swap(&bucket->tags[way], tag, WEIR_TAG_BUSY) != tag)
+		tag = bucket->tags[way];
+		if (!weir_holds(tag, hash) ||
+		    __sync_val_compare_and_swap(&bucket->tags[way], tag, WEIR_FLOW_TAG_BUSY) != tag)
 			return flow->traffic_class;
 	} else {
-		way = weir_take(bucket, now_ms, counts);
+		way = weir_take(bucket, now_ms, foreign, counts);
+		if (way >= WEIR_WAYS)
+			return class;
+		way &= WEIR_WAYS - 1;
+		flow = &bucket->flows[way];
 	}
 	counts->created++;
-	if (way >= WEIR_WAYS)
-		return WEIR_CLASS_NONE;
-	way &= WEIR_WAYS - 1;
-	flow = &bucket->flows[way];
 	weir_begin(flow, &h, from_b, now_ms);
 	weir_add(flow, skb, &h, from_b);
-	class = weir_first_stage(flow);
+	weir_first_stage(flow);
 	if (flow->payloads == WEIR_PAYLOADS)
 		weir_second_stage(flow);
-	class = flow->traffic_class;
 	bucket->seen_ms[way] = now_ms;
-	__sync_lock_test_and_set(&bucket->tags[way], tag);
+	__sync_lock_test_and_set(&bucket->tags[way], weir_flow_tag(hash, foreign));
 found:
-	if (parsed == WEIR_PARSED_FIRST_FRAGMENT && class)
+	if (!foreign)
+		bpf_set_hash(skb, hash);
+	class = weir_class_of(config, flow, h.dscp);
+	if (parsed == WEIR_PARSED_FIRST_FRAGMENT && class && !foreign)
 		weir_fragment(&h, number, class, now_ms);
 	return class;
 }

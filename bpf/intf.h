@@ -158,7 +158,8 @@ struct weir_minors {
 	__u16 minors[WEIR_CLASSES];
 	/* Not 0: the traffic class of all its packets, or WEIR_CLASS_AUTO. */
 	__u32 traffic_class;
-	__u32 unused;
+	/* Not 0: the DSCP of its packets says as which class they were served. */
+	__u32 mark_dscp;
 	/* The rate that EF is held to: a byte in that time (WEIR_LINK_BYTE_SHIFT); 0: none. */
 	__u64 ef_byte_shifted_ns;
 };
@@ -246,21 +247,61 @@ struct weir_flow {
 	__u16 type_confidence, level_confidence;
 	/* Of the first WEIR_PAYLOADS; the last two places are never used. */
 	__u16 lengths[WEIR_PAYLOADS + 2];
+	/* Not 0: the class that the DSCP of its last packet asked for, and got. */
+	__u8 dscp_class;
+	__u8 unused[3];
+	/* At the uplink: how many packets were looked at, and their delays together. */
+	__u32 delay_packets;
+	__u64 delay_ns;
+};
+
+/* What the tag of a place in a bucket says: 0: it is free. */
+enum weir_flow_tag {
+	/* Being filled. */
+	WEIR_FLOW_TAG_BUSY = 1,
+	/* There is a flow; the upper 30 bits are its hash's. */
+	WEIR_FLOW_TAG_HELD = 2,
+	/* With it: somebody else began the flow, and the container has not answered. */
+	WEIR_FLOW_TAG_FOREIGN = 1,
 };
 
 struct weir_bucket {
-	/* Parts of the flows' hashes; 0 is free, 1 being filled. */
+	/* Parts of the flows' hashes: enum weir_flow_tag. */
 	__u32 tags[WEIR_WAYS];
 	/* When each was last seen: the monotonic clock's nanoseconds >> 20; wraps. */
 	__u32 seen_ms[WEIR_WAYS];
 	struct weir_flow flows[WEIR_WAYS];
 };
 
-/* Of a container's table. */
+enum weir_flow_key {
+	/* One for each 32 bits of a tuple, and one more. */
+	WEIR_FLOW_KEYS = 11,
+};
+
+/*
+ * Whose flows those are that the link sees, by the tuple after NAT: WEIR_WAYS of them,
+ * as in weir_bucket, and without their tag's FOREIGN.
+ */
+struct weir_sender_bucket {
+	__u32 tags[WEIR_WAYS];
+	__u32 seen_ms[WEIR_WAYS];
+	/* The containers' numbers, and the packets' enum weir_class. */
+	__u16 numbers[WEIR_WAYS];
+	__u8 classes[WEIR_WAYS];
+	__u64 unused;
+	struct weir_tuple tuples[WEIR_WAYS];
+};
+
+/* Of a container's table; with number WEIR_NUMBER_NONE of that of senders. */
 struct weir_flow_config {
-	__u64 seed;
+	/* Random numbers, which nobody outside knows. */
+	__u64 keys[WEIR_FLOW_KEYS];
 	/* Number of buckets, a power of two, - 1. */
 	__u32 bucket_mask;
+	/* Not 0: a packet's class is what its DSCP says, if that says one. */
+	__u32 trust_dscp;
+	/* As in weir_bucket: since when the number is its container's. */
+	__u32 since_ms;
 	__u32 unused;
 };
 
@@ -272,6 +313,8 @@ struct weir_flow_counts {
 	__u64 lost;
 	/* Packets of no flow: neither TCP nor UDP, or damaged. */
 	__u64 unknown;
+	/* Packets that others sent and that found only the container's flows. */
+	__u64 refused;
 };
 
 /*

@@ -45,6 +45,7 @@ struct net_device {
 struct sk_buff {
 	struct net_device *dev;
 	__u32 priority;
+	__u32 hash;
 	char cb[48];
 	unsigned char *data;
 };

@@ -25,6 +25,7 @@
 #define WEIR_MAX_TAGS 4
 #define WEIR_MAX_EXTENSIONS 8
 #define WEIR_MAX_OPTION_BYTES 40
+#define WEIR_USUAL_OPTION_BYTES 20
 /* Where the last header may begin: after as many of the longest as are looked at. */
 #define WEIR_MAX_OFFSET 0x4fff
 
@@ -45,7 +46,9 @@ struct weir_headers {
 	__u32 payload_bytes;
 	/* Of a SYN; words of features (docs/classifier.md). */
 	__u16 mss, window, wscale, ttl;
-	__u8 syn, ack, closing, unused;
+	__u8 syn, ack, closing;
+	/* 0 also where the packet is none of IP. */
+	__u8 dscp;
 };
 
 /* size bytes of the packet at an offset, or NULL. */
@@ -95,6 +98,22 @@ __noinline int weir_option(struct __sk_buff *skb, __u32 offset, __u32 bytes,
 	return size;
 }
 
+/*
+ * Most SYNs have the options of Linux: MSS, SACK permitted, time stamps, padding,
+ * window scale. Returns 0 for others.
+ */
+__noinline int weir_usual_options(struct __sk_buff *skb, __u32 offset, struct weir_headers *h)
+{
+	__u8 *p = weir_at(skb, offset, WEIR_USUAL_OPTION_BYTES);
+
+	if (!p || !h || p[0] != 2 || p[1] != 4 || p[4] != 4 || p[5] != 2 || p[6] != 8 || p[7] != 10 ||
+	    p[16] != 1 || p[17] != 3 || p[18] != 3)
+		return 0;
+	h->mss = p[2] << 8 | p[3];
+	h->wscale = p[19] + 1;
+	return 1;
+}
+
 /* MSS and window scale of the options from offset, as far as the packet goes. */
 __noinline int weir_options(struct __sk_buff *skb, __u32 offset, __u32 bytes,
 			    struct weir_headers *h)
@@ -102,6 +121,8 @@ __noinline int weir_options(struct __sk_buff *skb, __u32 offset, __u32 bytes,
 	__u32 at = 0, i;
 
 	if (!h || skb->len < offset)
+		return 0;
+	if (bytes == WEIR_USUAL_OPTION_BYTES && weir_usual_options(skb, offset, h))
 		return 0;
 	if (bytes > skb->len - offset)
 		bytes = skb->len - offset;
@@ -163,6 +184,7 @@ __noinline int weir_ipv4(struct __sk_buff *skb, __u32 offset, struct weir_header
 		length = skb->len - offset;
 	if (size < 20 || length < size || !weir_at(skb, offset, size))
 		return WEIR_PARSED_NO;
+	h->dscp = p[1] >> 2;
 	h->ttl = p[8] + 1;
 	h->tuple.proto = p[9];
 	h->tuple.family = 4;
@@ -188,6 +210,7 @@ __noinline int weir_ipv6(struct __sk_buff *skb, __u32 offset, struct weir_header
 		return WEIR_PARSED_NO;
 	length = bytes[4] << 8 | bytes[5];
 	next = bytes[6];
+	h->dscp = (bytes[0] & 15) << 2 | bytes[1] >> 6;
 	h->ttl = bytes[7] + 1;
 	h->tuple.family = 6;
 	for (i = 0; i < 4; i++) {
@@ -234,7 +257,7 @@ __noinline int weir_ipv6(struct __sk_buff *skb, __u32 offset, struct weir_header
 	return WEIR_PARSED_NO;
 }
 
-__noinline int weir_ip(struct __sk_buff *skb, __u32 offset, struct weir_headers *h)
+static __always_inline int weir_ip(struct __sk_buff *skb, __u32 offset, struct weir_headers *h)
 {
 	__u8 *version = weir_at(skb, offset, 1);
 
@@ -265,10 +288,12 @@ __noinline int weir_parse(struct __sk_buff *skb, __u32 link_bytes, struct weir_h
 		kind = *p;
 	}
 	for (i = 0; i < WEIR_MAX_TAGS; i++) {
+		if (kind == bpf_htons(ETH_P_PPP_SES)) {
+			kind = bpf_htons(ETH_P_IP);
+			offset += 8;
+		}
 		if (kind == bpf_htons(ETH_P_IP) || kind == bpf_htons(ETH_P_IPV6))
 			return weir_ip(skb, offset, h);
-		if (kind == bpf_htons(ETH_P_PPP_SES))
-			return weir_ip(skb, offset + 8, h);
 		if (kind != bpf_htons(ETH_P_8021Q) && kind != bpf_htons(ETH_P_8021AD) &&
 		    kind != bpf_htons(ETH_P_QINQ1))
 			break;

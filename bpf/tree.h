@@ -184,9 +184,7 @@ __noinline int weir_first_stage(struct weir_flow *flow)
 		return WEIR_CLASS_NONE;
 	c = weir_classifier();
 	words = bpf_map_lookup_elem(&flow_words, &zero);
-	if (!c)
-		return WEIR_CLASS_NONE;
-	if (!words)
+	if (!c || !words)
 		return WEIR_CLASS_NONE;
 	weir_first_words(c, flow, words->of);
 	return weir_vote(c, flow, words, 0);
@@ -203,9 +201,7 @@ __noinline int weir_second_stage(struct weir_flow *flow)
 		return WEIR_CLASS_NONE;
 	c = weir_classifier();
 	words = bpf_map_lookup_elem(&flow_words, &zero);
-	if (!c)
-		return WEIR_CLASS_NONE;
-	if (!words)
+	if (!c || !words)
 		return WEIR_CLASS_NONE;
 	weir_first_words(c, flow, words->of);
 	/* Lengths of one side that there were not. */

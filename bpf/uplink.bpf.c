@@ -91,10 +91,12 @@
 
 #include "control.h"
 #include "delay.h"
-#include "flow.h"
+#include "dscp.h"
 #include "intf.h"
+#include "known.h"
 #include "netdev.h"
 #include "origin.h"
+#include "sender.h"
 
 /*
  * Majors of the scheduler's qdiscs, in the upper half of a priority: the one with
@@ -571,6 +573,12 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	return 0;
 }
 
+/* weir_known_flow of a packet that passed no tap. Not inlined: it is rare. */
+__noinline int weir_untapped(struct __sk_buff *skb, __u32 number)
+{
+	return weir_known_flow(skb, number, link_header_bytes, 0);
+}
+
 /*
  * The minor that the packets of a number go into, by what class they are of: that of
  * all packets of the number, that of their tag, or where they passed no tap that of
@@ -581,16 +589,22 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 {
 	struct weir_minors *of = bpf_map_lookup_elem(&minors, &number);
 	struct weir_class_activity *counts;
-	__u32 minor, class;
+	__u32 minor;
+	int class;
 
 	if (!of)
 		return number;
-	if (of->traffic_class != WEIR_CLASS_AUTO)
+	if (of->traffic_class != WEIR_CLASS_AUTO) {
 		class = of->traffic_class;
-	else if (tag & UNTAPPED)
-		class = weir_flow_class(skb, number, link_header_bytes);
-	else
+	} else if (tag & UNTAPPED) {
+		class = weir_untapped(skb, number);
+		if (class < 0)
+			class = weir_any_flow(skb, number, link_header_bytes, 0);
+	} else {
 		class = tag >> WEIR_TAG_CLASS_SHIFT;
+	}
+	if (of->traffic_class == WEIR_CLASS_AUTO)
+		weir_note_sender(skb, number, class, link_header_bytes);
 	class &= WEIR_CLASSES - 1;
 	if (class) {
 		counts = bpf_map_lookup_elem(&class_activity, &number);
@@ -603,6 +617,8 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 		}
 		__sync_fetch_and_add(&counts->bytes[class], bytes);
 		__sync_fetch_and_add(&counts->packets[class], segments);
+		if (of->mark_dscp)
+			weir_mark_dscp(skb, class, link_header_bytes);
 	}
 	*served = class;
 	minor = of->minors[class];

@@ -37,7 +37,14 @@ func Confined() ([]string, error) {
 	}
 	bounding := "-all"
 	for _, name := range strings.Fields(capabilities) {
-		bounding += ",+" + strings.ToLower(strings.TrimPrefix(name, "CAP_"))
+		name = strings.ToLower(strings.TrimPrefix(name, "CAP_"))
+		if number, newer := newerCapabilities[name]; newer {
+			name = number
+		}
+		bounding += ",+" + name
 	}
 	return []string{"nice", "-n", niceness, "setpriv", "--no-new-privs", "--bounding-set=" + bounding, "--inh-caps=-all", "--"}, nil
 }
+
+// newerCapabilities are those that the library of older releases' setpriv has no name for.
+var newerCapabilities = map[string]string{"perfmon": "cap_38", "bpf": "cap_39"}

@@ -14,7 +14,7 @@ func TestConfined(t *testing.T) {
 		t.Errorf("got %q", command)
 	}
 	if at := slices.IndexFunc(command, func(s string) bool { return len(s) > 30 }); at < 0 ||
-		command[at] != "--bounding-set=-all,+net_admin,+bpf,+perfmon,+sys_admin,+sys_ptrace,+dac_read_search,+sys_resource,+chown" {
+		command[at] != "--bounding-set=-all,+net_admin,+cap_39,+cap_38,+sys_admin,+sys_ptrace,+dac_read_search,+sys_resource,+chown" {
 		t.Errorf("got %q", command)
 	}
 	for _, key := range []string{"NoSuchKey", "ProtectSystem ", "Nice\n"} {

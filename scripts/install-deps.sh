@@ -70,6 +70,9 @@ has_go() { "$root/scripts/with-go.sh" --which >/dev/null 2>&1; }
 # the tests that need it are skipped.
 has_browser() { has chromium || has chromium-browser || has google-chrome || [ "$(os_release ID)" = ubuntu ]; }
 
+# A Debian is made from the mirror that apt uses, which on others has none.
+has_debootstrap() { has debootstrap || [ "$(os_release ID)" != debian ]; }
+
 has_certificates() { [ -s /etc/ssl/certs/ca-certificates.crt ]; }
 
 need build ca-certificates 'for Go to fetch modules' has_certificates
@@ -91,6 +94,8 @@ need test busybox-static 'for container images built without a registry' has /bi
 need test python3-pip 'to fetch golden OpenFlow packets' has pip3
 need test docker.io 'for a container engine of the tests'"'"' own' has_version 20.10 dockerd --version
 
+need test debootstrap 'for a fresh Debian to install the package in' has_debootstrap
+need test xz-utils 'to make and read packages' has xz
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
 need test openvswitch-switch 'for a real OpenFlow switch (ovs-vswitchd)' has ovs-vswitchd
 need test chromium 'to look at the dashboard in a browser' has_browser

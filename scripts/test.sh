@@ -18,9 +18,10 @@
 #   units       unit without the race detector
 #   quick       one pass through the real kernel, of the suite netns
 #
-# Suites behind vm in that order run beside it: machines count instructions, so that
-# nothing there depends on how busy this machine is, and the last of them leaves a
-# processor idle.
+# vm, and those behind it in that order, run beside root suites, on what processor time
+# these leave (SCHED_IDLE of sched(7)): tests in namespaces and engines wait most of the
+# time, machines count instructions, so that nothing there depends on how busy this machine
+# is, and the rest only computes.
 #
 # Every suite runs whatever became of the ones before. The last line is
 # "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
@@ -53,14 +54,14 @@ done
 export CGO_ENABLED=0
 export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
 timeout=${WEIR_TEST_TIMEOUT:-20m}
-vm_timeout=${WEIR_TEST_TIMEOUT:-25m} # the first run fetches kernels
+vm_timeout=${WEIR_TEST_TIMEOUT:-50m} # the first run fetches kernels, and others come first
 records=$(mktemp -d)
 summary=$root/bin/testsummary
 
 # The suite that runs: its process group, and for root suites its name in
 # WEIR_TEST_RUN and how the machine looked before.
 job='' run_id='' before=''
-# beside is the process group of the suites that run beside vm.
+# beside is the process of the suites that run beside others.
 beside=''
 
 # finish: the report, also when this script itself breaks off.
@@ -68,11 +69,14 @@ finish() {
 	local status=$?
 	trap - EXIT
 	trap '' INT TERM
-	local group
-	for group in $job $beside; do
-		kill -TERM -- "-$group" 2>/dev/null || true
-		wait "$group" 2>/dev/null || true
-	done
+	if [ -n "$job" ]; then
+		kill -TERM -- "-$job" 2>/dev/null || true
+		wait "$job" 2>/dev/null || true
+	fi
+	if [ -n "$beside" ]; then # it ends its own job
+		kill -TERM -- "-$beside" 2>/dev/null || true
+		wait "$beside" 2>/dev/null || true
+	fi
 	remove_rest
 	if [ "$status" -ne 0 ]; then fail harness "scripts/test.sh ended with status $status"; fi
 	"$summary" report -dir "$records" || status=1
@@ -104,18 +108,19 @@ check() {
 # process group of its own: a signal to this script must not wait for it.
 recorded() {
 	local suite=$1 statuses
+	local file=$records/statuses.$suite
 	shift
 	set -m
 	{
 		set +e
 		"$@" </dev/null | "$summary" run -dir "$records" -suite "$suite"
-		echo "${PIPESTATUS[@]}" >"$records/statuses"
+		echo "${PIPESTATUS[@]}" >"$file"
 	} &
 	set +m
 	job=$!
 	wait "$job"
 	job=
-	read -ra statuses <"$records/statuses"
+	read -ra statuses <"$file"
 	# What go test fails of without an event, such as a broken go.mod.
 	if [ "${statuses[0]}" -ne 0 ] && [ "${statuses[1]}" -eq 0 ]; then
 		fail "$suite" "go test failed outside of the tests"
@@ -264,15 +269,26 @@ run_suite() {
 	esac
 }
 
-# vm_and_others SUITE...: vm with others beside it, whose output comes at the end.
-vm_and_others() {
+# start_beside SUITE...: runs suites on what processor time others leave; their output comes
+# at the end.
+start_beside() {
 	local suite
 	set -m
-	for suite in "$@"; do run_suite "$suite"; done >"$records/beside" 2>&1 &
+	(
+		# shellcheck disable=SC2154 # job is set while one runs
+		trap '[ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null; exit 143' TERM
+		chrt --idle --pid 0 "$BASHPID" || true
+		for suite in "$@"; do run_suite "$suite"; done
+	) >"$records/beside" 2>&1 &
 	set +m
 	beside=$!
-	vm_suite
-	wait "$beside" || true
+}
+
+# join_beside: waits for them.
+join_beside() {
+	[ -n "$beside" ] || return 0
+	say "waiting for what runs beside"
+	wait "$beside" || fail harness "what runs beside ended with status $?" "$records/beside"
 	beside=
 	cat "$records/beside"
 }
@@ -288,13 +304,22 @@ trap 'exit 143' TERM
 say "build"
 check build "weir does not build" make --no-print-directory build
 
-while [ ${#suites[@]} -gt 0 ]; do
-	suite=${suites[0]}
-	suites=("${suites[@]:1}")
-	# What comes behind vm and needs neither root nor a quiet machine goes beside it.
-	if [ "$suite" = vm ] && [[ ${#suites[@]} -gt 0 && ! " ${suites[*]} " =~ \ (unit|units|netns|quick|docker|vm)\  ]]; then
-		vm_and_others "${suites[@]}"
-		break
+# What is behind vm, with it, runs beside the root suites, if it needs neither root nor a
+# quiet machine.
+aside=() rest=()
+for suite in "${suites[@]}"; do
+	if [ "$suite" = vm ] || { [ ${#aside[@]} -gt 0 ] && [[ $suite =~ ^(cover|generated|lint|rules)$ ]]; }; then
+		aside+=("$suite")
+	else
+		rest+=("$suite")
+	fi
+done
+for suite in ${rest[@]+"${rest[@]}"}; do
+	if [[ $suite =~ ^(netns|docker)$ && ${#aside[@]} -gt 0 ]]; then
+		start_beside "${aside[@]}"
+		aside=()
 	fi
 	run_suite "$suite"
 done
+join_beside
+for suite in ${aside[@]+"${aside[@]}"}; do run_suite "$suite"; done

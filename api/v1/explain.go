@@ -27,4 +27,13 @@ type ExplainedShare struct {
 	AllocatedBPS uint64   `json:"allocated_bps"`
 	Allocated    []string `json:"allocated"`
 	ForMore      []string `json:"for_more"`
+	// Classes say what each of the container's traffic classes gets of that, and why.
+	Classes []ExplainedClass `json:"classes,omitempty"`
+}
+
+// ExplainedClass says what one traffic class of a container gets of its share.
+type ExplainedClass struct {
+	Class   Class    `json:"class"`
+	RateBPS uint64   `json:"rate_bps"`
+	Because []string `json:"because"`
 }

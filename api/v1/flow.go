@@ -17,6 +17,8 @@ type Flow struct {
 	Application string `json:"application"`
 	// Class is ef, af or be; empty where there was no verdict, which is served as be.
 	Class Class `json:"class"`
+	// ByDSCP: the DSCP field of its last packet says so, not the verdict.
+	ByDSCP bool `json:"by_dscp"`
 	// Stage gave the verdict: 1 by the first packet, 2 by the first six with payload;
 	// 0 for no verdict.
 	Stage int `json:"stage"`
@@ -24,10 +26,14 @@ type Flow struct {
 	Confidence float64 `json:"confidence"`
 	// Sent is what the initiator sent, received what the responder did, headers
 	// included.
-	SentBytes       uint64    `json:"sent_bytes"`
-	SentPackets     uint32    `json:"sent_packets"`
-	ReceivedBytes   uint64    `json:"received_bytes"`
-	ReceivedPackets uint32    `json:"received_packets"`
-	BeganAt         time.Time `json:"began_at"`
-	LastSeenAt      time.Time `json:"last_seen_at"`
+	SentBytes       uint64 `json:"sent_bytes"`
+	SentPackets     uint32 `json:"sent_packets"`
+	ReceivedBytes   uint64 `json:"received_bytes"`
+	ReceivedPackets uint32 `json:"received_packets"`
+	// DelayMS is how long its packets waited at the uplink, in milliseconds, on average
+	// over those since it began that were measured, an eighth of the time; 0 while none
+	// was, or where the kernel cannot measure it.
+	DelayMS    float64   `json:"delay_ms"`
+	BeganAt    time.Time `json:"began_at"`
+	LastSeenAt time.Time `json:"last_seen_at"`
 }

@@ -36,7 +36,8 @@ type SDNPort struct {
 	RateBPS uint64     `json:"rate_bps"`
 	Queues  []SDNQueue `json:"queues,omitempty"`
 	// State is ok; or with Reason: refused or waiting, the port has no queues;
-	// degraded, its datapath ignores them; unknown, the database is lost.
+	// degraded, its datapath ignores them; unknown, the database is lost;
+	// blocked, it stays out because it would close a loop.
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

@@ -69,7 +69,24 @@ type Policy struct {
 	// rest of it counts as BE; AFMin is what AF traffic has before BE gets any.
 	EFMax Part `json:"ef_max"`
 	AFMin Part `json:"af_min"`
+	// DSCP says what the differentiated services field of its packets has to do with
+	// their class.
+	DSCP DSCP `json:"dscp"`
 }
+
+// DSCP is what a container's traffic classes and the differentiated services field
+// (RFC 2474) have to do with each other.
+type DSCP string
+
+// The uses of the field. The empty one is none.
+const (
+	DSCPNone DSCP = ""
+	// DSCPTrust: what the container writes there decides the class of its packets.
+	DSCPTrust DSCP = "trust"
+	// DSCPMark: the class is written there, for the next hop.
+	DSCPMark DSCP = "mark"
+	DSCPBoth DSCP = "both"
+)
 
 // Part is a part of a container's share: a rate in bits per second, or, where that
 // is 0, a percentage of the share, 0 to 100.
@@ -103,6 +120,7 @@ type PolicyFrom struct {
 	Class    Layer `json:"class"`
 	EFMax    Layer `json:"ef_max"`
 	AFMin    Layer `json:"af_min"`
+	DSCP     Layer `json:"dscp"`
 }
 
 // Container is one row of `weir ps`: a container, or the host class that
@@ -192,6 +210,12 @@ type ClassShare struct {
 	MinBPS       uint64 `json:"min_bps"`
 	RateBPS      uint64 `json:"rate_bps"`
 	BacklogBytes uint64 `json:"backlog_bytes"`
+	// ExcessBPS is what of EF was above MaxBPS in the last second, and went as BE, in
+	// which it is counted; ExcessBytes only grows as SentBytes does. Held: that was so
+	// within the last seconds.
+	ExcessBPS   uint64 `json:"excess_bps"`
+	ExcessBytes uint64 `json:"excess_bytes"`
+	Held        bool   `json:"held"`
 	// SentBytes, SentPackets and DroppedPackets only grow while the agent runs and
 	// the container has classes.
 	SentBytes      uint64  `json:"sent_bytes"`
@@ -221,6 +245,7 @@ type PolicyChange struct {
 	Class    *string `json:"class,omitempty"`
 	EFMax    *string `json:"ef_max,omitempty"`
 	AFMin    *string `json:"af_min,omitempty"`
+	DSCP     *string `json:"dscp,omitempty"`
 }
 
 // Status describes the agent and its uplinks. Where there are several,
@@ -248,6 +273,8 @@ type Status struct {
 	Sources []Source `json:"sources"`
 	// Turns say how long after one another the control loop looked.
 	Turns Turns `json:"turns"`
+	// Classifier is what judges the flows of containers whose class is auto.
+	Classifier Classifier `json:"classifier"`
 }
 
 // Turns are the times from one turn of the control loop to the next, since the agent
@@ -263,6 +290,26 @@ type Turns struct {
 type TurnBucket struct {
 	UpToSeconds float64 `json:"up_to_seconds"`
 	Count       uint64  `json:"count"`
+}
+
+// Classifier is what judges flows (`weir classify`).
+type Classifier struct {
+	// Source is the file that it is from, or "built-in".
+	Source string `json:"source"`
+	// SHA256 is that file's, in hexadecimal digits.
+	SHA256 string `json:"sha256,omitempty"`
+	// Levels are those that the config file has otherwise, as TYPE=LEVEL.
+	Levels []string `json:"levels,omitempty"`
+	// MinConfidence is what the confidence of a level must be, 0 to 1; less is be.
+	MinConfidence float64 `json:"min_confidence"`
+	// Data says what it was trained from: so many Flows of so many Groups. Nodes is
+	// how many the kernel walks. They are known of one that is in force or from a file.
+	Data   string `json:"data,omitempty"`
+	Flows  int    `json:"flows"`
+	Groups int    `json:"groups"`
+	Nodes  int    `json:"nodes"`
+	// InForceSince is when the kernel got it; absent while no container needs it.
+	InForceSince time.Time `json:"in_force_since,omitzero"`
 }
 
 // Uplink is a device whose egress is shared out; see Status.
@@ -316,6 +363,10 @@ const (
 	// force, and is again.
 	EventDegraded EventKind = "degraded"
 	EventRepaired EventKind = "repaired"
+	// EventEFHeld and EventEFReleased: a container sends more EF than its maximum of
+	// EF, so that some of its flows are served as BE, and does no longer.
+	EventEFHeld     EventKind = "ef_held"
+	EventEFReleased EventKind = "ef_released"
 	// EventUplinkLost and EventUplinkBack: the device went away and came back.
 	EventUplinkLost EventKind = "uplink_lost"
 	EventUplinkBack EventKind = "uplink_back"

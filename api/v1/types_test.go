@@ -36,6 +36,7 @@ var contract = map[string]struct {
 	"class share": {v1.ClassShare{}, map[string]string{
 		"class": "string", "max_bps": "number", "min_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"excess_bps": "number", "excess_bytes": "number", "held": "bool",
 	}},
 	"explanation": {v1.Explanation{Policy: []v1.ExplainedValue{}, Shares: []v1.ExplainedShare{}}, map[string]string{
 		"container": "object", "policy": "array", "shares": "array",
@@ -43,23 +44,29 @@ var contract = map[string]struct {
 	"explained value": {v1.ExplainedValue{Notes: []string{"n"}}, map[string]string{
 		"name": "string", "value": "string", "from": "string", "notes": "array",
 	}},
-	"explained share": {v1.ExplainedShare{Entitled: []string{}, Allocated: []string{}, ForMore: []string{}}, map[string]string{
-		"uplink": "string", "entitled_bps": "number", "entitled": "array", "allocated_bps": "number", "allocated": "array", "for_more": "array",
+	"explained share": {v1.ExplainedShare{Entitled: []string{}, Allocated: []string{}, ForMore: []string{}, Classes: []v1.ExplainedClass{{}}}, map[string]string{
+		"uplink": "string", "entitled_bps": "number", "entitled": "array", "allocated_bps": "number", "allocated": "array", "for_more": "array", "classes": "array",
 	}},
+	"explained class": {v1.ExplainedClass{Because: []string{}}, map[string]string{"class": "string", "rate_bps": "number", "because": "array"}},
 	"policy": {v1.Policy{}, map[string]string{
 		"weight": "number", "min_bps": "number", "max_bps": "number", "priority": "number",
-		"latency_ms": "number", "class": "string", "ef_max": "object", "af_min": "object",
+		"latency_ms": "number", "class": "string", "ef_max": "object", "af_min": "object", "dscp": "string",
 	}},
 	"part": {v1.Part{}, map[string]string{"bps": "number", "percent": "number"}},
 	"policy change": {v1.PolicyChange{
 		Weight: new(string), Min: new(string), Max: new(string), Priority: new(string), Latency: new(string), Class: new(string),
-		EFMax: new(string), AFMin: new(string),
+		EFMax: new(string), AFMin: new(string), DSCP: new(string),
 	}, map[string]string{
-		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string", "ef_max": "string", "af_min": "string",
+		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string", "ef_max": "string", "af_min": "string", "dscp": "string",
 	}},
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
 		"scheduler": "string", "state": "string", "reason": "string", "turns": "object", "sources": "array", "uplinks": "array", "age_ms": "number",
+		"classifier": "object",
+	}},
+	"classifier": {v1.Classifier{SHA256: "s", Levels: []string{"l"}, Data: "d", InForceSince: someTime}, map[string]string{
+		"source": "string", "sha256": "string", "levels": "array", "min_confidence": "number", "data": "string",
+		"flows": "number", "groups": "number", "nodes": "number", "in_force_since": "string",
 	}},
 	"uplink": {v1.Uplink{}, map[string]string{
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",

@@ -78,7 +78,7 @@ func stampOf(path string) stamp {
 	if syscall.Stat(path, &s) != nil {
 		return stamp{}
 	}
-	return stamp{uint64(s.Dev), s.Ino, s.Size, s.Mode, s.Mtim, s.Ctim}
+	return stamp{s.Dev, s.Ino, s.Size, s.Mode, s.Mtim, s.Ctim}
 }
 
 // complaint is what is wrong with a file, said once for as long as it is the same.

@@ -26,6 +26,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
@@ -45,6 +46,8 @@ type Config struct {
 	Host v1.Policy
 	// Rules are what the operator lays down for the containers' policies.
 	Rules policy.Rules
+	// Classifier judges the flows of containers whose class is auto.
+	Classifier flows.Choice
 	// Reload reads the settings again; nil if they cannot change.
 	Reload func() (Settings, error)
 	// StateDir holds the state file.

@@ -144,6 +144,8 @@ type fakeClassifier struct {
 	cgroups   map[uint16]string
 	classes   map[uint16]sched.TrafficClass
 	forgotten []uint16
+	excess    map[uint16]uint64 // bytes of EF above its maximum
+	marked    map[uint16]bool   // whose class is written into the DSCP field
 	published map[identity.Published]uint16
 	err       error
 	// publishedRefused are those whose ports it has no room for.
@@ -167,6 +169,18 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 func (c *fakeClassifier) SetTrafficClass(number uint16, class sched.TrafficClass) error {
 	c.classes[number] = class
 	return c.err
+}
+
+func (c *fakeClassifier) SetMarkDSCP(number uint16, mark bool) error {
+	if c.marked == nil {
+		c.marked = map[uint16]bool{}
+	}
+	c.marked[number] = mark
+	return c.err
+}
+
+func (c *fakeClassifier) ClassOffered(number uint16) (identity.ClassOffered, error) {
+	return identity.ClassOffered{EFExcessBytes: c.excess[number]}, nil
 }
 
 func (c *fakeClassifier) ForgetClasses(number uint16) error {

@@ -54,10 +54,11 @@ func (a *Agent) assignClasses(u *link) {
 		return
 	}
 	for _, s := range u.controlled {
-		want := trafficClass(s.policy().Class)
-		if s.classAssigned && s.classRefused == nil && s.assignedClass == want {
+		want, mark := trafficClass(s.policy().Class), policy.MarksDSCP(s.policy())
+		if s.classAssigned && s.classRefused == nil && s.markRefused == nil && s.assignedClass == want && s.markAssigned == mark {
 			continue
 		}
+		s.markRefused, s.markAssigned = u.classifier.SetMarkDSCP(s.number, mark), mark
 		s.classRefused = u.classifier.SetTrafficClass(s.number, want)
 		s.classAssigned, s.assignedClass = true, want
 		if s.classRefused != nil {
@@ -78,6 +79,8 @@ func (s *share) classComplaints() (reasons []string) {
 		return nil // why it is not controlled is said elsewhere
 	case s.classRefused != nil:
 		return []string{"weir.class is not in force: " + s.classRefused.Error()}
+	case s.markRefused != nil:
+		return []string{"weir.dscp is not in force: " + s.markRefused.Error()}
 	case !s.ordered():
 		return nil
 	}
@@ -93,13 +96,17 @@ func (s *share) classComplaints() (reasons []string) {
 	return reasons
 }
 
-// classesSeen is what is seen of a share's traffic classes.
-type classesSeen [sched.NumTrafficClasses]struct {
-	totals       stats.Totals
-	rate         stats.Rate
-	delay        delayWindow
-	backlogBytes uint64
-	p50, p99     time.Duration
+// classesSeen is what is seen of a share's traffic classes, by class, and of EF that
+// was too much.
+type classesSeen struct {
+	of [sched.NumTrafficClasses]struct {
+		totals       stats.Totals
+		rate         stats.Rate
+		delay        delayWindow
+		backlogBytes uint64
+		p50, p99     time.Duration
+	}
+	excess excess
 }
 
 // ledgerKey is a traffic class of a number among the numbers of a ledger.
@@ -131,7 +138,7 @@ func (s *share) countClasses(now time.Time) {
 	}
 	ledger := &s.uplink.classLedger
 	for _, class := range trafficClasses {
-		seen, counted, key := &s.seen[class], &s.class.Traffic[class], ledgerKey(s.number, class)
+		seen, counted, key := &s.seen.of[class], &s.class.Traffic[class], ledgerKey(s.number, class)
 		ledger.CountSent(key, stats.Sent{ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets}, &seen.totals)
 		if s.class.Counters.DropsKnown {
 			ledger.CountDropped(key, counted.DroppedPackets, &seen.totals)
@@ -139,6 +146,7 @@ func (s *share) countClasses(now time.Time) {
 		seen.rate.Observe(now, seen.totals.SentBytes)
 		seen.backlogBytes = counted.BacklogBytes
 	}
+	s.countExcess(now)
 }
 
 // classViews are the share's traffic classes as users see them.
@@ -164,10 +172,13 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 			view.MinBPS = rates.AFBPS
 		}
 		if s.seen != nil {
-			seen := &s.seen[class]
+			seen := &s.seen.of[class]
 			view.RateBPS, view.BacklogBytes = seen.rate.BPS(), seen.backlogBytes
 			view.SentBytes, view.SentPackets, view.DroppedPackets = seen.totals.SentBytes, seen.totals.SentPackets, seen.totals.DroppedPackets
 			view.DelayP50MS, view.DelayP99MS = milliseconds(seen.p50), milliseconds(seen.p99)
+			if class == sched.EF {
+				s.showExcess(&view)
+			}
 		}
 		views = append(views, view)
 	}
@@ -187,6 +198,9 @@ func addClasses(sums []v1.ClassShare, at []v1.ClassShare) []v1.ClassShare {
 		sum.MinBPS += c.MinBPS
 		sum.RateBPS += c.RateBPS
 		sum.BacklogBytes += c.BacklogBytes
+		sum.ExcessBPS += c.ExcessBPS
+		sum.ExcessBytes += c.ExcessBytes
+		sum.Held = sum.Held || c.Held
 		sum.SentBytes += c.SentBytes
 		sum.SentPackets += c.SentPackets
 		sum.DroppedPackets += c.DroppedPackets
@@ -203,7 +217,7 @@ func (s *share) startClassDelays() {
 		return
 	}
 	for _, class := range trafficClasses {
-		seen := &s.seen[class]
+		seen := &s.seen.of[class]
 		seen.p50, seen.p99 = 0, 0
 		seen.delay.begin(s.classDelays(class))
 	}
@@ -214,7 +228,7 @@ func (s *share) turnClassDelays() {
 		return
 	}
 	for _, class := range trafficClasses {
-		seen := &s.seen[class]
+		seen := &s.seen.of[class]
 		seen.p50, seen.p99 = seen.delay.advance(s.classDelays(class))
 	}
 }
@@ -223,8 +237,8 @@ func (s *share) forgetClassDelays() {
 	if s.seen == nil {
 		return
 	}
-	for i := range s.seen {
-		s.seen[i].delay = delayWindow{}
+	for i := range s.seen.of {
+		s.seen.of[i].delay = delayWindow{}
 	}
 }
 
@@ -243,8 +257,9 @@ func (s *share) restClasses() {
 	if s.seen == nil {
 		return
 	}
-	for i := range s.seen {
-		seen := &s.seen[i]
+	for i := range s.seen.of {
+		seen := &s.seen.of[i]
 		seen.rate, seen.backlogBytes, seen.p50, seen.p99 = stats.Rate{}, 0, 0, 0
 	}
+	s.restExcess()
 }

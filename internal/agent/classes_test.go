@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/sched"
 	"github.com/weir-project/weir/internal/uplink"
 )
@@ -15,10 +16,10 @@ import (
 // asked for last; of a container that is AF or BE as a whole, packets have no order.
 func TestClassesOfAContainer(t *testing.T) {
 	b := newBench(t, 100e6)
-	c := b.start("c", "class=ef", "ef-max=20%", "af-min=5mbit")
+	c := b.start("c", "class=auto", "ef-max=20%", "af-min=5mbit")
 	plain := b.start("plain")
 	b.reconcile()
-	if got := b.classifier.classes; got[c.number] != sched.EF || got[plain.number] != sched.Unclassified {
+	if got := b.classifier.classes; got[c.number] != identity.ClassAuto || got[plain.number] != sched.Unclassified {
 		t.Errorf("the classifier knows %v", got)
 	}
 	want := sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part{Percent: 20}, AFMin: alloc.Part{BPS: 5e6}}}
@@ -88,6 +89,40 @@ func TestClassesSeen(t *testing.T) {
 	sums := addClasses(addClasses(nil, got), got)
 	if len(sums) != 3 || sums[0].RateBPS != 2*got[0].RateBPS || sums[1].MinBPS != 2*got[1].MinBPS {
 		t.Errorf("at two uplinks: %+v", sums)
+	}
+}
+
+// EF above its maximum is shown as it happens, and told when it begins and when it has
+// been over for some seconds. What an earlier agent saw is not.
+func TestExcess(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c", "class=auto", "ef-max=5mbit")
+	b.classifier.excess = map[uint16]uint64{c.number: 1e6}
+	ef := func(at time.Duration) v1.ClassShare {
+		b.link.measuredAt = epoch.Add(at)
+		c.count(epoch.Add(at))
+		return c.view().Classes[0]
+	}
+	if got := ef(0); got.Held || got.ExcessBytes != 0 || got.ExcessBPS != 0 {
+		t.Errorf("of an earlier agent: %+v", got)
+	}
+	b.classifier.excess[c.number] += 125_000
+	if got := ef(time.Second); !got.Held || got.ExcessBytes != 125_000 || got.ExcessBPS != 1e6 {
+		t.Errorf("a second with too much: %+v", got)
+	}
+	if got := ef(3 * time.Second); !got.Held || got.ExcessBPS != 0 {
+		t.Errorf("two seconds after it: %+v", got)
+	}
+	if got := ef(7 * time.Second); got.Held || got.ExcessBytes != 125_000 {
+		t.Errorf("when it is over: %+v", got)
+	}
+	b.classifier.excess[c.number] = 1000 // the uplink has a new classifier
+	if got := ef(8 * time.Second); !got.Held || got.ExcessBytes != 126_000 {
+		t.Errorf("counted anew: %+v", got)
+	}
+	c.rest()
+	if got := c.view().Classes[0]; got.ExcessBPS != 0 {
+		t.Errorf("at rest: %+v", got)
 	}
 }
 

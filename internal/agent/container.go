@@ -36,6 +36,8 @@ type container struct {
 	// flowsRefused says why it has none.
 	flowsSeen    bool
 	flowsRefused error
+	// trustRefused says why its DSCP field is not trusted, or still is.
+	trustRefused error
 
 	// shares are what it gets, at each uplink, in the order of the uplinks.
 	shares []*share
@@ -179,6 +181,7 @@ func hostResolution(p v1.Policy) policy.Resolution {
 		Max: from(p.MaxBPS == builtIn.MaxBPS), Priority: from(p.Priority == builtIn.Priority),
 		Latency: from(p.LatencyMS == builtIn.LatencyMS), Class: from(p.Class == builtIn.Class),
 		EFMax: from(p.EFMax == builtIn.EFMax), AFMin: from(p.AFMin == builtIn.AFMin),
+		DSCP: from(p.DSCP == builtIn.DSCP),
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // The flows of containers whose class is auto: each has a table in the kernel, and taps
@@ -19,9 +20,12 @@ import (
 type flowKeeper interface {
 	Keep(numbers []uint16) error
 	Keeps(number uint16) bool
+	TrustDSCP(number uint16, trust bool) error
 	Forget(number uint16) error
 	Attach(tap identity.Tap, number uint16) error
 	Live(number uint16, most int, now time.Time) ([]v1.Flow, error)
+	Use(flows.Choice) error
+	InForce() v1.Classifier
 	Close() error
 }
 
@@ -44,7 +48,27 @@ func openFlows(config Config, watcher *identity.Origins) (flowKeeper, error) {
 		return nil, fmt.Errorf("this kernel cannot keep flows (weir doctor tells more): %w", err)
 	}
 	watcher.ShareFlows(opened)
-	return flows.New(opened), nil
+	manager := flows.New(opened)
+	return manager, manager.Use(config.Classifier)
+}
+
+// takeClassifier has flows judged by another classifier, and returns what has them
+// judged by the one before. Errors: ErrRefused; the one before stays in force.
+func (a *Agent) takeClassifier(choice flows.Choice) (undo func(), err error) {
+	if a.flows == nil {
+		return func() {}, nil
+	}
+	before := a.config.Classifier
+	if err := a.flows.Use(choice); err != nil {
+		return nil, err
+	}
+	a.config.Classifier = choice
+	return func() {
+		a.config.Classifier = before
+		if err := a.flows.Use(before); err != nil {
+			a.log.Error("go back to the classifier before", "error", err)
+		}
+	}, nil
 }
 
 // looksAtFlows says whether each flow of the container has a class of its own.
@@ -71,9 +95,12 @@ func (a *Agent) keepFlows() {
 	}
 	a.flowsRefused = refused
 	for _, c := range a.registry.byNumber {
-		c.flowsRefused = nil
+		c.flowsRefused, c.trustRefused = nil, nil
 		if c.looksAtFlows() && !a.flows.Keeps(c.number) {
 			c.flowsRefused = refused
+		}
+		if c.looksAtFlows() {
+			c.trustRefused = a.flows.TrustDSCP(c.number, policy.TrustsDSCP(c.policy()))
 		}
 		if seen := c.looksAtFlows() && c.flowsRefused == nil; c.flowsSeen != seen {
 			c.flowsSeen = seen
@@ -108,6 +135,8 @@ func (c *container) flowsComplaints() (reasons []string) {
 		return nil // why it is not controlled, or that it is the host, is said elsewhere
 	case c.flowsRefused != nil:
 		return []string{"its flows are not told apart: " + c.flowsRefused.Error()}
+	case c.trustRefused != nil:
+		reasons = append(reasons, "its DSCP field is not looked at as asked: "+c.trustRefused.Error())
 	}
 	for _, at := range c.attachments {
 		if at.flowsRefused != nil {

@@ -27,6 +27,17 @@ type fakeFlows struct {
 	// What it does not do.
 	classifier, attach error
 	table              map[uint16]error
+	trust              error
+	// trusted are those whose DSCP field decides.
+	trusted map[uint16]bool
+}
+
+func (f *fakeFlows) SetTrustDSCP(number uint16, trust bool) error {
+	if f.trusted == nil {
+		f.trusted = map[uint16]bool{}
+	}
+	f.trusted[number] = trust
+	return f.trust
 }
 
 func (f *fakeFlows) SetClassifier(identity.FlowClassifier) error { return f.classifier }
@@ -120,6 +131,77 @@ func TestFlowsNotInForce(t *testing.T) {
 				t.Error("its tap does not look at flows")
 			}
 		})
+	}
+}
+
+// The DSCP field is trusted, and marked, of those who ask for it, and as long as they do;
+// where it cannot be, that is said.
+func TestDSCP(t *testing.T) {
+	b := newBench(t, 100e6)
+	kernel := b.useFlows()
+	c, plain := b.start("c", "class=auto", "dscp=both"), b.start("plain", "class=ef")
+	check := func(when string, trusts, marks bool) {
+		t.Helper()
+		b.reconcile()
+		b.assignClasses(b.link)
+		if kernel.trusted[c.number] != trusts || b.classifier.marked[c.number] != marks || b.classifier.marked[plain.number] {
+			t.Errorf("%s: trusted %v, marked %v", when, kernel.trusted, b.classifier.marked)
+		}
+	}
+	check("both", true, true)
+	for use, want := range map[string][2]bool{"trust": {true, false}, "mark": {false, true}, "none": {false, false}} {
+		if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+			t.Fatal(err)
+		}
+		check(use, want[0], want[1])
+	}
+	use := "both"
+	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+		t.Fatal(err)
+	}
+	kernel.trust = errors.New("no map")
+	b.reconcile()
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "not looked at as asked: no map") {
+		t.Errorf("%s: %s", state, reason)
+	}
+	kernel.trust, b.classifier.err = nil, errors.New("no program")
+	use = "trust"
+	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "no program") {
+		t.Errorf("%s: %s", state, reason)
+	}
+}
+
+// A reload puts another classifier in place; one that the kernel has no memory for, or a
+// reload that is refused for anything else, leaves the one before.
+func TestReloadOfTheClassifier(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	kernel := b.useFlows()
+	other, err := flows.Load("", []string{"P2P=AF"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.startAuto("c")
+	b.reconcile()
+	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, Host: v1.Policy{Weight: 100}, Classifier: other}
+	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
+	inForce := func() []string { return b.Agent.status().Classifier.Levels }
+	kernel.classifier = errors.New("no memory")
+	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no memory") || inForce() != nil {
+		t.Errorf("no memory: %v, in force %v", err, inForce())
+	}
+	kernel.classifier = nil
+	next.Uplinks = []UplinkConfig{{Name: "up0", RateBPS: 100e6}, {Name: "up0", RateBPS: 1}}
+	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || inForce() != nil {
+		t.Errorf("wrong uplinks: %v, in force %v", err, inForce())
+	}
+	next.Uplinks = next.Uplinks[:1]
+	if err := b.Agent.Reload(ctx); err != nil || !slices.Equal(inForce(), []string{"P2P=AF"}) {
+		t.Errorf("%v, in force %v", err, inForce())
 	}
 }
 

@@ -27,7 +27,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	want := v1.PolicyFrom{
 		Weight: v1.LayerPolicies, Min: v1.LayerSet, Max: v1.LayerLabels,
 		Priority: v1.LayerDefaults, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
-		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn,
+		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn, DSCP: v1.LayerBuiltIn,
 	}
 	if view.PolicyFrom != want {
 		t.Errorf("from %+v, want %+v", view.PolicyFrom, want)

@@ -93,6 +93,9 @@ func (a *Agent) status() v1.Status {
 			reasons = append(reasons, view.Reason)
 		}
 	}
+	if a.flows != nil {
+		status.Classifier = a.flows.InForce()
+	}
 	status.Uplink = strings.Join(names, ", ")
 	status.Scheduler = strings.Join(schedulers, ", ")
 	status.Reason = strings.Join(reasons, "; ")

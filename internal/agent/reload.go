@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/flows"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -17,6 +18,7 @@ type Settings struct {
 	ReserveBasisPoints uint32
 	Host               v1.Policy
 	Rules              policy.Rules
+	Classifier         flows.Choice
 }
 
 // Reload reads the settings again and puts them into force: all of them, or, with
@@ -37,7 +39,13 @@ func (a *Agent) Reload(ctx context.Context) error {
 }
 
 func (a *Agent) takeSettings(settings Settings) error {
-	kept, err := a.takeUplinks(settings)
+	undo, err := a.takeClassifier(settings.Classifier)
+	var kept map[*link]UplinkConfig
+	if err == nil {
+		if kept, err = a.takeUplinks(settings); err != nil {
+			undo()
+		}
+	}
 	if err != nil {
 		err = fmt.Errorf("%w: the configuration stays as it was: %w", ErrRefused, err)
 		a.log.Error("read the configuration again", "error", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -58,7 +59,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, co
 		}
 		if err = a.set(c, change); err != nil {
 			a.events.Add(v1.Event{
-				At: time.Now(), Kind: v1.EventRefused, Container: c.Name, ID: c.ID, Runtime: c.Runtime, Message: err.Error(),
+				At: time.Now(), Kind: v1.EventRefused, Container: c.Name, ID: c.ID, Runtime: c.Runtime, Message: strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "),
 			})
 			return
 		}

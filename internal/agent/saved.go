@@ -17,7 +17,7 @@ func savedSet(v policy.Values) *state.Set {
 	return &state.Set{
 		Weight: v.Weight, MinBPS: v.MinBPS, MaxBPS: v.MaxBPS,
 		Priority: v.Priority, LatencyMS: v.LatencyMS, Class: (*string)(v.Class),
-		EFMax: (*state.Part)(v.EFMax), AFMin: (*state.Part)(v.AFMin),
+		EFMax: (*state.Part)(v.EFMax), AFMin: (*state.Part)(v.AFMin), DSCP: (*string)(v.DSCP),
 	}
 }
 
@@ -28,7 +28,7 @@ func recalledSet(s *state.Set) policy.Values {
 	return policy.Values{
 		Weight: s.Weight, MinBPS: s.MinBPS, MaxBPS: s.MaxBPS,
 		Priority: s.Priority, LatencyMS: s.LatencyMS, Class: (*v1.Class)(s.Class),
-		EFMax: (*v1.Part)(s.EFMax), AFMin: (*v1.Part)(s.AFMin),
+		EFMax: (*v1.Part)(s.EFMax), AFMin: (*v1.Part)(s.AFMin), DSCP: (*v1.DSCP)(s.DSCP),
 	}
 }
 

@@ -48,6 +48,10 @@ type share struct {
 	classAssigned bool
 	assignedClass sched.TrafficClass
 	classRefused  error
+	// markAssigned: it was told to write the class into the packets' DSCP field, or
+	// (before anything was said of it) not to; markRefused says why it was not.
+	markAssigned bool
+	markRefused  error
 
 	// What people look at, all measured together.
 	measured measured

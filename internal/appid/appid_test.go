@@ -267,7 +267,7 @@ func TestScores(t *testing.T) {
 func TestRulesAndDrawing(t *testing.T) {
 	m := trained(t)
 	var rules bytes.Buffer
-	if err := m.Explain(&rules, 0); err != nil {
+	if err := m.Explain(&rules, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"Stage 1, tree 1 of 1", "service = EMAIL: EMAIL, BE 1.00 ("} {

@@ -9,14 +9,18 @@ import (
 	"github.com/weir-project/weir/internal/appid/flow"
 )
 
-// Explain writes the rules of a stage (0 or 1) in the way of J48: a test a
+// Explain writes the rules of a stage (0 or 1), of all its trees or, if number is
+// not 0, of the one with that number, from 1, in the way of J48: a test a
 // line, indented by depth; behind a leaf the type, the level, the confidence in
 // it, and in parentheses the weight that came here in training and what of it
 // was of another type.
-func (m *Model) Explain(w io.Writer, stage int) error {
+func (m *Model) Explain(w io.Writer, stage, number int) error {
 	s := &m.Stages[stage]
 	var b strings.Builder
 	for i, tree := range s.Trees {
+		if number != 0 && number != i+1 {
+			continue
+		}
 		nodes, depth := tree.Size()
 		fmt.Fprintf(&b, "Stage %d, tree %d of %d: %d nodes, at most %d tests\n\n", stage+1, i+1, len(s.Trees), nodes, depth)
 		if tree.Leaf() {

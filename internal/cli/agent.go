@@ -161,7 +161,7 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 	if changed("rate") {
 		rateBPS, err := policy.ParseRate(f.rate)
 		if err != nil {
-			return nil, usagef("--rate: %w", err)
+			return nil, usagef("--rate %s %w", f.rate, err)
 		}
 		list[0].RateBPS = rateBPS
 	}
@@ -284,18 +284,25 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	if err := prioritize(); err != nil {
 		log.Debug("run before others", "error", err)
 	}
-	initial := f.agentSettings(settings)
+	initial, err := f.agentSettings(settings)
+	if err != nil {
+		return err
+	}
 	a, err := agent.New(agent.Config{
 		Uplinks:            initial.Uplinks,
 		ReserveBasisPoints: initial.ReserveBasisPoints,
 		Host:               initial.Host,
 		Rules:              initial.Rules,
+		Classifier:         initial.Classifier,
 		Reload: func() (agent.Settings, error) {
 			again, err := reload()
 			if err == nil {
 				err = onlyByRestart(settings, again)
 			}
-			return f.agentSettings(again), err
+			if err != nil {
+				return agent.Settings{}, err
+			}
+			return f.agentSettings(again)
 		},
 		StateDir: settings.StateDir,
 		Sources:  sources(settings, log),

@@ -25,7 +25,8 @@ classifies nothing, is measured in the same way after it. Load and controller sh
 the machine's processors: packet-ins for each second of the controller's processor
 time say more on a busy one. "waited/ran" is how long the controller waited for a
 processor at half load, to how long it had one: delays mean something where it is
-well below 1. Switches end their oldest flows, so that 10,000 are there at a time.
+well below 1. "CPU-s/s" is the processor time that the controller took for each
+second at full load, "load's" that of the switches that are played. Switches end their oldest flows, so that 10,000 are there at a time.
 Needs no root.`,
 		Example: `  python3 -m venv /tmp/os-ken && /tmp/os-ken/bin/pip install os-ken
   weir bench sdn --os-ken /tmp/os-ken/bin/python`,

@@ -24,7 +24,7 @@ training came there and what of it was of another type.`,
 	}
 	classifier := addClassifierFlags(cmd)
 	stage := cmd.Flags().Int("stage", 1, "1: the first packet, 2: the first packets' sizes")
-	number := cmd.Flags().Int("number", 1, "which of the stage's trees to draw")
+	number := cmd.Flags().Int("number", 0, "which of the stage's trees, from 1 (default: all are printed, the first is drawn)")
 	svg := cmd.Flags().String("svg", "", "draw the tree into this file instead")
 	binary := cmd.Flags().String("binary", "", "write the binary form, as the kernel walks it, to this file instead")
 	format := addOutputFlag(cmd)
@@ -36,16 +36,19 @@ training came there and what of it was of another type.`,
 		if *stage != 1 && *stage != 2 {
 			return usagef("--stage %d: want 1 or 2", *stage)
 		}
+		if trees := len(m.Stages[*stage-1].Trees); cmd.Flags().Changed("number") && (*number < 1 || *number > trees) {
+			return usagef("--number %d: stage %d has the trees 1 to %d", *number, *stage, trees)
+		}
 		out := cmd.OutOrStdout()
 		switch {
 		case *svg != "":
-			return writeFile(*svg, func(w io.Writer) error { return m.Draw(w, *stage-1, *number-1) })
+			return writeFile(*svg, func(w io.Writer) error { return m.Draw(w, *stage-1, max(*number, 1)-1) })
 		case *binary != "":
 			return writeBinary(*binary, m)
 		case *format == outputJSON:
 			return m.Write(out)
 		}
-		return m.Explain(out, *stage-1)
+		return m.Explain(out, *stage-1, *number)
 	}
 	return cmd
 }

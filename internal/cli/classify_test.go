@@ -212,7 +212,9 @@ func TestClassifyRefuses(t *testing.T) {
 		"level":           {[]string{"eval", good, "--level", "WEB"}, 2, "is not TYPE=LEVEL"},
 		"confidence":      {[]string{"eval", good, "--min-confidence", "2"}, 2, "want 0 to 1"},
 		"stage":           {[]string{"explain", "--stage", "3"}, 2, "want 1 or 2"},
-		"number":          {[]string{"explain", "--number", "3", "--svg", "/dev/null"}, 1, "stage 1 has 1 trees, not 3"},
+		"number":          {[]string{"explain", "--number", "3", "--svg", "/dev/null"}, 2, "--number 3: stage 1 has the trees 1 to 1"},
+		"printed number":  {[]string{"explain", "--stage", "2", "--number", "9"}, 2, "--number 9: stage 2 has the trees 1 to 8"},
+		"number 0":        {[]string{"explain", "--number", "0"}, 2, "--number 0: stage 1 has the trees 1 to 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs, code := runClassify(t, c.args...)

@@ -356,6 +356,7 @@ func TestExitCodes(t *testing.T) {
 		says string
 	}{
 		{"nonsense", 2, `unknown command "nonsense"`},
+		{"modl", 2, `unknown command "modl" for "weir"; did you mean model?`},
 		{"ps extra", 2, `"extra" is too much: weir ps`},
 		{"ps --nonsense", 2, "weir ps --help"},
 		{"ps -o xml", 2, `"xml" is not table or json or wide`},

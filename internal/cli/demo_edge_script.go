@@ -27,7 +27,7 @@ func (d *edgeDemo) play(ctx context.Context) error {
 	if err := d.until(ctx, "users are served", func(s edge.Snapshot) bool { return len(s.Services) > 0 && s.Services[0].Users > 0 }); err != nil {
 		return err
 	}
-	d.scene("The crowd grows to %d users. weir-edge starts %d more instances where users gain most by them.", crowd, wanted-1)
+	d.scene("The crowd grows to %d users. weir-edge starts more instances, where users gain most by them.", crowd)
 	d.comes(ctx, crowd)
 	if err := d.until(ctx, "there are instances enough", func(s edge.Snapshot) bool { return running(s, "") >= wanted }); err != nil {
 		return err

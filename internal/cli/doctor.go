@@ -108,6 +108,9 @@ func examine(ctx context.Context, socket string) []finding {
 		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
 	}
 	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
+	if status.Classifier.Source != "" {
+		add("classifier", nil, resultOK, describeClassifier(status.Classifier, time.Now()), "")
+	}
 	if len(status.Uplinks) > 0 {
 		add("tunnels", tunnelsOn(status.Uplinks), resultLess,
 			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")

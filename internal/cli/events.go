@@ -91,5 +91,6 @@ func policySummary(p v1.Policy) string {
 	add(p.Class != v1.ClassNone, "class %s", p.Class)
 	add(p.Class != v1.ClassNone && p.EFMax != policy.Default().EFMax, "EF at most %s", policy.FormatPart(p.EFMax))
 	add(p.Class != v1.ClassNone && p.AFMin != policy.Default().AFMin, "AF at least %s", policy.FormatPart(p.AFMin))
+	add(p.DSCP != v1.DSCPNone, "DSCP %s", p.DSCP)
 	return strings.Join(words, ", ")
 }

@@ -15,7 +15,9 @@ func newExplainCommand(g *global) *cobra.Command {
 		Use:   "explain NAME",
 		Short: "Say why a container gets what it gets",
 		Long: `Say why a container is entitled to what it is, why it gets what it gets now, and
-what it would need to get more; and which layer each value of its policy comes from.
+what it would need to get more; which layer each value of its policy comes from; and
+where it has traffic classes, what each of them gets of that, and whether it sends
+more EF than goes first.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
@@ -82,6 +84,10 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 		list(4, s.Allocated)
 		b.WriteString("  to get more\n")
 		list(4, s.ForMore)
+		for _, c := range s.Classes {
+			fmt.Fprintf(&b, "  of that %s sends %s now, because\n", c.Class, rateOrDash(c.RateBPS))
+			list(4, c.Because)
+		}
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("print: %w", err)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -19,8 +20,12 @@ func newFlowsCommand(g *global) *cobra.Command {
 		Long: `Show the live flows of the containers whose class is auto, or of one of them: its
 two sides, as the container sees them, the type of application that it is taken for,
 the traffic class, which stage of the classifier said so (1 by the first packet, 2 by
-the first six with payload) and how certain it is, what was sent and received by who
+the first six with payload, dscp: its packets say so themselves) and how certain it is, what was sent and received by who
 began it, and how long ago its last packet was. Those seen last come first.
+
+DELAY is how long its packets waited at the uplink, on average over those that were
+measured since it began. The last line says which classifier judges (classifier in the config
+file).
 
 A flow that was silent for five minutes is none any more. Fragments belong to the
 flow of their first one.`,
@@ -44,26 +49,58 @@ flow of their first one.`,
 		if *format == outputJSON {
 			return printJSON(cmd.OutOrStdout(), flows)
 		}
-		return printFlows(cmd.OutOrStdout(), flows, time.Now())
+		status, err := agent.Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if err := printFlows(cmd.OutOrStdout(), flows, time.Now()); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "classifier: %s\n", printable(describeClassifier(status.Classifier, time.Now())))
+		return err
 	}
 	return cmd
+}
+
+// describeClassifier says which classifier is in force, in one line.
+func describeClassifier(c v1.Classifier, now time.Time) string {
+	text := c.Source
+	if c.SHA256 != "" {
+		text += fmt.Sprintf(" (sha256 %.12s)", c.SHA256)
+	}
+	if c.Nodes > 0 {
+		text += fmt.Sprintf(", %d nodes, trained from %d flows of %d groups", c.Nodes, c.Flows, c.Groups)
+	}
+	if len(c.Levels) > 0 {
+		text += ", with " + strings.Join(c.Levels, ", ")
+	}
+	if c.MinConfidence > 0 {
+		text += fmt.Sprintf(", verdicts less certain than %.0f%% are be", 100*c.MinConfidence)
+	}
+	if c.InForceSince.IsZero() {
+		return text + "; in force as soon as a container's class is auto"
+	}
+	return text + "; in force for " + max(now.Sub(c.InForceSince), 0).Truncate(time.Second).String()
 }
 
 // printFlows lists flows for people.
 func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 	t := textTable{
 		header: []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "STAGE", "CERTAIN",
-			"SENT", "RECEIVED", "PACKETS", "SEEN"},
+			"DELAY", "SENT", "RECEIVED", "PACKETS", "SEEN"},
 		dispensable: []string{"PACKETS", "STAGE", "CERTAIN", "RECEIVED", "PROTO"},
 	}
 	for _, f := range flows {
-		application, class, stage, certain := f.Application, string(f.Class), fmt.Sprint(f.Stage), fmt.Sprintf("%.0f%%", 100*f.Confidence)
-		if f.Stage == 0 {
+		application, class, stage, certain := cmp.Or(f.Application, "-"), string(f.Class), fmt.Sprint(f.Stage), fmt.Sprintf("%.0f%%", 100*f.Confidence)
+		switch {
+		case f.ByDSCP:
+			stage, certain = "dscp", "-"
+		case f.Stage == 0:
 			application, class, stage, certain = "-", "-", "-", "-"
 		}
 		t.add([]string{
 			printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain,
-			bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), formatAgo(now.Sub(f.LastSeenAt)),
+			flowDelay(f), bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), formatAgo(now.Sub(f.LastSeenAt)),
 		}, "")
 	}
 	if err := t.print(w, terminalWidth(w)); err != nil {
@@ -73,6 +110,14 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 }
 
 // formatAgo says how long ago something was.
+// flowDelay is how long a flow's packets waited.
+func flowDelay(f v1.Flow) string {
+	if f.DelayMS == 0 {
+		return "-"
+	}
+	return formatMS(f.DelayMS)
+}
+
 func formatAgo(d time.Duration) string {
 	if d < time.Second {
 		return "now"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // propose makes a configuration for this host: the device that the default route leads
@@ -63,6 +64,9 @@ func unconfigured(ctx context.Context, path string) error {
 	fmt.Fprintf(&text, "there is no %s, so nothing is controlled. For this host it could be:\n", path)
 	for line := range strings.Lines(p.YAML()) {
 		if !strings.HasPrefix(line, "#") {
+			if p.Basis == config.BasisNone {
+				line = strings.Replace(line, "rate: "+policy.FormatRate(p.RateBPS()), "rate: "+policy.FormatRate(p.RateBPS())+"  # nothing is known of the link", 1)
+			}
 			text.WriteString("    " + line)
 		}
 	}

@@ -97,7 +97,11 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 			}
 			rows := [][]string{row}
 			if classes {
-				rows[0] = slices.Insert(row, classColumn, from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class))
+				class := from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class)
+				if wide && c.Policy.DSCP != v1.DSCPNone {
+					class += ", " + from("dscp "+string(c.Policy.DSCP), c.PolicyFrom.DSCP)
+				}
+				rows[0] = slices.Insert(row, classColumn, class)
 			}
 			if wide {
 				rows = append(rows, classRows(share)...)
@@ -108,7 +112,7 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 				}
 				reason := ""
 				if i == 0 {
-					reason = printable(c.Reason)
+					reason = printable(strings.Join(slices.DeleteFunc([]string{c.Reason, heldNote(share.Classes)}, func(s string) bool { return s == "" }), "; "))
 				}
 				t.add(row, reason)
 			}
@@ -128,12 +132,38 @@ const classColumn = 7
 func classRows(share v1.Share) [][]string {
 	var rows [][]string
 	for _, c := range share.Classes {
+		state := ""
+		if c.Held {
+			state = "held"
+		}
 		rows = append(rows, []string{
 			"  " + string(c.Class), "", "", rateOrDash(c.MinBPS), rateOrDash(c.MaxBPS), "", "", "", "",
-			rateOrDash(c.RateBPS), delayOrDash(c.DelayP50MS, c.DelayP99MS), strconv.FormatUint(c.DroppedPackets, 10), "",
+			rateOrDash(c.RateBPS), delayOrDash(c.DelayP50MS, c.DelayP99MS), strconv.FormatUint(c.DroppedPackets, 10), state,
 		})
 	}
 	return rows
+}
+
+// heldNote says what of a container's EF does not go first; "" for nothing.
+func heldNote(classes []v1.ClassShare) string {
+	for _, c := range classes {
+		switch {
+		case !c.Held:
+		case c.ExcessBPS == 0:
+			return fmt.Sprintf("some of its EF was above %s and served as be", policy.FormatRateShort(c.MaxBPS))
+		default:
+			return fmt.Sprintf("%s of its EF is above %s and served as be", policy.FormatRateShort(c.ExcessBPS), policy.FormatRateShort(c.MaxBPS))
+		}
+	}
+	return ""
+}
+
+// heldState is heldNote of one class, for a narrow column.
+func heldState(c v1.ClassShare) string {
+	if !c.Held {
+		return ""
+	}
+	return "held: " + heldNote([]v1.ClassShare{c})
 }
 
 func latencyOrDash(ms float64) string {

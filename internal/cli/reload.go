@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-project/weir/internal/agent"
 	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/flows"
 )
 
 func newReloadCommand(g *global) *cobra.Command {
@@ -21,11 +22,12 @@ func newReloadCommand(g *global) *cobra.Command {
 		Use:   "reload",
 		Short: "Let the agent read its config file again",
 		Long: `Let the agent read its config file again (SIGHUP does the same): the uplinks, their
-rates and reserve, the host's policy, defaults, limits, policies and
-trust_image_labels change at once, and no packet is lost. An uplink that is new is
-shared out, and one that is not named any more is given back as it was. With a
-mistake in the file, an uplink that cannot be had, or a change of anything else,
-which takes a restart of the agent, everything stays as it was.`,
+rates and reserve, the host's policy, defaults, limits, policies,
+trust_image_labels and the classifier change at once, and no packet and no flow is
+lost. An uplink that is new is shared out, and one that is not named any more is given
+back as it was. With a mistake in the file, a classifier that is missing, broken or
+too deep, an uplink that cannot be had, or a change of anything else, which takes a
+restart of the agent, everything stays as it was.`,
 		Args: exactArgs(),
 	}
 	connect := addConnectionFlags(cmd, g)
@@ -61,7 +63,13 @@ func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context
 }
 
 // agentSettings are what of the settings the agent can take while it runs.
-func (f *agentFlags) agentSettings(settings config.Config) agent.Settings {
+// Errors: a classifier that the kernel cannot have.
+func (f *agentFlags) agentSettings(settings config.Config) (agent.Settings, error) {
+	wanted := settings.Classifier
+	classifier, err := flows.Load(wanted.Path, wanted.Levels, wanted.MinConfidence)
+	if err != nil {
+		return agent.Settings{}, err
+	}
 	var uplinks []agent.UplinkConfig
 	for _, u := range settings.Uplinks {
 		uplinks = append(uplinks, agent.UplinkConfig{
@@ -70,8 +78,8 @@ func (f *agentFlags) agentSettings(settings config.Config) agent.Settings {
 	}
 	return agent.Settings{
 		Uplinks: uplinks, ReserveBasisPoints: settings.ReserveBasisPoints,
-		Host: settings.Host, Rules: settings.Rules,
-	}
+		Host: settings.Host, Rules: settings.Rules, Classifier: classifier,
+	}, nil
 }
 
 // onlyByRestart says which of the changes between two settings take a restart.

@@ -61,7 +61,13 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errSilent):
 		return exitFailed
 	case strings.HasPrefix(err.Error(), "unknown command"):
-		fmt.Fprintf(stderr, "weir: %s; weir --help lists the commands\n", printableLines(strings.TrimSpace(err.Error())))
+		what, guesses, _ := strings.Cut(err.Error(), "\n")
+		if names := strings.Fields(guesses); len(names) > 4 { // cobra's "Did you mean this?"
+			what += "; did you mean " + strings.Join(names[4:], " or ") + "?"
+		} else {
+			what += "; weir --help lists the commands"
+		}
+		fmt.Fprintf(stderr, "weir: %s\n", printable(what))
 		return exitUsage
 	case errors.As(err, &none):
 		fmt.Fprintf(stderr, "weir: %s\n", printableLines(err.Error()))

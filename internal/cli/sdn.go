@@ -17,12 +17,12 @@ func newSDNCommand() *cobra.Command {
 		Use:   "sdn",
 		Short: "Control OpenFlow switches: queues by application",
 		Long:  "Control OpenFlow switches, and read what they say (docs/sdn.md).",
-		Args:  exactArgs("a command (run, ps, flows, down, decode)"),
+		Args:  exactArgs("a command (run, ps, flows, topology, down, decode)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usagef("%q is no command of %s: there are run, ps, flows, down and decode", args[0], cmd.CommandPath())
+			return usagef("%q is no command of %s: there are run, ps, flows, topology, down and decode", args[0], cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(newSDNRunCommand(), newSDNPsCommand(), newSDNFlowsCommand(), newSDNDownCommand(), newSDNDecodeCommand())
+	cmd.AddCommand(newSDNRunCommand(), newSDNPsCommand(), newSDNFlowsCommand(), newSDNTopologyCommand(), newSDNDownCommand(), newSDNDecodeCommand())
 	return cmd
 }
 

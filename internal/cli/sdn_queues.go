@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/ovsdb"
+	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
@@ -94,8 +95,8 @@ func (f *sdnQueueFlags) managers(o ovsdb.Options, c *controller.Controller, log 
 	return out
 }
 
-func (m managers) status() map[topology.Port]controller.PortQoS {
-	out := map[topology.Port]controller.PortQoS{}
+func (m managers) status() map[topology.Port]qos.PortState {
+	out := map[topology.Port]qos.PortState{}
 	for _, one := range m {
 		maps.Copy(out, one.Status())
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -69,7 +70,7 @@ away.`,
 	set := cmd.Flags()
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "where switches connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps and flows")
-	set.StringVar(&f.http, "http", "", "also serve metrics at this address, e.g. 127.0.0.1:7481")
+	set.StringVar(&f.http, "http", "", "also serve /metrics, and nothing else, at this address, e.g. 127.0.0.1:7481")
 	set.StringVar(&f.cert, "cert", "", "certificate of the controller for tls, PEM")
 	set.StringVar(&f.key, "key", "", "its key, PEM")
 	set.StringVar(&f.ca, "ca", "", "certificate of the authority that switches must be signed by, PEM")
@@ -119,16 +120,17 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	for _, m := range databases {
 		group.Go(func() error { return m.Run(ctx) })
 	}
-	for _, address := range []string{"unix:" + f.socket, "tcp:" + f.http} {
-		if address == "tcp:" {
-			continue
-		}
+	pages := map[string]http.Handler{"unix:" + f.socket: c.Handler(databases.status)}
+	if f.http != "" { // of a network, which learns no more than metrics
+		pages["tcp:"+f.http] = c.Metrics(databases.status)
+	}
+	for address, page := range pages {
 		l, err := controller.Listen(address, nil)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		group.Go(func() error { return controller.ServeHTTP(ctx, l, c.Handler(databases.status)) })
+		group.Go(func() error { return controller.ServeHTTP(ctx, l, page) })
 	}
 	group.Go(func() error { return c.Run(ctx, listeners...) })
 	for _, l := range listeners {

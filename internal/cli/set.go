@@ -8,7 +8,7 @@ import (
 
 func newSetCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C] [--ef-max P] [--af-min P]",
+		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C] [--ef-max P] [--af-min P] [--dscp USE]",
 		Short: "Change a running container's policy until it stops",
 		Long: `Change a running container's policy. What is not given stays as it is; "none"
 takes a value away. The change outlives restarts of the agent and ends with the
@@ -37,6 +37,7 @@ Swarm service or of a pod that has one container in a network of its own.`,
 			{&change.Class, "class", "ef, af, be, auto or none"},
 			{&change.EFMax, "ef-max", "most of its share that EF traffic goes first with, a rate or e.g. 50%"},
 			{&change.AFMin, "af-min", "what AF traffic has before BE gets any, a rate or e.g. 30%"},
+			{&change.DSCP, "dscp", "trust: the DSCP field of its packets decides their class; mark: the class is written there; both; or none"},
 		}
 	)
 	for _, f := range fields {

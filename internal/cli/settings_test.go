@@ -120,8 +120,8 @@ host: {weight: 300}
 	}{
 		{"no uplink", "", nil, "which uplink?"},
 		{"no uplink, but a rate", "", []string{"--rate", "1gbit"}, "which uplink?"},
-		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate: 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
-		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate: unit \"MB\": bytes are not accepted"},
+		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
+		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate 1MB has the unit \"MB\": bytes are not accepted"},
 		{"a dashboard for others", file, []string{"--dashboard", "0.0.0.0:7480"}, `--dashboard: "0.0.0.0:7480" is not an address of this machine alone`},
 		{"a listener without TLS", file, []string{"--listen", "192.0.2.1:7481"}, "--listen 192.0.2.1:7481 takes TLS: name a certificate and its key under listen in "},
 		{"a listener at a name", file, []string{"--listen", "example.com:7481"}, `--listen: "example.com:7481" is not an address and a port`},

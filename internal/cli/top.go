@@ -21,6 +21,7 @@ import (
 func newTopCommand(g *global) *cobra.Command {
 	var (
 		once     bool
+		flows    bool
 		interval time.Duration
 		order    = byRate
 	)
@@ -31,12 +32,18 @@ func newTopCommand(g *global) *cobra.Command {
 uplink; the mark | is what it is entitled to. DELAY is how long its packets waited
 at the uplink: median and 99th percentile.
 
+Below a container with traffic classes is what each of them sends and how long its
+packets wait; "held" is EF above its maximum, which is served as be (weir explain).
+
 Who sends most is on top; s sorts by start instead. Where not all fit, the arrow
-keys, page up and page down, home and end move through the list.`,
+keys, page up and page down, home and end move through the list. f shows the live
+flows of the containers whose class is auto instead, and back; there left and right
+choose one container.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)
 	connect := addConnectionFlags(cmd, g)
+	cmd.Flags().BoolVar(&flows, "flows", false, "show flows; with -o json, also flows")
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.Flags().Var(&order, "sort", "who is on top: rate, or start for those that started first")
@@ -51,17 +58,27 @@ keys, page up and page down, home and end move through the list.`,
 			return err
 		}
 		sample, err := sampleTop(cmd.Context(), client)
+		if err == nil && flows {
+			sample.Flows, err = client.Flows(cmd.Context(), "", topFlowsOfEach)
+		}
 		if err != nil {
 			return err
 		}
 		switch {
 		case *format == outputJSON:
 			return printJSON(cmd.OutOrStdout(), sample)
+		case flows && (once || !isTerminal(cmd.OutOrStdout())):
+			view := topFlows{shown: true}
+			view.take(sample, time.Now())
+			_, err := io.WriteString(cmd.OutOrStdout(), view.render(topWindow{width: onceWidth(cmd.OutOrStdout())}))
+			return err
 		case once || !isTerminal(cmd.OutOrStdout()):
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(computeTop(sample, order), topWindow{width: onceWidth(cmd.OutOrStdout())}))
 			return err
 		}
 		model := &topModel{client: client, interval: interval, order: order, sample: sample, window: topWindow{width: defaultWidth}}
+		model.flows.shown = flows
+		model.flows.take(sample, time.Now())
 		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(),
 			tea.WithOutput(cmd.OutOrStdout()))
 		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
@@ -99,11 +116,13 @@ func (o *topOrder) Type() string { return "rate|start" }
 type topSample struct {
 	Status     v1.Status      `json:"status"`
 	Containers []v1.Container `json:"containers"`
+	// Flows are asked for where they are shown.
+	Flows []v1.Flow `json:"flows,omitempty"`
 }
 
 func sampleTop(ctx context.Context, client *client.Client) (topSample, error) {
 	seen, err := client.Snapshot(ctx)
-	return topSample(seen), err
+	return topSample{Status: seen.Status, Containers: seen.Containers}, err
 }
 
 // topPicture is a sample as it is shown: text, and bars as parts of the
@@ -189,7 +208,8 @@ func computeClasses(share v1.Share, linkBPS float64) []topRow {
 	var rows []topRow
 	for _, c := range share.Classes {
 		rows = append(rows, topRow{
-			name: "  " + string(c.Class), isClass: true, rateBPS: c.RateBPS,
+			state: heldState(c),
+			name:  "  " + string(c.Class), isClass: true, rateBPS: c.RateBPS,
 			min: rateOrDash(c.MinBPS), max: rateOrDash(c.MaxBPS), rate: rateOrDash(c.RateBPS),
 			delay: delayOrDash(c.DelayP50MS, c.DelayP99MS), backlog: bytesOrDash(c.BacklogBytes), dropped: fmt.Sprint(c.DroppedPackets),
 			sent: min(float64(c.RateBPS)/linkBPS, 1),
@@ -388,114 +408,4 @@ func bar(part, mark float64, width int) string {
 		}
 	}
 	return b.String()
-}
-
-// topModel is the live picture.
-type topModel struct {
-	client   *client.Client
-	interval time.Duration
-	order    topOrder
-	sample   topSample
-	err      error
-	window   topWindow
-	// aroundLines are lines of the terminal that others write on.
-	aroundLines int
-}
-
-// footLines are those below the picture.
-const footLines = 2
-
-// shown is the picture and the part of it that the terminal has room for.
-func (m *topModel) shown() (topPicture, topWindow) {
-	window := m.window
-	if window.height > 0 {
-		window.height = max(window.height-footLines-m.aroundLines, 1)
-		if m.err != nil {
-			window.height = max(window.height-footLines, 1)
-		}
-	}
-	return computeTop(m.sample, m.order), window
-}
-
-func (m *topModel) otherOrder() topOrder {
-	if m.order == byRate {
-		return byStart
-	}
-	return byRate
-}
-
-func (m *topModel) scroll(by int) {
-	picture, window := m.shown()
-	m.window.first = window.scrolled(picture, by).first
-}
-
-// page is how many rows a page has.
-func (m *topModel) page() int {
-	picture, window := m.shown()
-	return window.rows(picture)
-}
-
-type (
-	topTick   struct{}
-	topResult struct {
-		sample topSample
-		err    error
-	}
-)
-
-// Init implements tea.Model.
-func (m *topModel) Init() tea.Cmd { return m.wait() }
-
-func (m *topModel) wait() tea.Cmd {
-	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topTick{} })
-}
-
-// Update implements tea.Model.
-func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
-	switch message := message.(type) {
-	case tea.KeyMsg:
-		switch message.String() {
-		case "q", "esc", "ctrl+c":
-			return m, tea.Quit
-		case "up", "k":
-			m.scroll(-1)
-		case "down", "j":
-			m.scroll(1)
-		case "pgup":
-			m.scroll(-m.page())
-		case "pgdown", " ":
-			m.scroll(m.page())
-		case "home", "g":
-			m.window.first = 0
-		case "end", "G":
-			m.scroll(len(m.sample.Containers))
-		case "s":
-			m.order, m.window.first = m.otherOrder(), 0
-		}
-	case tea.WindowSizeMsg:
-		m.window.width, m.window.height = message.Width, message.Height
-	case topTick:
-		return m, func() tea.Msg {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
-			sample, err := sampleTop(ctx, m.client)
-			return topResult{sample, err}
-		}
-	case topResult:
-		// An agent that restarts is not the end of the picture.
-		if m.err = message.err; m.err == nil {
-			m.sample = message.sample
-		}
-		return m, m.wait()
-	}
-	return m, nil
-}
-
-// View implements tea.Model.
-func (m *topModel) View() string {
-	text := renderTop(m.shown())
-	if m.err != nil {
-		text += "\n" + cut(printable(m.err.Error()), m.window.width) + "\n"
-	}
-	return text + "\n" + cut("q to quit, s to sort by "+string(m.otherOrder())+", arrows to scroll", m.window.width) + "\n"
 }

@@ -34,6 +34,7 @@ import (
 	"unicode"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -90,6 +91,8 @@ type Config struct {
 	Host v1.Policy
 	// Rules are for the policies of containers.
 	Rules policy.Rules
+	// Classifier says which flows are of which class.
+	Classifier Classifier
 	// Docker is on, and Podman auto, unless the file says otherwise.
 	Docker, Podman Engine
 	// Containers are those that no engine knows.
@@ -119,6 +122,16 @@ type Listen struct {
 	// Admins are the common names of the clients' certificates that may change
 	// something.
 	Admins []string
+}
+
+// Classifier is the one that judges flows, and what is to be otherwise with it.
+type Classifier struct {
+	// Path is its file; empty for the one that weir comes with.
+	Path string
+	// Levels are TYPE=LEVEL, as appid.Levels.Override takes them, in order of type.
+	Levels []string
+	// MinConfidence is what a verdict must have; nil for what the classifier says.
+	MinConfidence *float64
 }
 
 // Toggle says whether to use something.
@@ -195,6 +208,7 @@ func Parse(name string, data []byte) (Config, error) {
 func readRoot(c *Config, root value) {
 	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group", "socket_group_role",
 		"listen", "tokens", "dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
+		"classifier", "levels", "min_confidence",
 		"docker", "podman", "containers")
 
 	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"]}, func(v value) bool { return !v.given() })
@@ -218,6 +232,7 @@ func readRoot(c *Config, root value) {
 	read(f["reserve"], &c.ReserveBasisPoints, parsePercent)
 	readPolicy(f["host"], policy.Prefix, &c.Host)
 	c.Rules = readRules(f)
+	c.Classifier = readClassifier(f)
 	readEngine(f["docker"], &c.Docker)
 	readEngine(f["podman"], &c.Podman)
 	c.Containers = readContainers(f["containers"])
@@ -263,6 +278,21 @@ func readListen(v value) Listen {
 		f["admins"].fail("needs client_ca, the authorities of their certificates")
 	}
 	return l
+}
+
+func readClassifier(f map[string]value) Classifier {
+	var c Classifier
+	read(f["classifier"], &c.Path, parsePath)
+	levels := f["levels"].fields(appid.Types...)
+	for _, name := range appid.Types {
+		if levels[name].given() {
+			var level appid.Level
+			read(levels[name], &level, parseLevel)
+			c.Levels = append(c.Levels, name+"="+level.String())
+		}
+	}
+	readGiven(f["min_confidence"], &c.MinConfidence, parseConfidence)
+	return c
 }
 
 func readEngine(v value, e *Engine) {
@@ -346,6 +376,22 @@ func parseToggle(text string) (Toggle, error) {
 		return t, nil
 	}
 	return "", errors.New("write true, false or auto")
+}
+
+func parseLevel(text string) (appid.Level, error) {
+	level, err := appid.ParseLevel(text)
+	if err != nil {
+		return 0, errors.New("write EF, AF or BE")
+	}
+	return level, nil
+}
+
+func parseConfidence(text string) (float64, error) {
+	c, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(c >= 0 && c <= 1) {
+		return 0, errors.New("write a number from 0 to 1, for example 0.6")
+	}
+	return c, nil
 }
 
 func parsePath(text string) (string, error) {

@@ -85,6 +85,12 @@ func TestParse(t *testing.T) {
 			}),
 		},
 		{
+			"a classifier with other levels", "classifier: /srv//tree.json\nlevels: {WEB: be, VOIP: AF}\nmin_confidence: 1\n",
+			edit(func(c *config.Config) {
+				c.Classifier = config.Classifier{Path: "/srv/tree.json", Levels: []string{"VOIP=AF", "WEB=BE"}, MinConfidence: new(1.0)}
+			}),
+		},
+		{
 			"engines", "docker: {enabled: False}\npodman:\n  enabled: AUTO\n  socket: /p.sock\n",
 			edit(func(c *config.Config) {
 				c.Docker.Enabled = config.Off
@@ -151,7 +157,7 @@ func TestParseErrors(t *testing.T) {
 		{"duplicate key", "rate: 1M\n\nrate: 2M\n", []string{"weir.yaml:3: rate: is already given on line 1; remove one of them"}},
 		{"empty value", "rate:\n", []string{"weir.yaml:1: rate: is empty; write a value or remove the key"}},
 		{"bad rate", "uplink: eth0\nrate: 100MB\n", []string{
-			`weir.yaml:2: rate: "100MB": unit "MB": bytes are not accepted; for 100 megabit write 100mbit`,
+			`weir.yaml:2: rate: "100MB": has the unit "MB": bytes are not accepted; for 100 megabit write 100mbit`,
 		}},
 		{"bad interfaces", "uplinks:\n- interface: sixteen-letters.\n", []string{
 			`weir.yaml:2: uplinks[0].interface: "sixteen-letters.": is not the name of an interface`,
@@ -186,6 +192,13 @@ func TestParseErrors(t *testing.T) {
 		{"a listener at a name", "listen: {address: example.com:7481, certificate: /c, key: /k}", []string{`weir.yaml:1: listen.address: "example.com:7481": is not an address and a port; write for example 192.0.2.1:7481`}},
 		{"admins without certificates", "listen: {address: 0.0.0.0:7481, certificate: /c, key: /k, admins: [hub]}", []string{"weir.yaml:1: listen.admins: needs client_ca"}},
 		{"a dashboard at no port", "dashboard: 127.0.0.1:http", []string{`weir.yaml:1: dashboard: "127.0.0.1:http": has no port from 0 to 65535; write for example 127.0.0.1:7480`}},
+		{"a bad classifier", "classifier: tree.json\nlevels: {WEB: gold, VIOP: EF}\nmin_confidence: 60\n", []string{
+			`weir.yaml:1: classifier: "tree.json": is not an absolute path`,
+			`weir.yaml:2: levels.VIOP: unknown key; known here are VOIP, GAME, SERVICES`,
+			`weir.yaml:2: levels.WEB: "gold": write EF, AF or BE`,
+			`weir.yaml:3: min_confidence: "60": write a number from 0 to 1, for example 0.6`,
+		}},
+		{"no confidence", "min_confidence: nan\n", []string{`weir.yaml:1: min_confidence: "nan": write a number from 0 to 1`}},
 		{"bad group", "socket_group: my group\n", []string{`weir.yaml:1: socket_group: "my group": write a name without spaces`}},
 		{"bad host policy", "host:\n  weight: -1\n  min: 30M\n  max: 20M\n  latency: .inf\n", []string{
 			`weir.yaml:2: host.weight: "-1": write a whole number from 0 to 10000`,
@@ -193,7 +206,7 @@ func TestParseErrors(t *testing.T) {
 			`weir.yaml:5: host.latency: ".inf": is not a duration; write for example 20ms`,
 		}},
 		{"bad container policy, with its line", "uplink: eth0\ncontainers:\n- name: a\n  netns: a\n  policy:\n    weight: 1\n    min: 30mbps\n", []string{
-			`weir.yaml:7: containers[0].policy.min: "30mbps": unit "mbps": bytes are not accepted; for 30 megabit write 30mbit`,
+			`weir.yaml:7: containers[0].policy.min: "30mbps": has the unit "mbps": bytes are not accepted; for 30 megabit write 30mbit`,
 		}},
 		{"bad labels", "containers:\n- name: a\n  netns: a\n  labels:\n    weir.latency: 5ms\n    weir.wieght: 5\n    x:\n", []string{
 			`weir.yaml:5: containers[0].labels.weir.latency: "5ms": a latency bound needs a minimum rate; set one or remove the bound`,
@@ -306,7 +319,8 @@ func TestExample(t *testing.T) {
 	}
 	want.Dashboard = "127.0.0.1:7480"
 	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto,
-		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
+		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}, DSCP: v1.DSCPMark}
+	want.Classifier = config.Classifier{Path: "/etc/weir/classifier.json", Levels: []string{"P2P=AF"}, MinConfidence: new(0.6)}
 	want.Rules = policy.Rules{
 		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},
 		Limits: []policy.Limit{{
@@ -343,7 +357,7 @@ func TestExample(t *testing.T) {
 
 	// Every key that is known is shown. What is known, an unknown key tells.
 	_, err = config.Parse("weir.yaml", []byte(
-		"zzz: 0\nhost: {zzz: 0}\ndefaults: {zzz: 0}\nlimits:\n- {at_most: {zzz: 0}, zzz: 0}\npolicies:\n- {name: a, policy: {}, zzz: 0}\ndocker: {zzz: 0}\nlisten: {certificate: /c, key: /k, zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
+		"zzz: 0\nhost: {zzz: 0}\ndefaults: {zzz: 0}\nlimits:\n- {at_most: {zzz: 0}, zzz: 0}\nlevels: {zzz: 0}\npolicies:\n- {name: a, policy: {}, zzz: 0}\ndocker: {zzz: 0}\nlisten: {certificate: /c, key: /k, zzz: 0}\nuplinks:\n- {interface: a, zzz: 0}\ncontainers:\n- {name: a, netns: a, zzz: 0}\n"))
 	for _, line := range strings.Split(err.Error(), "\n") {
 		_, keys, ok := strings.Cut(line, "known here are ")
 		if !ok {

@@ -55,6 +55,7 @@ func readValues(v value) policy.Values {
 	readGiven(f["class"], &values.Class, orNone(policy.ParseClass))
 	readGiven(f["ef-max"], &values.EFMax, policy.ParsePart)
 	readGiven(f["af-min"], &values.AFMin, policy.ParsePart)
+	readGiven(f["dscp"], &values.DSCP, orNone(policy.ParseDSCP))
 	if name, err := values.Check(); err != nil {
 		f[name].fail("%v", err)
 	}

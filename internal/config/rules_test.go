@@ -42,7 +42,7 @@ trust_image_labels: true
 
 func TestRulesAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
-		{"a rate without its unit", "defaults:\n  max: 50\n", `weir.yaml:2: defaults.max: "50": 50 is 50 bit/s, not even a frame a second; did you mean 50mbit?`},
+		{"a rate without its unit", "defaults:\n  max: 50\n", `weir.yaml:2: defaults.max: "50": is 50 bit/s, not even a frame a second; did you mean 50mbit?`},
 		{"nothing after the key", "defaults:\n  max: ''\n", `weir.yaml:2: defaults.max: "": is empty; write a value or none`},
 		{"weight without a number", "defaults:\n  weight: none\n", `weir.yaml:2: defaults.weight: "none": write a whole number from 0 to 10000`},
 		{"misspelt", "defaults:\n  wieght: 1\n", "weir.yaml:2: defaults.wieght: unknown key; did you mean weight?"},

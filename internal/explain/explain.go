@@ -8,6 +8,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ func Container(s v1.Snapshot, index int) v1.Explanation {
 		} else {
 			d := newDivision(s, i, index)
 			explained.Entitled, explained.Allocated, explained.ForMore = d.entitlement(), d.allocation(), d.forMore()
+			explained.Classes = classes(&c, &share)
 		}
 		e.Shares = append(e.Shares, explained)
 	}
@@ -68,12 +70,16 @@ func values(c *v1.Container) []v1.ExplainedValue {
 		{Name: "max", Value: rateOrNone(p.MaxBPS), From: from.Max},
 		{Name: "priority", Value: strconv.FormatUint(uint64(p.Priority), 10), From: from.Priority},
 		{Name: "latency", Value: latencyOrNone(p), From: from.Latency, Notes: latencyNotes(c)},
-		{Name: "class", Value: class, From: from.Class},
+		{Name: "class", Value: class, From: from.Class, Notes: classNotes(p)},
+	}
+	if hasEF(p) {
+		list = append(list, v1.ExplainedValue{Name: "ef-max", Value: policy.FormatPart(p.EFMax), From: from.EFMax})
+	}
+	if p.Class == v1.ClassAuto {
+		list = append(list, v1.ExplainedValue{Name: "af-min", Value: policy.FormatPart(p.AFMin), From: from.AFMin})
 	}
 	if p.Class != v1.ClassNone {
-		list = append(list,
-			v1.ExplainedValue{Name: "ef-max", Value: policy.FormatPart(p.EFMax), From: from.EFMax},
-			v1.ExplainedValue{Name: "af-min", Value: policy.FormatPart(p.AFMin), From: from.AFMin})
+		list = append(list, v1.ExplainedValue{Name: "dscp", Value: cmp.Or(string(p.DSCP), none), From: from.DSCP, Notes: dscpNotes(p)})
 	}
 	if p.MaxBPS > 0 && p.MaxBPS < p.MinBPS {
 		list[2].Notes = []string{"below the minimum: the maximum wins"}

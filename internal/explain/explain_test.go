@@ -212,9 +212,9 @@ min=30mbit from "set" ["up0: refused, none is in force: the minimums of all must
 max=20mbit from "" ["below the minimum: the maximum wins"]
 priority=0 from "" []
 latency=5ms from "" ["up0: refused, no bound is in force"]
-class=ef from "" []
+class=ef from "" ["all of its traffic is EF; what of that is above ef-max is served as BE"]
 ef-max=50% from "" []
-af-min=5mbit from "" []`
+dscp=none from "" []`
 	if got := spell(Container(seen, 1)); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

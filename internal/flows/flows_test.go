@@ -21,6 +21,7 @@ type memory struct {
 	tables      map[uint16]int
 	flows       []identity.Flow
 	classifiers []identity.FlowClassifier
+	trusted     []bool
 	refuse      error
 }
 
@@ -33,6 +34,10 @@ func (m *memory) TableFlows(number uint16) (int, error)    { return m.tables[num
 func (m *memory) CloseTable(number uint16) error           { delete(m.tables, number); return nil }
 func (*memory) AttachFlows(identity.Tap, uint16) error     { return nil }
 func (m *memory) Close() error                             { return nil }
+func (m *memory) SetTrustDSCP(number uint16, trust bool) error {
+	m.trusted = append(m.trusted, trust)
+	return m.refuse
+}
 func (m *memory) Each(_ uint16, fn func(identity.Flow) bool) error {
 	for _, f := range m.flows {
 		if !fn(f) {
@@ -142,8 +147,8 @@ func TestClassifier(t *testing.T) {
 	kernel := &memory{tables: map[uint16]int{}}
 	model.MinConfidence = 2
 	model.Stages[0].Trees = nil
-	if err := New(kernel).Replace(model); err == nil || len(kernel.classifiers) > 0 {
-		t.Errorf("a broken classifier went to the kernel, %v", err)
+	if _, err := choose(model); err == nil || len(kernel.classifiers) > 0 {
+		t.Errorf("a broken classifier is taken, %v", err)
 	}
 }
 
@@ -153,8 +158,9 @@ func TestLive(t *testing.T) {
 	call := identity.Flow{
 		Initiator: netip.MustParseAddrPort("198.18.0.1:4000"), Responder: netip.MustParseAddrPort("[fd00::1]:5060"), Proto: 17,
 		Bytes: [2]uint64{10, 20}, Packets: [2]uint32{1, 2}, Idle: time.Second, Age: time.Minute,
-		Class: sched.EF, Type: 0, Stage: 2, LevelConfidence: 0.75,
+		Class: sched.EF, Type: 0, Stage: 2, LevelConfidence: 0.75, DelayNs: 250_000, DelayPackets: 4,
 	}
+	asked := identity.Flow{Initiator: call.Initiator, Responder: call.Initiator, Proto: 6, Class: sched.BE, Stage: 1, DSCPClass: sched.AF}
 	unknown := identity.Flow{Initiator: call.Initiator, Responder: call.Initiator, Proto: 6, Idle: time.Minute}
 	kernel := &memory{flows: []identity.Flow{unknown, old, call}}
 	got, err := New(kernel).Live(16, 0, now)
@@ -164,13 +170,16 @@ func TestLive(t *testing.T) {
 	want := []v1.Flow{
 		{
 			Protocol: "udp", Initiator: "198.18.0.1:4000", Responder: "[fd00::1]:5060", Application: "VOIP", Class: v1.ClassEF, Stage: 2,
-			Confidence: 0.75, SentBytes: 10, SentPackets: 1, ReceivedBytes: 20, ReceivedPackets: 2,
+			Confidence: 0.75, DelayMS: 0.25, SentBytes: 10, SentPackets: 1, ReceivedBytes: 20, ReceivedPackets: 2,
 			BeganAt: now.Add(-time.Minute), LastSeenAt: now.Add(-time.Second),
 		},
 		{Protocol: "tcp", Initiator: "198.18.0.1:4000", Responder: "198.18.0.1:4000", BeganAt: now, LastSeenAt: now.Add(-time.Minute)},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("live flows %+v, want %+v", got, want)
+	}
+	if got := view(asked, now); got.Class != v1.ClassAF || !got.ByDSCP || got.Stage != 1 {
+		t.Errorf("of a class that its DSCP asked for: %+v", got)
 	}
 	for range 100 {
 		kernel.flows = append(kernel.flows, unknown)

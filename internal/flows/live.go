@@ -8,6 +8,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/sched"
 )
 
 // idle is after how long of silence a flow is no longer live: a packet after that
@@ -51,6 +52,12 @@ func view(f identity.Flow, now time.Time) v1.Flow {
 		Class: v1.Class(f.Class.String()), Stage: int(f.Stage), Confidence: f.LevelConfidence,
 		SentBytes: f.Bytes[0], SentPackets: f.Packets[0], ReceivedBytes: f.Bytes[1], ReceivedPackets: f.Packets[1],
 		BeganAt: now.Add(-f.Age), LastSeenAt: now.Add(-f.Idle),
+	}
+	if f.DelayPackets > 0 {
+		out.DelayMS = float64(f.DelayNs) / 1e6
+	}
+	if f.DSCPClass != sched.Unclassified {
+		out.Class, out.ByDSCP = v1.Class(f.DSCPClass.String()), true
 	}
 	if f.Stage > 0 && int(f.Type) < appid.NumTypes {
 		out.Application = appid.Types[f.Type]

@@ -1,11 +1,14 @@
 package flows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/identity"
 )
@@ -25,6 +28,7 @@ type Kernel interface {
 	TableFlows(number uint16) (int, error)
 	CloseTable(number uint16) error
 	AttachFlows(tap identity.Tap, number uint16) error
+	SetTrustDSCP(number uint16, trust bool) error
 	Each(number uint16, fn func(identity.Flow) bool) error
 	Close() error
 }
@@ -36,8 +40,11 @@ type Manager struct {
 	// sizes are those of the tables, by number; nil until it is known what an
 	// earlier agent left.
 	sizes map[uint16]int
-	// classifies: the kernel has a classifier of this agent's.
+	// wanted is by which classifier flows are to be judged.
+	wanted Choice
+	// classifies: the kernel has a classifier of this agent's, which is inForce.
 	classifies bool
+	inForce    v1.Classifier
 }
 
 // New makes a manager. Nothing is done until Keep.
@@ -77,6 +84,15 @@ func (m *Manager) Keep(numbers []uint16) error {
 
 // Keeps says whether a number has a table, and its flows get verdicts.
 func (m *Manager) Keeps(number uint16) bool { return m.classifies && m.sizes[number] > 0 }
+
+// TrustDSCP says whether what a number that has a table writes into the DSCP field
+// decides the class of its packets.
+func (m *Manager) TrustDSCP(number uint16, trust bool) error {
+	if !m.Keeps(number) {
+		return nil // no flow of it is looked at
+	}
+	return m.kernel.SetTrustDSCP(number, trust)
+}
 
 // Forget takes a number's table away, with its flows.
 func (m *Manager) Forget(number uint16) error {
@@ -120,30 +136,56 @@ func (m *Manager) size() int {
 	return min(1<<(bits.Len(part)-1), mostFlows)
 }
 
-// classify has the kernel get the classifier that Weir comes with.
+// classify has the kernel get the classifier that is wanted.
 func (m *Manager) classify() error {
 	if m.classifies {
 		return nil
 	}
-	model, err := appid.Shipped()
-	if err != nil {
-		return fmt.Errorf("the classifier that weir comes with: %w", err)
-	}
-	return m.Replace(model)
+	return m.load(m.wanted)
 }
 
-// Replace puts a classifier in place of the one in use. Flows keep their verdicts.
-// Errors: one that the kernel cannot have; the one before stays then.
-func (m *Manager) Replace(model *appid.Model) error {
-	classifier, err := Classifier(model)
-	if err != nil {
-		return err
+// Use says by which classifier flows are judged from now on. Where the kernel has one
+// it is put in its place, all at once, and flows keep their verdicts; otherwise the
+// first container that needs it has the kernel get it. Errors: one that the kernel has
+// no memory for; the one before stays in force then.
+func (m *Manager) Use(choice Choice) error {
+	if m.classifies && !m.wanted.same(choice) {
+		if err := m.load(choice); err != nil {
+			return err
+		}
 	}
-	if err := m.kernel.SetClassifier(classifier); err != nil {
-		return err
-	}
-	m.classifies = true
+	m.wanted = choice
 	return nil
+}
+
+// load has the kernel get a classifier.
+func (m *Manager) load(choice Choice) error {
+	if choice.classifier == nil {
+		model, err := appid.Shipped()
+		if err == nil {
+			choice, err = choose(model)
+		}
+		if err != nil {
+			return fmt.Errorf("the classifier that weir comes with: %w", err)
+		}
+	}
+	if err := m.kernel.SetClassifier(*choice.classifier); err != nil {
+		return err
+	}
+	choice.about.InForceSince = time.Now()
+	m.classifies, m.inForce = true, choice.about
+	return nil
+}
+
+// InForce is the classifier that the kernel has of this agent's; until the first
+// container needs one, what it is to get then.
+func (m *Manager) InForce() v1.Classifier {
+	if m.classifies {
+		return m.inForce
+	}
+	about := m.wanted.about
+	about.Source = cmp.Or(about.Source, builtIn)
+	return about
 }
 
 // Attach has what passes a tap be classified, for a number that Keep gave a table.

@@ -60,11 +60,19 @@ func (u *Uplink) SetEFRate(number uint16, bps uint64) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.EfByteShiftedNs = shifted })
 }
 
+// SetMarkDSCP has the DSCP of a number's packets say, as they leave, as which class
+// they were served: EF 46, AF31 26, BE 0, for what is on the way after this host. That
+// of packets of no class stays, and so does ECN.
+func (u *Uplink) SetMarkDSCP(number uint16, mark bool) error {
+	return u.classes.change(number, func(m *uplinkWeirMinors) { m.MarkDscp = flag(mark) })
+}
+
 // ForgetClasses makes a number one of no traffic class, which sent nothing yet:
 // before another gets it. Where its packets go the scheduler says (SetMinors,
 // SetEFRate), to each holder anew.
 func (u *Uplink) ForgetClasses(number uint16) error {
-	if err := u.SetTrafficClass(number, sched.Unclassified); err != nil {
+	err := u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass, m.MarkDscp = uint32(sched.Unclassified), 0 })
+	if err != nil {
 		return err
 	}
 	if err := u.classes.activities.Update(uint32(number), uplinkWeirClassActivity{}, ebpf.UpdateExist); err != nil {

@@ -39,7 +39,7 @@ type Delays struct {
 // Errors: the kernel cannot trace (it lacks CONFIG_DEBUG_INFO_BTF or
 // CONFIG_BPF_EVENTS, or does not allow it).
 func OpenDelays(u *Uplink) (*Delays, error) {
-	d, err := openDelays(uint32(u.hook.Ifindex), u.majors)
+	d, err := openDelays(uint32(u.hook.Ifindex), u.majors, u.flowMaps)
 	if err != nil {
 		return nil, fmt.Errorf("measure delays: %w", err)
 	}
@@ -52,14 +52,14 @@ func OpenDelays(u *Uplink) (*Delays, error) {
 
 // ProbeDelays says whether this kernel can measure delays.
 func ProbeDelays() error {
-	d, err := openDelays(0, sched.Majors{})
+	d, err := openDelays(0, sched.Majors{}, nil)
 	if err != nil {
 		return err
 	}
 	return d.Close()
 }
 
-func openDelays(ifindex uint32, majors sched.Majors) (*Delays, error) {
+func openDelays(ifindex uint32, majors sched.Majors, flowMaps map[string]*ebpf.Map) (*Delays, error) {
 	netns, err := kernel.NetNSIdentity(kernel.CurrentNetNS)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func openDelays(ifindex uint32, majors sched.Majors) (*Delays, error) {
 		Program *ebpf.Program `ebpf:"weir_transmit"`
 		Delays  *ebpf.Map     `ebpf:"delays"`
 	}
-	if err := load(spec, &objects, nil); err != nil {
+	if err := load(spec, &objects, only(flowMaps, spec)); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
 	d := &Delays{program: objects.Program, delays: objects.Delays}

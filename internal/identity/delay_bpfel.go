@@ -13,6 +13,55 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type delayWeirBucket struct {
+	_      structs.HostLayout
+	Tags   [8]uint32
+	SeenMs [8]uint32
+	Flows  [8]struct {
+		_     structs.HostLayout
+		Tuple struct {
+			_      structs.HostLayout
+			A      [4]uint32
+			B      [4]uint32
+			PortA  uint16
+			PortB  uint16
+			Proto  uint8
+			Family uint8
+			Kind   uint8
+			Unused uint8
+		}
+		Bytes           [2]uint64
+		Packets         [2]uint32
+		BeganMs         uint32
+		Mss             uint16
+		Window          uint16
+		Wscale          uint16
+		Ttl             uint16
+		Syn             uint8
+		InitiatorIsB    uint8
+		Closing         uint8
+		TrafficClass    uint8
+		Type            uint8
+		Stage           uint8
+		Payloads        uint8
+		Responders      uint8
+		TypeConfidence  uint16
+		LevelConfidence uint16
+		Lengths         [8]uint16
+		DscpClass       uint8
+		Unused          [3]uint8
+		DelayPackets    uint32
+		DelayNs         uint64
+	}
+}
+
+type delayWeirClock struct {
+	_      structs.HostLayout
+	Ticks  uint64
+	NowMs  uint32
+	Unused uint32
+}
+
 type delayWeirDelay uint32
 
 const (
@@ -27,17 +76,31 @@ type delayWeirDelays struct {
 	Packets [92]uint32
 }
 
+type delayWeirFlowConfig struct {
+	_          structs.HostLayout
+	Keys       [11]uint64
+	BucketMask uint32
+	TrustDscp  uint32
+	SinceMs    uint32
+	Unused     uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	delayMapDelays        = "delays"
-	delayProgWeirTransmit = "weir_transmit"
-	delayVarClassMajor    = "class_major"
-	delayVarDirectMajor   = "direct_major"
-	delayVarUplinkIfindex = "uplink_ifindex"
-	delayVarUplinkNetns   = "uplink_netns"
-	delayVarWeirDelayBtf  = "weir_delay_btf"
+	delayMapDelays            = "delays"
+	delayMapFlowClock         = "flow_clock"
+	delayMapFlowConfigs       = "flow_configs"
+	delayMapFlowTables        = "flow_tables"
+	delayMapWeirTableTemplate = "weir_table_template"
+	delayProgWeirTransmit     = "weir_transmit"
+	delayVarClassMajor        = "class_major"
+	delayVarDirectMajor       = "direct_major"
+	delayVarUplinkIfindex     = "uplink_ifindex"
+	delayVarUplinkNetns       = "uplink_netns"
+	delayVarWeirBucketBtf     = "weir_bucket_btf"
+	delayVarWeirDelayBtf      = "weir_delay_btf"
 )
 
 // loadDelay returns the embedded CollectionSpec for delay.
@@ -89,7 +152,11 @@ type delayProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type delayMapSpecs struct {
-	Delays *ebpf.MapSpec `ebpf:"delays"`
+	Delays            *ebpf.MapSpec `ebpf:"delays"`
+	FlowClock         *ebpf.MapSpec `ebpf:"flow_clock"`
+	FlowConfigs       *ebpf.MapSpec `ebpf:"flow_configs"`
+	FlowTables        *ebpf.MapSpec `ebpf:"flow_tables"`
+	WeirTableTemplate *ebpf.MapSpec `ebpf:"weir_table_template"`
 }
 
 // delayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -100,6 +167,7 @@ type delayVariableSpecs struct {
 	DirectMajor   *ebpf.VariableSpec `ebpf:"direct_major"`
 	UplinkIfindex *ebpf.VariableSpec `ebpf:"uplink_ifindex"`
 	UplinkNetns   *ebpf.VariableSpec `ebpf:"uplink_netns"`
+	WeirBucketBtf *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
 	WeirDelayBtf  *ebpf.VariableSpec `ebpf:"weir_delay_btf"`
 }
 
@@ -123,12 +191,20 @@ func (o *delayObjects) Close() error {
 //
 // It can be passed to loadDelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type delayMaps struct {
-	Delays *ebpf.Map `ebpf:"delays"`
+	Delays            *ebpf.Map `ebpf:"delays"`
+	FlowClock         *ebpf.Map `ebpf:"flow_clock"`
+	FlowConfigs       *ebpf.Map `ebpf:"flow_configs"`
+	FlowTables        *ebpf.Map `ebpf:"flow_tables"`
+	WeirTableTemplate *ebpf.Map `ebpf:"weir_table_template"`
 }
 
 func (m *delayMaps) Close() error {
 	return _DelayClose(
 		m.Delays,
+		m.FlowClock,
+		m.FlowConfigs,
+		m.FlowTables,
+		m.WeirTableTemplate,
 	)
 }
 
@@ -140,6 +216,7 @@ type delayVariables struct {
 	DirectMajor   *ebpf.Variable `ebpf:"direct_major"`
 	UplinkIfindex *ebpf.Variable `ebpf:"uplink_ifindex"`
 	UplinkNetns   *ebpf.Variable `ebpf:"uplink_netns"`
+	WeirBucketBtf *ebpf.Variable `ebpf:"weir_bucket_btf"`
 	WeirDelayBtf  *ebpf.Variable `ebpf:"weir_delay_btf"`
 }
 

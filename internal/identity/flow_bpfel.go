@@ -43,6 +43,13 @@ type flowWeirClassifier struct {
 	Ports [131072]uint8
 }
 
+type flowWeirClock struct {
+	_      structs.HostLayout
+	Ticks  uint64
+	NowMs  uint32
+	Unused uint32
+}
+
 type flowWeirFlow struct {
 	_     structs.HostLayout
 	Tuple struct {
@@ -74,12 +81,18 @@ type flowWeirFlow struct {
 	TypeConfidence  uint16
 	LevelConfidence uint16
 	Lengths         [8]uint16
+	DscpClass       uint8
+	Unused          [3]uint8
+	DelayPackets    uint32
+	DelayNs         uint64
 }
 
 type flowWeirFlowConfig struct {
 	_          structs.HostLayout
-	Seed       uint64
+	Keys       [11]uint64
 	BucketMask uint32
+	TrustDscp  uint32
+	SinceMs    uint32
 	Unused     uint32
 }
 
@@ -89,7 +102,14 @@ type flowWeirFlowCounts struct {
 	Evicted uint64
 	Lost    uint64
 	Unknown uint64
+	Refused uint64
 }
+
+type flowWeirFlowKey uint32
+
+const (
+	flowWeirFlowKeyWEIR_FLOW_KEYS flowWeirFlowKey = 11
+)
 
 type flowWeirFlowKind uint32
 
@@ -111,6 +131,14 @@ const (
 	flowWeirFlowLimitWEIR_PORTS     flowWeirFlowLimit = 131072
 )
 
+type flowWeirFlowTag uint32
+
+const (
+	flowWeirFlowTagWEIR_FLOW_TAG_BUSY    flowWeirFlowTag = 1
+	flowWeirFlowTagWEIR_FLOW_TAG_HELD    flowWeirFlowTag = 2
+	flowWeirFlowTagWEIR_FLOW_TAG_FOREIGN flowWeirFlowTag = 1
+)
+
 type flowWeirWords struct {
 	_  structs.HostLayout
 	Of [48]uint32
@@ -120,6 +148,7 @@ type flowWeirWords struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	flowMapFlowClock              = "flow_clock"
 	flowMapFlowConfigs            = "flow_configs"
 	flowMapFlowCounts             = "flow_counts"
 	flowMapFlowTables             = "flow_tables"
@@ -133,8 +162,10 @@ const (
 	flowVarTagPriority            = "tag_priority"
 	flowVarWeirBucketBtf          = "weir_bucket_btf"
 	flowVarWeirClassifierBtf      = "weir_classifier_btf"
+	flowVarWeirFlowKeyBtf         = "weir_flow_key_btf"
 	flowVarWeirFlowKindBtf        = "weir_flow_kind_btf"
 	flowVarWeirFlowLimitBtf       = "weir_flow_limit_btf"
+	flowVarWeirFlowTagBtf         = "weir_flow_tag_btf"
 )
 
 // loadFlow returns the embedded CollectionSpec for flow.
@@ -187,6 +218,7 @@ type flowProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type flowMapSpecs struct {
+	FlowClock              *ebpf.MapSpec `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
 	FlowTables             *ebpf.MapSpec `ebpf:"flow_tables"`
@@ -204,8 +236,10 @@ type flowVariableSpecs struct {
 	TagPriority       *ebpf.VariableSpec `ebpf:"tag_priority"`
 	WeirBucketBtf     *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
 	WeirClassifierBtf *ebpf.VariableSpec `ebpf:"weir_classifier_btf"`
+	WeirFlowKeyBtf    *ebpf.VariableSpec `ebpf:"weir_flow_key_btf"`
 	WeirFlowKindBtf   *ebpf.VariableSpec `ebpf:"weir_flow_kind_btf"`
 	WeirFlowLimitBtf  *ebpf.VariableSpec `ebpf:"weir_flow_limit_btf"`
+	WeirFlowTagBtf    *ebpf.VariableSpec `ebpf:"weir_flow_tag_btf"`
 }
 
 // flowObjects contains all objects after they have been loaded into the kernel.
@@ -228,6 +262,7 @@ func (o *flowObjects) Close() error {
 //
 // It can be passed to loadFlowObjects or ebpf.CollectionSpec.LoadAndAssign.
 type flowMaps struct {
+	FlowClock              *ebpf.Map `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
 	FlowTables             *ebpf.Map `ebpf:"flow_tables"`
@@ -239,6 +274,7 @@ type flowMaps struct {
 
 func (m *flowMaps) Close() error {
 	return _FlowClose(
+		m.FlowClock,
 		m.FlowConfigs,
 		m.FlowCounts,
 		m.FlowTables,
@@ -257,8 +293,10 @@ type flowVariables struct {
 	TagPriority       *ebpf.Variable `ebpf:"tag_priority"`
 	WeirBucketBtf     *ebpf.Variable `ebpf:"weir_bucket_btf"`
 	WeirClassifierBtf *ebpf.Variable `ebpf:"weir_classifier_btf"`
+	WeirFlowKeyBtf    *ebpf.Variable `ebpf:"weir_flow_key_btf"`
 	WeirFlowKindBtf   *ebpf.Variable `ebpf:"weir_flow_kind_btf"`
 	WeirFlowLimitBtf  *ebpf.Variable `ebpf:"weir_flow_limit_btf"`
+	WeirFlowTagBtf    *ebpf.Variable `ebpf:"weir_flow_tag_btf"`
 }
 
 // flowPrograms contains all programs after they have been loaded into the kernel.

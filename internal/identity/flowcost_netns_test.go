@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
@@ -15,13 +17,17 @@ import (
 	"github.com/weir-project/weir/internal/identity"
 )
 
-// BenchmarkFlows tells what it costs a packet to be classified: of a known flow, and the
-// first of one. BPF_PROG_TEST_RUN repeats one packet without a system call for each, and
-// it changes nothing of it; for first packets a closing flow is begun again each time
-// by a SYN. The empty run (the program of a container without a table) is
-// subtracted from neither, and reported.
+// BenchmarkFlows tells what it costs a packet to be classified: of a known flow, and
+// the first of one. BPF_PROG_TEST_RUN repeats
+// one packet without a system call for each, and it changes nothing of it; for first
+// packets a closing flow is begun again each time by a SYN. Reported beside are what
+// the machine takes for an empty program, for one with a look-up in a hash map of
+// the same key, and for that of a container without a table.
 //
-//	go test -tags netns -run - -bench Flows ./internal/identity
+// The programs take turns, in runs shorter than a time slice, and of each the fastest
+// run counts: what else the machine does then changes little.
+//
+//	go test -tags netns -run - -bench Flows -benchtime 1x ./internal/identity
 func BenchmarkFlows(b *testing.B) {
 	f, err := identity.OpenFlows()
 	if err != nil {
@@ -59,32 +65,71 @@ func BenchmarkFlows(b *testing.B) {
 	six.initiator, six.responder = netip.MustParseAddrPort("[fd00::1]:40000"), netip.MustParseAddrPort("[fd00::2]:443")
 	closing := four.frame(true, true, 0)
 	closing[14+20+13] |= 1 // SYN and FIN: each begins the flow anew
-	for _, bench := range []struct {
+	empty, lookup := floors(b)
+	cases := []struct {
 		name    string
 		program *ebpf.Program
 		packet  []byte
 	}{
+		{"empty", empty, four.frame(true, false, 1000)},
+		{"hash", lookup, four.frame(true, false, 1000)},
 		{"none", without, four.frame(true, false, 1000)},
 		{"known-IPv4", tap, four.frame(true, false, 1000)},
 		{"known-IPv6", tap, six.frame(true, false, 1000)},
+		{"answer-IPv4", back, four.frame(false, false, 1000)},
 		{"first-IPv4", tap, closing},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			if _, err := bench.program.Run(&ebpf.RunOptions{Data: bench.packet, Repeat: 10}); err != nil {
-				b.Fatal(err)
-			}
-			const repeat = 100000
-			for b.Loop() {
-				if _, err := bench.program.Run(&ebpf.RunOptions{Data: bench.packet, Repeat: repeat}); err != nil {
+	}
+	const rounds, repeat = 400, 1000
+	best := make([]time.Duration, len(cases))
+	for b.Loop() {
+		for range rounds {
+			for i, c := range cases {
+				if c.name != "first-IPv4" { // whose flow it has closed
+					c.program.Run(&ebpf.RunOptions{Data: c.packet, Repeat: 10})
+				}
+				start := time.Now()
+				if _, err := c.program.Run(&ebpf.RunOptions{Data: c.packet, Repeat: repeat}); err != nil {
 					b.Fatal(err)
 				}
+				if took := time.Since(start); best[i] == 0 || took < best[i] {
+					best[i] = took
+				}
 			}
-			ns := float64(b.Elapsed().Nanoseconds()) / float64(b.N) / repeat
-			b.ReportMetric(ns, "ns/packet")
-			b.ReportMetric(1e3/ns, "Mpackets/s")
-			b.ReportMetric(0, "ns/op")
-		})
+		}
 	}
+	for i, c := range cases {
+		b.ReportMetric(float64(best[i].Nanoseconds())/repeat, c.name+"-ns/packet")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// floors are a program that does nothing, and one that looks a key of the size of a
+// flow's up in a hash map, and finds it.
+func floors(b *testing.B) (empty, lookup *ebpf.Program) {
+	b.Helper()
+	const keyBytes = 40
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: keyBytes, ValueSize: 64, MaxEntries: 1 << 16})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { m.Close() })
+	if err := m.Put(make([]byte, keyBytes), make([]byte, 64)); err != nil {
+		b.Fatal(err)
+	}
+	end := asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}
+	look := asm.Instructions{asm.Mov.Imm(asm.R3, 0)}
+	for word := int16(-keyBytes); word < 0; word += 8 {
+		look = append(look, asm.StoreMem(asm.RFP, word, asm.R3, asm.DWord))
+	}
+	look = append(look, asm.LoadMapPtr(asm.R1, m.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -keyBytes), asm.FnMapLookupElem.Call())
+	programs := make([]*ebpf.Program, 2)
+	for i, code := range []asm.Instructions{end, append(look, end...)} {
+		if programs[i], err = ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: code, License: "GPL"}); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { programs[i].Close() })
+	}
+	return programs[0], programs[1]
 }
 
 // model4 is a web client's flow.

@@ -4,21 +4,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"math/rand/v2"
-	"net/netip"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
 )
 
 // Limits of bpf/intf.h.
 const (
 	flowWays = int(flowWeirFlowLimitWEIR_WAYS)
+	flowKeys = int(flowWeirFlowKeyWEIR_FLOW_KEYS)
 	// FlowPorts is how many ports TCP and UDP have together.
 	FlowPorts = int(flowWeirFlowLimitWEIR_PORTS)
 	// FlowNodes and FlowTrees are how much a classifier may have, and FlowWords how
@@ -36,11 +34,14 @@ const (
 //
 // Not for use by several goroutines at once, but for reading.
 type Flows struct {
-	spec                           *ebpf.CollectionSpec
-	tables, configs, counts, trees *ebpf.Map
+	spec *ebpf.CollectionSpec
+	// specs are those of the maps, by name.
+	specs map[string]*ebpf.MapSpec
+
+	tables, configs, counts, trees, clock, senders *ebpf.Map
 	// treesID tells programs that use these maps from those that use others.
 	treesID ebpf.MapID
-	seed    uint64
+	keys    [flowKeys]uint64
 	// tags identify this version of the programs, by name.
 	tags map[string]string
 }
@@ -52,14 +53,22 @@ func OpenFlows(uplinks ...int) (*Flows, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Flows{spec: spec, seed: rand.Uint64() | 1}
+	uplink, err := loadUplink()
+	if err != nil {
+		return nil, err
+	}
+	f := &Flows{spec: spec, specs: maps.Clone(spec.Maps)}
+	f.specs[uplinkMapSenderTable] = uplink.Maps[uplinkMapSenderTable]
+	for i := range f.keys {
+		f.keys[i] = rand.Uint64()
+	}
 	for _, ifindex := range uplinks {
 		if found, err := f.adopt(ifindex); err != nil || found {
 			return f, err
 		}
 	}
 	for name, m := range f.places() {
-		if *m, err = ebpf.NewMap(spec.Maps[name]); err != nil {
+		if *m, err = ebpf.NewMap(f.specs[name]); err != nil {
 			return nil, errors.Join(fmt.Errorf("make map %s: %w", name, err), f.Close())
 		}
 	}
@@ -75,7 +84,7 @@ func (f *Flows) adopt(ifindex int) (bool, error) {
 	}
 	defer program.Close()
 	for name, m := range f.places() {
-		if *m, err = mapOf(program, name); err != nil || *m == nil || f.spec.Maps[name].Compatible(*m) != nil {
+		if *m, err = mapOf(program, name); err != nil || *m == nil || f.specs[name].Compatible(*m) != nil {
 			return false, errors.Join(err, f.Close())
 		}
 	}
@@ -94,17 +103,18 @@ func (f *Flows) identify() error {
 func (f *Flows) places() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		flowMapFlowTables: &f.tables, flowMapFlowConfigs: &f.configs,
-		flowMapFlowCounts: &f.counts, flowMapTrees: &f.trees,
+		flowMapFlowCounts: &f.counts, flowMapTrees: &f.trees, flowMapFlowClock: &f.clock,
+		uplinkMapSenderTable: &f.senders,
 	}
 }
 
 // shared are the maps by name.
 func (f *Flows) shared() map[string]*ebpf.Map {
-	maps := map[string]*ebpf.Map{}
+	shared := map[string]*ebpf.Map{}
 	for name, m := range f.places() {
-		maps[name] = *m
+		shared[name] = *m
 	}
-	return maps
+	return shared
 }
 
 // FlowNode is a node of a tree as the programs walk it (struct weir_node).
@@ -182,9 +192,14 @@ func (f *Flows) OpenTable(number uint16, flows int) error {
 		return fmt.Errorf("make the flow table of number %d: %w", number, err)
 	}
 	defer table.Close()
-	config := flowWeirFlowConfig{Seed: f.seed, BucketMask: uint32(buckets - 1)}
-	if err := f.configs.Update(uint32(number), config, ebpf.UpdateExist); err != nil {
-		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
+	err = f.configure(number, func(c *flowWeirFlowConfig) {
+		c.Keys, c.BucketMask, c.SinceMs = f.keys, uint32(buckets-1), sinceMS()
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.openSenders(); err != nil {
+		return err
 	}
 	if err := f.counts.Update(uint32(number), flowWeirFlowCounts{}, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("set up the flow table of number %d: %w", number, err)
@@ -204,7 +219,7 @@ func (f *Flows) TableFlows(number uint16) (int, error) {
 	if err := f.configs.Lookup(uint32(number), &config); err != nil {
 		return 0, fmt.Errorf("look for the flow table of number %d: %w", number, err)
 	}
-	if config == (flowWeirFlowConfig{}) {
+	if config.Keys == ([flowKeys]uint64{}) {
 		return 0, nil
 	}
 	table, err := f.table(number)
@@ -213,6 +228,38 @@ func (f *Flows) TableFlows(number uint16) (int, error) {
 	}
 	defer table.Close()
 	return int(table.MaxEntries()) * flowWays, nil
+}
+
+// configure changes what the programs are told about a number's flows.
+func (f *Flows) configure(number uint16, set func(*flowWeirFlowConfig)) error {
+	var have flowWeirFlowConfig
+	if err := f.configs.Lookup(uint32(number), &have); err != nil {
+		return fmt.Errorf("read how the flows of number %d are looked at: %w", number, err)
+	}
+	want := have
+	set(&want)
+	if want == have {
+		return nil
+	}
+	if err := f.configs.Update(uint32(number), want, ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("set how the flows of number %d are looked at: %w", number, err)
+	}
+	return nil
+}
+
+// SetTrustDSCP says whether the DSCP of a number's packets, as the container makes
+// them, is their class (bpf/dscp.h): packets whose DSCP says none have that of their
+// flow. It holds for a number that has a table, before or after that is opened, and
+// ends with CloseTable.
+func (f *Flows) SetTrustDSCP(number uint16, trust bool) error {
+	return f.configure(number, func(c *flowWeirFlowConfig) { c.TrustDscp = flag(trust) })
+}
+
+func flag(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // CloseTable takes a number's table away, with its flows.
@@ -239,118 +286,13 @@ func (f *Flows) table(number uint16) (*ebpf.Map, error) {
 	return table, nil
 }
 
-// Flow is a live flow, as it was at one moment.
-type Flow struct {
-	// Initiator and Responder are its sides, as the container sees them.
-	Initiator, Responder netip.AddrPort
-	// Proto is 6 for TCP and 17 for UDP.
-	Proto uint8
-	// Bytes, with headers, and packets that the initiator and the responder sent.
-	Bytes   [2]uint64
-	Packets [2]uint32
-	// Idle is how long ago the last packet was, Age the first.
-	Idle, Age time.Duration
-	// Class and Type are the verdict of Stage 1 or 2; 0: there was no classifier.
-	Class                           sched.TrafficClass
-	Type, Stage                     uint8
-	TypeConfidence, LevelConfidence float64
-}
-
-// nowMS is the clock of struct weir_bucket.
-func nowMS() uint32 {
-	var ts unix.Timespec
-	// It cannot fail: the clock exists and the pointer is valid.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint32(ts.Nano() >> 20)
-}
-
-// bucketsAtOnce is how many buckets are read with one system call.
-const bucketsAtOnce = 256
-
-// Each calls fn with the flows of a number, in no order, until it returns false. None
-// if the number has no table.
-func (f *Flows) Each(number uint16, fn func(Flow) bool) error {
-	table, err := f.table(number)
-	if err != nil || table == nil {
-		return err
-	}
-	defer table.Close()
-	n := min(bucketsAtOnce, int(table.MaxEntries()))
-	keys, buckets := make([]uint32, n), make([]flowWeirBucket, n)
-	var cursor ebpf.MapBatchCursor
-	for {
-		got, err := table.BatchLookup(&cursor, keys, buckets, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("read the flows of number %d: %w", number, err)
-		}
-		now := nowMS()
-		for i := range buckets[:got] {
-			if !buckets[i].each(now, fn) {
-				return nil
-			}
-		}
-		if err != nil { // that was the last of them
-			return nil
-		}
-	}
-}
-
-func (b *flowWeirBucket) each(nowMS uint32, fn func(Flow) bool) bool {
-	for i, tag := range b.Tags {
-		if tag < 2 || b.Flows[i].Tuple.Kind != uint8(flowWeirFlowKindWEIR_FLOW_WHOLE) {
-			continue
-		}
-		if !fn(b.Flows[i].flow(nowMS, b.SeenMs[i])) {
-			return false
-		}
-	}
-	return true
-}
-
-func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
-	since := func(ms uint32) time.Duration {
-		// It may have been seen since the time was taken.
-		const justNowMS = 60000
-		if ms-nowMS < justNowMS {
-			return 0
-		}
-		return time.Duration(nowMS-ms) << 20
-	}
-	a := netip.AddrPortFrom(address(w.Tuple.A, w.Tuple.Family), hostOrder(w.Tuple.PortA))
-	b := netip.AddrPortFrom(address(w.Tuple.B, w.Tuple.Family), hostOrder(w.Tuple.PortB))
-	if w.InitiatorIsB != 0 {
-		a, b = b, a
-	}
-	const all = 0xffff
-	return Flow{
-		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
-		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
-		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
-	}
-}
-
-func hostOrder(port uint16) uint16 {
-	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, port))
-}
-
-func address(words [4]uint32, family uint8) netip.Addr {
-	var b []byte
-	for _, w := range words {
-		b = binary.NativeEndian.AppendUint32(b, w)
-	}
-	if family == 4 {
-		b = b[:4]
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
 // FlowCounts is what happened in a number's table.
 type FlowCounts struct {
 	// Created flows, of which Evicted took the place of the longest silent.
 	Created, Evicted uint64
-	// Lost packets began a flow and found no place; Unknown are of no flow.
-	Lost, Unknown uint64
+	// Lost packets began a flow and found no place; Unknown are of no flow. Refused are
+	// packets of others that would have begun one in place of the container's own.
+	Lost, Unknown, Refused uint64
 }
 
 // Counts reads what happened in a number's table since it was opened.
@@ -359,7 +301,7 @@ func (f *Flows) Counts(number uint16) (FlowCounts, error) {
 	if err := f.counts.Lookup(uint32(number), &c); err != nil {
 		return FlowCounts{}, fmt.Errorf("read the flow counts of number %d: %w", number, err)
 	}
-	return FlowCounts{Created: c.Created, Evicted: c.Evicted, Lost: c.Lost, Unknown: c.Unknown}, nil
+	return FlowCounts{Created: c.Created, Evicted: c.Evicted, Lost: c.Lost, Unknown: c.Unknown, Refused: c.Refused}, nil
 }
 
 // Close closes the maps. The programs go on with them.

@@ -413,6 +413,147 @@ func TestFloodOfFlows(t *testing.T) {
 	}
 }
 
+// What others send begins flows as far as there is room, and never takes that of the
+// container's own; the flow of one whom the container answers is its own.
+func TestFloodFromOutside(t *testing.T) {
+	k := openKernelFlows(t, 1024)
+	k.shipped()
+	r := rand.New(rand.NewPCG(10, 11))
+	begin := func() model {
+		m := plainFlow(r)
+		m.proto, m.tags = flow.UDP, 0
+		return m
+	}
+	var own []model
+	for range 100 {
+		m := begin()
+		own = append(own, m)
+		k.class(k.tap, m.frame(true, true, 100))
+	}
+	for range 100 { // others begin, the container answers
+		m := begin()
+		own = append(own, m)
+		k.class(k.back, m.frame(true, true, 100))
+		k.class(k.tap, m.frame(false, false, 100))
+	}
+	for range 20000 {
+		k.class(k.back, begin().frame(true, true, 100))
+	}
+	all := k.all()
+	for i, m := range own {
+		f, ok := all[tuple(uint8(m.proto), m.initiator, m.responder)]
+		if !ok {
+			t.Errorf("flow %d of the container's is gone", i)
+		} else if f.Stage != 1 || f.Packets[0] != 1 || i >= 100 && f.Packets[1] != 1 {
+			t.Errorf("flow %d of the container's is %+v", i, f)
+		}
+	}
+	// A container that begins flows gets the places of those that others began.
+	for range 700 {
+		m := begin()
+		own = append(own, m)
+		k.class(k.tap, m.frame(true, true, 100))
+	}
+	for range 20000 {
+		k.class(k.back, begin().frame(true, true, 100))
+	}
+	all = k.all()
+	found := 0
+	for _, m := range own {
+		if _, ok := all[tuple(uint8(m.proto), m.initiator, m.responder)]; ok {
+			found++
+		}
+	}
+	// The others met buckets that were full of the container's own.
+	if found < len(own)*8/10 {
+		t.Errorf("%d of the container's %d flows are left", found, len(own))
+	}
+	if counts, err := k.Counts(number); err != nil || counts.Refused == 0 || counts.Lost > 0 {
+		t.Errorf("counts %+v, %v", counts, err)
+	}
+}
+
+// The DSCP of a container that is trusted says the class, where it says one, of whole
+// packets, fragments and others than TCP and UDP; of all others it is not looked at.
+func TestTrustDSCP(t *testing.T) {
+	k := openKernelFlows(t, 1024)
+	const be = 2
+	k.set(&appid.Compact{Nodes: []appid.CompactNode{{Feature: appid.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
+	want := map[int]sched.TrafficClass{}
+	for class, codes := range map[sched.TrafficClass][]int{
+		sched.EF: {46, 44, 40, 48, 56},
+		sched.AF: {10, 12, 14, 18, 20, 22, 26, 28, 30, 34, 36, 38, 16, 24, 32},
+		sched.BE: {8, 1},
+	} {
+		for _, code := range codes {
+			want[code] = class
+		}
+	}
+	four, six := model4(), model4()
+	four.proto, six.proto = flow.UDP, flow.UDP
+	six.initiator, six.responder = netip.MustParseAddrPort("[fd00::1]:40000"), netip.MustParseAddrPort("[fd00::2]:443")
+	icmp := four
+	icmp.proto = 1
+	packets := map[string]func() []byte{
+		"IPv4":          func() []byte { return four.frame(true, true, 100) },
+		"IPv6":          func() []byte { return six.frame(true, true, 100) },
+		"IPv4 fragment": func() []byte { return fragment4(four, 5, 1200, true) },
+		"IPv6 fragment": func() []byte { return fragment6(six, 5, 1200, true) },
+		"no flow":       func() []byte { return icmp.frame(true, true, 100) },
+	}
+	mark := func(packet []byte, dscp int) []byte {
+		if packet[14]>>4 == 4 {
+			packet[15] = byte(dscp<<2) | 3
+		} else {
+			packet[14], packet[15] = 0x60|byte(dscp>>2), byte(dscp<<6)|0x30
+		}
+		return packet
+	}
+	for _, trust := range []bool{false, true, false} {
+		if err := k.SetTrustDSCP(number, trust); err != nil {
+			t.Fatal(err)
+		}
+		for name, packet := range packets {
+			verdict := sched.Unclassified // nothing to tell it by
+			if name == "IPv4" || name == "IPv6" {
+				verdict = sched.BE
+			}
+			for dscp := range 64 {
+				expected := want[dscp]
+				if !trust || expected == sched.Unclassified {
+					expected = verdict
+				}
+				if got := k.class(k.tap, mark(packet(), dscp)); got != expected {
+					t.Errorf("%s, trusted %v: DSCP %d is of class %d, want %d", name, trust, dscp, got, expected)
+				}
+			}
+		}
+		k.class(k.tap, mark(four.frame(true, true, 100), 46))
+		asked := sched.Unclassified
+		if trust {
+			asked = sched.EF
+		}
+		if f := k.one(four); f.DSCPClass != asked || f.Class != sched.BE {
+			t.Errorf("trusted %v: the flow is %+v", trust, f)
+		}
+	}
+	if err := k.CloseTable(number); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.SetTrustDSCP(number, true); err != nil {
+		t.Fatal(err)
+	}
+	if size, err := k.TableFlows(number); err != nil || size != 0 {
+		t.Errorf("a table of %d flows that nobody opened, %v", size, err)
+	}
+	if err := k.OpenTable(number, 1024); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.class(k.tap, mark(four.frame(true, true, 100), 46)); got != sched.EF {
+		t.Errorf("class %d: what was set before the table was opened is lost", got)
+	}
+}
+
 // What nobody would send changes nothing: the program ends, and gives a class or none.
 func TestHostilePackets(t *testing.T) {
 	k := openKernelFlows(t, 1<<12)

@@ -125,7 +125,7 @@ func (f *Flows) load(constants tapConstants) (map[string]*ebpf.Program, error) {
 		Tap  *ebpf.Program `ebpf:"weir_tap"`
 		Back *ebpf.Program `ebpf:"weir_back"`
 	}
-	if err := load(spec, &objects, f.shared()); err != nil {
+	if err := load(spec, &objects, only(f.shared(), spec)); err != nil {
 		return nil, fmt.Errorf("load flow programs: %w", err)
 	}
 	return map[string]*ebpf.Program{flowProgWeirTap: objects.Tap, flowProgWeirBack: objects.Back}, nil

@@ -24,6 +24,17 @@ func load(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.Map) err
 	return spec.LoadAndAssign(objects, &options)
 }
 
+// only are those of maps that spec has.
+func only(maps map[string]*ebpf.Map, spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
+	out := map[string]*ebpf.Map{}
+	for name, m := range maps {
+		if spec.Maps[name] != nil {
+			out[name] = m
+		}
+	}
+	return out
+}
+
 // loadOptions have programs fitted to the types of the kernel proper. Left to itself,
 // the library looks for them in all modules as well, of which some have copies of
 // the kernel's own, and follows each copy to its ends: on a Debian kernel with 38

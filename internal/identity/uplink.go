@@ -60,6 +60,8 @@ type Uplink struct {
 	published  published
 	globals    globals
 	classes    classes
+	// flowMaps are those of the flows, by name; none without.
+	flowMaps map[string]*ebpf.Map
 }
 
 // globals are the variables of a program that user space writes.
@@ -167,6 +169,9 @@ func (u *Uplink) attach(origins *Origins) error {
 	}
 	defer objects.Program.Close()
 	u.activities = objects.Activities
+	if origins.flows != nil {
+		u.flowMaps = origins.flows.shared()
+	}
 	u.classes = classes{minors: objects.Minors, activities: objects.ClassActivity}
 	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
 		uplinkVarControlByteNs:     spec.Variables[uplinkVarControlByteNs].Offset,

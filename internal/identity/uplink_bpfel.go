@@ -58,6 +58,10 @@ type uplinkWeirBucket struct {
 		TypeConfidence  uint16
 		LevelConfidence uint16
 		Lengths         [8]uint16
+		DscpClass       uint8
+		Unused          [3]uint8
+		DelayPackets    uint32
+		DelayNs         uint64
 	}
 }
 
@@ -110,10 +114,19 @@ type uplinkWeirClassifier struct {
 	Ports [131072]uint8
 }
 
+type uplinkWeirClock struct {
+	_      structs.HostLayout
+	Ticks  uint64
+	NowMs  uint32
+	Unused uint32
+}
+
 type uplinkWeirFlowConfig struct {
 	_          structs.HostLayout
-	Seed       uint64
+	Keys       [11]uint64
 	BucketMask uint32
+	TrustDscp  uint32
+	SinceMs    uint32
 	Unused     uint32
 }
 
@@ -123,6 +136,7 @@ type uplinkWeirFlowCounts struct {
 	Evicted uint64
 	Lost    uint64
 	Unknown uint64
+	Refused uint64
 }
 
 type uplinkWeirLevel uint32
@@ -142,7 +156,7 @@ type uplinkWeirMinors struct {
 	_               structs.HostLayout
 	Minors          [4]uint16
 	TrafficClass    uint32
-	Unused          uint32
+	MarkDscp        uint32
 	EfByteShiftedNs uint64
 }
 
@@ -189,6 +203,26 @@ const (
 	uplinkWeirSavedWEIR_SAVED_PRIORITY_MASK uplinkWeirSaved = 15
 )
 
+type uplinkWeirSenderBucket struct {
+	_       structs.HostLayout
+	Tags    [8]uint32
+	SeenMs  [8]uint32
+	Numbers [8]uint16
+	Classes [8]uint8
+	Unused  uint64
+	Tuples  [8]struct {
+		_      structs.HostLayout
+		A      [4]uint32
+		B      [4]uint32
+		PortA  uint16
+		PortB  uint16
+		Proto  uint8
+		Family uint8
+		Kind   uint8
+		Unused uint8
+	}
+}
+
 type uplinkWeirTag uint32
 
 const (
@@ -212,6 +246,7 @@ const (
 	uplinkMapClassActivity          = "class_activity"
 	uplinkMapControlDue             = "control_due"
 	uplinkMapDeferred               = "deferred"
+	uplinkMapFlowClock              = "flow_clock"
 	uplinkMapFlowConfigs            = "flow_configs"
 	uplinkMapFlowCounts             = "flow_counts"
 	uplinkMapFlowTables             = "flow_tables"
@@ -221,10 +256,12 @@ const (
 	uplinkMapNamespaces             = "namespaces"
 	uplinkMapOrigins                = "origins"
 	uplinkMapPublished              = "published"
+	uplinkMapSenderTable            = "sender_table"
 	uplinkMapTrees                  = "trees"
 	uplinkMapUnknownDue             = "unknown_due"
 	uplinkMapUnknownNetns           = "unknown_netns"
 	uplinkMapWeirClassifierTemplate = "weir_classifier_template"
+	uplinkMapWeirSenderTemplate     = "weir_sender_template"
 	uplinkMapWeirTableTemplate      = "weir_table_template"
 	uplinkProgWeirUplink            = "weir_uplink"
 	uplinkProgWeirUplinkOld         = "weir_uplink_old"
@@ -249,6 +286,7 @@ const (
 	uplinkVarWeirNumberBtf          = "weir_number_btf"
 	uplinkVarWeirPriorityBtf        = "weir_priority_btf"
 	uplinkVarWeirSavedBtf           = "weir_saved_btf"
+	uplinkVarWeirSenderBucketBtf    = "weir_sender_bucket_btf"
 	uplinkVarWeirTagBtf             = "weir_tag_btf"
 )
 
@@ -307,6 +345,7 @@ type uplinkMapSpecs struct {
 	ClassActivity          *ebpf.MapSpec `ebpf:"class_activity"`
 	ControlDue             *ebpf.MapSpec `ebpf:"control_due"`
 	Deferred               *ebpf.MapSpec `ebpf:"deferred"`
+	FlowClock              *ebpf.MapSpec `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
 	FlowTables             *ebpf.MapSpec `ebpf:"flow_tables"`
@@ -316,10 +355,12 @@ type uplinkMapSpecs struct {
 	Namespaces             *ebpf.MapSpec `ebpf:"namespaces"`
 	Origins                *ebpf.MapSpec `ebpf:"origins"`
 	Published              *ebpf.MapSpec `ebpf:"published"`
+	SenderTable            *ebpf.MapSpec `ebpf:"sender_table"`
 	Trees                  *ebpf.MapSpec `ebpf:"trees"`
 	UnknownDue             *ebpf.MapSpec `ebpf:"unknown_due"`
 	UnknownNetns           *ebpf.MapSpec `ebpf:"unknown_netns"`
 	WeirClassifierTemplate *ebpf.MapSpec `ebpf:"weir_classifier_template"`
+	WeirSenderTemplate     *ebpf.MapSpec `ebpf:"weir_sender_template"`
 	WeirTableTemplate      *ebpf.MapSpec `ebpf:"weir_table_template"`
 }
 
@@ -327,28 +368,29 @@ type uplinkMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkVariableSpecs struct {
-	CgroupLevels      *ebpf.VariableSpec `ebpf:"cgroup_levels"`
-	ClassMajor        *ebpf.VariableSpec `ebpf:"class_major"`
-	ControlByteNs     *ebpf.VariableSpec `ebpf:"control_byte_ns"`
-	ControlContainers *ebpf.VariableSpec `ebpf:"control_containers"`
-	DirectMajor       *ebpf.VariableSpec `ebpf:"direct_major"`
-	DirectMaxBytes    *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
-	LinkByteShiftedNs *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
-	LinkHeaderBytes   *ebpf.VariableSpec `ebpf:"link_header_bytes"`
-	PublishedPorts    *ebpf.VariableSpec `ebpf:"published_ports"`
-	SavePriority      *ebpf.VariableSpec `ebpf:"save_priority"`
-	Stamping          *ebpf.VariableSpec `ebpf:"stamping"`
-	UnknownByteNs     *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
-	VlanPcps          *ebpf.VariableSpec `ebpf:"vlan_pcps"`
-	WeirBucketBtf     *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
-	WeirClassBtf      *ebpf.VariableSpec `ebpf:"weir_class_btf"`
-	WeirClassifierBtf *ebpf.VariableSpec `ebpf:"weir_classifier_btf"`
-	WeirLevelBtf      *ebpf.VariableSpec `ebpf:"weir_level_btf"`
-	WeirLinkBtf       *ebpf.VariableSpec `ebpf:"weir_link_btf"`
-	WeirNumberBtf     *ebpf.VariableSpec `ebpf:"weir_number_btf"`
-	WeirPriorityBtf   *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
-	WeirSavedBtf      *ebpf.VariableSpec `ebpf:"weir_saved_btf"`
-	WeirTagBtf        *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
+	CgroupLevels        *ebpf.VariableSpec `ebpf:"cgroup_levels"`
+	ClassMajor          *ebpf.VariableSpec `ebpf:"class_major"`
+	ControlByteNs       *ebpf.VariableSpec `ebpf:"control_byte_ns"`
+	ControlContainers   *ebpf.VariableSpec `ebpf:"control_containers"`
+	DirectMajor         *ebpf.VariableSpec `ebpf:"direct_major"`
+	DirectMaxBytes      *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
+	LinkByteShiftedNs   *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
+	LinkHeaderBytes     *ebpf.VariableSpec `ebpf:"link_header_bytes"`
+	PublishedPorts      *ebpf.VariableSpec `ebpf:"published_ports"`
+	SavePriority        *ebpf.VariableSpec `ebpf:"save_priority"`
+	Stamping            *ebpf.VariableSpec `ebpf:"stamping"`
+	UnknownByteNs       *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
+	VlanPcps            *ebpf.VariableSpec `ebpf:"vlan_pcps"`
+	WeirBucketBtf       *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
+	WeirClassBtf        *ebpf.VariableSpec `ebpf:"weir_class_btf"`
+	WeirClassifierBtf   *ebpf.VariableSpec `ebpf:"weir_classifier_btf"`
+	WeirLevelBtf        *ebpf.VariableSpec `ebpf:"weir_level_btf"`
+	WeirLinkBtf         *ebpf.VariableSpec `ebpf:"weir_link_btf"`
+	WeirNumberBtf       *ebpf.VariableSpec `ebpf:"weir_number_btf"`
+	WeirPriorityBtf     *ebpf.VariableSpec `ebpf:"weir_priority_btf"`
+	WeirSavedBtf        *ebpf.VariableSpec `ebpf:"weir_saved_btf"`
+	WeirSenderBucketBtf *ebpf.VariableSpec `ebpf:"weir_sender_bucket_btf"`
+	WeirTagBtf          *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
 }
 
 // uplinkObjects contains all objects after they have been loaded into the kernel.
@@ -376,6 +418,7 @@ type uplinkMaps struct {
 	ClassActivity          *ebpf.Map `ebpf:"class_activity"`
 	ControlDue             *ebpf.Map `ebpf:"control_due"`
 	Deferred               *ebpf.Map `ebpf:"deferred"`
+	FlowClock              *ebpf.Map `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
 	FlowTables             *ebpf.Map `ebpf:"flow_tables"`
@@ -385,10 +428,12 @@ type uplinkMaps struct {
 	Namespaces             *ebpf.Map `ebpf:"namespaces"`
 	Origins                *ebpf.Map `ebpf:"origins"`
 	Published              *ebpf.Map `ebpf:"published"`
+	SenderTable            *ebpf.Map `ebpf:"sender_table"`
 	Trees                  *ebpf.Map `ebpf:"trees"`
 	UnknownDue             *ebpf.Map `ebpf:"unknown_due"`
 	UnknownNetns           *ebpf.Map `ebpf:"unknown_netns"`
 	WeirClassifierTemplate *ebpf.Map `ebpf:"weir_classifier_template"`
+	WeirSenderTemplate     *ebpf.Map `ebpf:"weir_sender_template"`
 	WeirTableTemplate      *ebpf.Map `ebpf:"weir_table_template"`
 }
 
@@ -399,6 +444,7 @@ func (m *uplinkMaps) Close() error {
 		m.ClassActivity,
 		m.ControlDue,
 		m.Deferred,
+		m.FlowClock,
 		m.FlowConfigs,
 		m.FlowCounts,
 		m.FlowTables,
@@ -408,10 +454,12 @@ func (m *uplinkMaps) Close() error {
 		m.Namespaces,
 		m.Origins,
 		m.Published,
+		m.SenderTable,
 		m.Trees,
 		m.UnknownDue,
 		m.UnknownNetns,
 		m.WeirClassifierTemplate,
+		m.WeirSenderTemplate,
 		m.WeirTableTemplate,
 	)
 }
@@ -420,28 +468,29 @@ func (m *uplinkMaps) Close() error {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkVariables struct {
-	CgroupLevels      *ebpf.Variable `ebpf:"cgroup_levels"`
-	ClassMajor        *ebpf.Variable `ebpf:"class_major"`
-	ControlByteNs     *ebpf.Variable `ebpf:"control_byte_ns"`
-	ControlContainers *ebpf.Variable `ebpf:"control_containers"`
-	DirectMajor       *ebpf.Variable `ebpf:"direct_major"`
-	DirectMaxBytes    *ebpf.Variable `ebpf:"direct_max_bytes"`
-	LinkByteShiftedNs *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
-	LinkHeaderBytes   *ebpf.Variable `ebpf:"link_header_bytes"`
-	PublishedPorts    *ebpf.Variable `ebpf:"published_ports"`
-	SavePriority      *ebpf.Variable `ebpf:"save_priority"`
-	Stamping          *ebpf.Variable `ebpf:"stamping"`
-	UnknownByteNs     *ebpf.Variable `ebpf:"unknown_byte_ns"`
-	VlanPcps          *ebpf.Variable `ebpf:"vlan_pcps"`
-	WeirBucketBtf     *ebpf.Variable `ebpf:"weir_bucket_btf"`
-	WeirClassBtf      *ebpf.Variable `ebpf:"weir_class_btf"`
-	WeirClassifierBtf *ebpf.Variable `ebpf:"weir_classifier_btf"`
-	WeirLevelBtf      *ebpf.Variable `ebpf:"weir_level_btf"`
-	WeirLinkBtf       *ebpf.Variable `ebpf:"weir_link_btf"`
-	WeirNumberBtf     *ebpf.Variable `ebpf:"weir_number_btf"`
-	WeirPriorityBtf   *ebpf.Variable `ebpf:"weir_priority_btf"`
-	WeirSavedBtf      *ebpf.Variable `ebpf:"weir_saved_btf"`
-	WeirTagBtf        *ebpf.Variable `ebpf:"weir_tag_btf"`
+	CgroupLevels        *ebpf.Variable `ebpf:"cgroup_levels"`
+	ClassMajor          *ebpf.Variable `ebpf:"class_major"`
+	ControlByteNs       *ebpf.Variable `ebpf:"control_byte_ns"`
+	ControlContainers   *ebpf.Variable `ebpf:"control_containers"`
+	DirectMajor         *ebpf.Variable `ebpf:"direct_major"`
+	DirectMaxBytes      *ebpf.Variable `ebpf:"direct_max_bytes"`
+	LinkByteShiftedNs   *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
+	LinkHeaderBytes     *ebpf.Variable `ebpf:"link_header_bytes"`
+	PublishedPorts      *ebpf.Variable `ebpf:"published_ports"`
+	SavePriority        *ebpf.Variable `ebpf:"save_priority"`
+	Stamping            *ebpf.Variable `ebpf:"stamping"`
+	UnknownByteNs       *ebpf.Variable `ebpf:"unknown_byte_ns"`
+	VlanPcps            *ebpf.Variable `ebpf:"vlan_pcps"`
+	WeirBucketBtf       *ebpf.Variable `ebpf:"weir_bucket_btf"`
+	WeirClassBtf        *ebpf.Variable `ebpf:"weir_class_btf"`
+	WeirClassifierBtf   *ebpf.Variable `ebpf:"weir_classifier_btf"`
+	WeirLevelBtf        *ebpf.Variable `ebpf:"weir_level_btf"`
+	WeirLinkBtf         *ebpf.Variable `ebpf:"weir_link_btf"`
+	WeirNumberBtf       *ebpf.Variable `ebpf:"weir_number_btf"`
+	WeirPriorityBtf     *ebpf.Variable `ebpf:"weir_priority_btf"`
+	WeirSavedBtf        *ebpf.Variable `ebpf:"weir_saved_btf"`
+	WeirSenderBucketBtf *ebpf.Variable `ebpf:"weir_sender_bucket_btf"`
+	WeirTagBtf          *ebpf.Variable `ebpf:"weir_tag_btf"`
 }
 
 // uplinkPrograms contains all programs after they have been loaded into the kernel.

@@ -21,6 +21,7 @@ type Values struct {
 	Class     *v1.Class
 	EFMax     *v1.Part
 	AFMin     *v1.Part
+	DSCP      *v1.DSCP
 }
 
 // Limits are the most that labels may ask for; nil for no limit.
@@ -67,7 +68,7 @@ func Resolve(in Inputs) Resolution {
 	r.result.From = v1.PolicyFrom{
 		Weight: v1.LayerBuiltIn, Min: v1.LayerBuiltIn, Max: v1.LayerBuiltIn,
 		Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
-		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn,
+		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn, DSCP: v1.LayerBuiltIn,
 	}
 	r.take(v1.LayerDefaults, in.Defaults)
 	r.takeLabels()
@@ -106,6 +107,7 @@ func (r *resolver) take(layer v1.Layer, values Values) {
 	replace(&p.Class, &from.Class, values.Class, layer)
 	replace(&p.EFMax, &from.EFMax, values.EFMax, layer)
 	replace(&p.AFMin, &from.AFMin, values.AFMin, layer)
+	replace(&p.DSCP, &from.DSCP, values.DSCP, layer)
 }
 
 func replace[T any](field *T, from *v1.Layer, value *T, layer v1.Layer) {
@@ -125,6 +127,7 @@ func (r *resolver) takeLabels() {
 	takeLabel(r, "class", LabelClass, &p.Class, &from.Class, ParseClass)
 	takeLabel(r, "ef-max", LabelEFMax, &p.EFMax, &from.EFMax, ParsePart)
 	takeLabel(r, "af-min", LabelAFMin, &p.AFMin, &from.AFMin, ParsePart)
+	takeLabel(r, "dscp", LabelDSCP, &p.DSCP, &from.DSCP, ParseDSCP)
 	for _, limits := range r.Limits {
 		cut(r, "weight", LabelWeight, &p.Weight, &from.Weight, limits.Weight)
 		cut(r, "min", LabelMin, &p.MinBPS, &from.Min, limits.MinBPS)
@@ -162,7 +165,7 @@ func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, p
 }
 
 // guarantees are the labels that take something from other containers.
-var guarantees = []string{LabelMin, LabelPriority, LabelLatency, LabelClass, LabelEFMax}
+var guarantees = []string{LabelMin, LabelPriority, LabelLatency, LabelClass, LabelEFMax, LabelDSCP}
 
 // mayAsk says why a label may not ask for what it does: who makes an image is not
 // who runs the host.
@@ -244,6 +247,7 @@ func (r *resolver) reconcile() {
 		}
 		p.LatencyMS, from.Latency = 0, v1.LayerBuiltIn
 	}
+	r.dropUnused()
 	r.reconcileParts()
 }
 
@@ -263,6 +267,27 @@ func (r *resolver) reconcileParts() {
 		r.complain(key, layer, label, FormatPart(*part), err.Error())
 	}
 	part.Percent = roundPercent(100 - other.Percent)
+}
+
+// dropUnused takes away what was asked for of classes that the container does not
+// have. The config file's defaults are for those that have them.
+func (r *resolver) dropUnused() {
+	p, from, built := &r.result.Policy, &r.result.From, Default()
+	dropIf(r, checkEFMaxUse(*p), "ef-max", LabelEFMax, &p.EFMax, &from.EFMax, FormatPart, built.EFMax)
+	dropIf(r, checkAFMinUse(*p), "af-min", LabelAFMin, &p.AFMin, &from.AFMin, FormatPart, built.AFMin)
+	dropIf(r, checkDSCPUse(*p), "dscp", LabelDSCP, &p.DSCP, &from.DSCP, func(d v1.DSCP) string { return string(d) }, built.DSCP)
+}
+
+// dropIf takes a value back to the built-in one if there is something against it.
+func dropIf[T any](r *resolver, against error, key, label string, field *T, from *v1.Layer, format func(T) string, builtIn T) {
+	if against == nil || *from == v1.LayerBuiltIn {
+		return
+	}
+	if *from != v1.LayerDefaults {
+		r.complain(key, *from, label, format(*field), against.Error())
+		r.claims[len(r.claims)-1].Effect = "it has no effect"
+	}
+	*field, *from = builtIn, v1.LayerBuiltIn
 }
 
 // limitRaise holds a minimum that labels ask for to what they may ask for as a
@@ -341,6 +366,8 @@ func (r *resolver) effect(key string) (v1.Layer, string) {
 		return from.EFMax, fmt.Sprintf("a maximum of EF of %s applies", FormatPart(p.EFMax))
 	case "af-min":
 		return from.AFMin, fmt.Sprintf("a minimum of AF of %s applies", FormatPart(p.AFMin))
+	case "dscp":
+		return from.DSCP, orNone("use of the DSCP field", p.DSCP == v1.DSCPNone, string(p.DSCP))
 	}
 	return v1.LayerBuiltIn, ""
 }

@@ -20,6 +20,7 @@ func latency(ms float64) policy.Values { return policy.Values{LatencyMS: &ms} }
 var builtIn = v1.PolicyFrom{
 	Weight: v1.LayerBuiltIn, Min: v1.LayerBuiltIn, Max: v1.LayerBuiltIn,
 	Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn, EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn,
+	DSCP: v1.LayerBuiltIn,
 }
 
 func from(change func(*v1.PolicyFrom)) v1.PolicyFrom {
@@ -59,7 +60,7 @@ func TestResolve(t *testing.T) {
 			"a bad label falls back to the defaults", policy.Inputs{Defaults: weight(7).With(most(5e6)), Labels: map[string]string{"weir.weight": "x", "weir.max": "10"}},
 			v1.Policy{Weight: 7, MaxBPS: 5e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Max = v1.LayerDefaults, v1.LayerDefaults }),
 			[]string{
-				`weir.max="10": 10 is 10 bit/s, not even a frame a second; did you mean 10mbit? (maximum 5mbit applies)`,
+				`weir.max="10": is 10 bit/s, not even a frame a second; did you mean 10mbit? (maximum 5mbit applies)`,
 				`weir.weight="x": write a whole number from 0 to 10000 (weight 7 applies)`,
 			},
 		},
@@ -198,26 +199,62 @@ func TestResolve(t *testing.T) {
 			[]string{`weir.class="gold": is not a class; write ef, af, be or auto (class af applies)`},
 		},
 		{
-			"a default makes room", policy.Inputs{Labels: map[string]string{"weir.ef-max": "80%"}},
-			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}}, from(func(f *v1.PolicyFrom) { f.EFMax = v1.LayerLabels }), nil,
+			"a default makes room", policy.Inputs{Labels: map[string]string{"weir.class": "auto", "weir.ef-max": "80%"}},
+			v1.Policy{Weight: 100, Class: v1.ClassAuto, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}}, from(func(f *v1.PolicyFrom) { f.Class, f.EFMax = v1.LayerLabels, v1.LayerLabels }), nil,
 		},
 		{
-			"the other default makes room", policy.Inputs{Labels: map[string]string{"weir.af-min": "87.3%"}},
-			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 12.7}, AFMin: v1.Part{Percent: 87.3}}, from(func(f *v1.PolicyFrom) { f.AFMin = v1.LayerLabels }), nil,
+			"the other default makes room", policy.Inputs{Labels: map[string]string{"weir.class": "auto", "weir.af-min": "87.3%"}},
+			v1.Policy{Weight: 100, Class: v1.ClassAuto, EFMax: v1.Part{Percent: 12.7}, AFMin: v1.Part{Percent: 87.3}}, from(func(f *v1.PolicyFrom) { f.Class, f.AFMin = v1.LayerLabels, v1.LayerLabels }), nil,
 		},
 		{
-			"parts that are too much", policy.Inputs{Labels: map[string]string{"weir.ef-max": "80%", "weir.af-min": "60%"}},
-			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}}, from(func(f *v1.PolicyFrom) { f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels }),
+			"parts that are too much", policy.Inputs{Labels: map[string]string{"weir.class": "auto", "weir.ef-max": "80%", "weir.af-min": "60%"}},
+			v1.Policy{Weight: 100, Class: v1.ClassAuto, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}}, from(func(f *v1.PolicyFrom) { f.Class, f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels, v1.LayerLabels }),
 			[]string{`weir.af-min="60%": the maximum of EF 80% and the minimum of AF 60% are more than the whole share together; lower one of them (a minimum of AF of 20% applies)`},
 		},
 		{
-			"the lower layer makes room", policy.Inputs{Labels: map[string]string{"weir.ef-max": "80%"}, Set: policy.Values{AFMin: &v1.Part{Percent: 60}}},
-			v1.Policy{Weight: 100, EFMax: v1.Part{Percent: 40}, AFMin: v1.Part{Percent: 60}}, from(func(f *v1.PolicyFrom) { f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerSet }),
+			"the lower layer makes room", policy.Inputs{Labels: map[string]string{"weir.class": "auto", "weir.ef-max": "80%"}, Set: policy.Values{AFMin: &v1.Part{Percent: 60}}},
+			v1.Policy{Weight: 100, Class: v1.ClassAuto, EFMax: v1.Part{Percent: 40}, AFMin: v1.Part{Percent: 60}}, from(func(f *v1.PolicyFrom) { f.Class, f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels, v1.LayerSet }),
 			[]string{`weir.ef-max="80%": the maximum of EF 80% and`},
 		},
 		{
-			"rates", policy.Inputs{Labels: map[string]string{"weir.ef-max": "8mbit", "weir.af-min": "100%"}},
-			v1.Policy{Weight: 100, EFMax: v1.Part{BPS: 8e6}, AFMin: v1.Part{Percent: 100}}, from(func(f *v1.PolicyFrom) { f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels }), nil,
+			"rates", policy.Inputs{Labels: map[string]string{"weir.class": "auto", "weir.ef-max": "8mbit", "weir.af-min": "100%"}},
+			v1.Policy{Weight: 100, Class: v1.ClassAuto, EFMax: v1.Part{BPS: 8e6}, AFMin: v1.Part{Percent: 100}}, from(func(f *v1.PolicyFrom) { f.Class, f.EFMax, f.AFMin = v1.LayerLabels, v1.LayerLabels, v1.LayerLabels }), nil,
+		},
+		{
+			"parts and DSCP without classes",
+			policy.Inputs{Defaults: policy.Values{DSCP: new(v1.DSCPMark)}, Labels: map[string]string{"weir.ef-max": "80%", "weir.af-min": "60%", "weir.dscp": "trust"}},
+			v1.Policy{Weight: 100}, builtIn,
+			[]string{
+				`weir.af-min="60%": a minimum of AF needs traffic classes; set the class to auto, or remove it (it has no effect)`,
+				`weir.dscp="trust": the DSCP field is for traffic classes; set the class to auto`,
+				`weir.ef-max="80%": a maximum of EF needs traffic classes; set the class to auto or ef, or remove it (it has no effect)`,
+			},
+		},
+		{
+			"parts of one class",
+			policy.Inputs{Labels: map[string]string{"weir.class": "ef", "weir.ef-max": "80%", "weir.af-min": "60%", "weir.dscp": "both"}},
+			v1.Policy{Weight: 100, Class: v1.ClassEF, EFMax: v1.Part{Percent: 80}, AFMin: v1.Part{Percent: 20}},
+			from(func(f *v1.PolicyFrom) { f.Class, f.EFMax = v1.LayerLabels, v1.LayerLabels }),
+			[]string{
+				`weir.af-min="60%": all of its traffic is ef, none is AF; set the class to auto, or remove the minimum of AF (it has no effect)`,
+				`weir.dscp="both": all of its traffic is ef, whatever the DSCP field says; set the class to auto, or write mark (it has no effect)`,
+			},
+		},
+		{
+			"all of it is af",
+			policy.Inputs{
+				Defaults: policy.Values{AFMin: &v1.Part{Percent: 10}}, Labels: map[string]string{"weir.class": "af", "weir.dscp": "Mark"},
+				Policies: []policy.Values{{EFMax: &v1.Part{Percent: 10}}}, Set: policy.Values{AFMin: &v1.Part{Percent: 20}},
+			},
+			v1.Policy{Weight: 100, Class: v1.ClassAF, DSCP: v1.DSCPMark}, from(func(f *v1.PolicyFrom) { f.Class, f.DSCP = v1.LayerLabels, v1.LayerLabels }),
+			[]string{
+				`af-min of weir set="20%": all of its traffic is af, and has the whole share`,
+				`ef-max of the config file's policies="10%": all of its traffic is af, none is EF`,
+			},
+		},
+		{
+			"only a default is for classes that it does not have",
+			policy.Inputs{Defaults: policy.Values{EFMax: &v1.Part{Percent: 10}, DSCP: new(v1.DSCPBoth)}}, v1.Policy{Weight: 100}, builtIn, nil,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -258,7 +295,7 @@ var drawn = rapid.Custom(func(t *rapid.T) policy.Values {
 func TestResolveProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.MapOf(rapid.SampledFrom([]string{
-			"weir.weight", "weir.min", "weir.max", "weir.priority", "weir.latency", "weir.class", "weir.ef-max", "weir.af-min", "Weir.Min",
+			"weir.weight", "weir.min", "weir.max", "weir.priority", "weir.latency", "weir.class", "weir.ef-max", "weir.af-min", "weir.dscp", "Weir.Min",
 		}), values).Draw(t, "labels")
 		in := policy.Inputs{Defaults: drawn.Draw(t, "defaults"), Labels: labels, Set: drawn.Draw(t, "set")}
 		in.Policies = rapid.SliceOfN(drawn, 0, 2).Draw(t, "policies")

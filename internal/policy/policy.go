@@ -10,7 +10,7 @@
 // # Method
 //
 // One parser per kind of value ([ParseRate], [ParseLatency], [ParseWeight],
-// [ParsePriority], [ParseClass], [ParsePart]), whose errors say what is wrong and what to
+// [ParsePriority], [ParseClass], [ParsePart], [ParseDSCP]), whose errors say what is wrong and what to
 // write. [Rules] are the operator's, for all containers; [Rules.Resolve] finds the
 // layers of one container, and [Resolve] puts them on each other: it says which
 // layer each value comes from, and reports a [Problem] for a value that cannot be
@@ -42,6 +42,7 @@ const (
 	LabelClass    = Prefix + "class"
 	LabelEFMax    = Prefix + "ef-max"
 	LabelAFMin    = Prefix + "af-min"
+	LabelDSCP     = Prefix + "dscp"
 
 	// LabelKubernetesMax is read as LabelMax where that is not given.
 	LabelKubernetesMax = "kubernetes.io/egress-bandwidth"
@@ -49,7 +50,7 @@ const (
 
 // Names are the names that follow [Prefix], in the order of the reference.
 func Names() []string {
-	return []string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min"}
+	return []string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min", "dscp"}
 }
 
 // DefaultWeight is the weight of a container that asks for none.
@@ -126,7 +127,7 @@ func checkParts(p v1.Policy) error {
 }
 
 // CheckChange returns what the fields of change that are not nil say, if base can
-// be changed so. For min, max, latency and class, "none" takes the value away. It
+// be changed so. For min, max, latency, class and dscp, "none" takes the value away. It
 // is strict: an error has all problems joined.
 func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	values, err := parseChange(change)
@@ -143,6 +144,9 @@ func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p)); err != nil {
 		return Values{}, err
 	}
+	if err := checkUse(values, p); err != nil {
+		return Values{}, err
+	}
 	return values, nil
 }
 
@@ -156,7 +160,8 @@ func parseChange(change v1.PolicyChange) (Values, error) {
 		parseField("latency", change.Latency, &v.LatencyMS, OrNone(ParseLatencyMS)),
 		parseField("class", change.Class, &v.Class, OrNone(ParseClass)),
 		parseField("ef-max", change.EFMax, &v.EFMax, ParsePart),
-		parseField("af-min", change.AFMin, &v.AFMin, ParsePart))
+		parseField("af-min", change.AFMin, &v.AFMin, ParsePart),
+		parseField("dscp", change.DSCP, &v.DSCP, OrNone(ParseDSCP)))
 	return v, err
 }
 

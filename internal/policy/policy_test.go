@@ -74,10 +74,10 @@ func TestParseProblems(t *testing.T) {
 			policy.Default(),
 			[]string{
 				`weir.class="gold": is not a class; write ef, af, be or auto (no class applies)`,
-				`weir.colour="red": unknown name; known are weir.weight, weir.min, weir.max, weir.priority, weir.latency, weir.class, weir.ef-max, weir.af-min (ignored)`,
+				`weir.colour="red": unknown name; known are weir.weight, weir.min, weir.max, weir.priority, weir.latency, weir.class, weir.ef-max, weir.af-min, weir.dscp (ignored)`,
 				`weir.latency="20": has no unit; for milliseconds write 20ms (no latency bound applies)`,
 				`weir.max="-1": is negative; write for example 30mbit (no maximum applies)`,
-				`weir.min="30MB": unit "MB": bytes are not accepted; for 30 megabit write 30mbit (no minimum applies)`,
+				`weir.min="30MB": has the unit "MB": bytes are not accepted; for 30 megabit write 30mbit (no minimum applies)`,
 				`weir.priority="1001": write a whole number from 0 to 1000 (priority 0 applies)`,
 				`weir.weight="heavy": write a whole number from 0 to 10000 (weight 100 applies)`,
 			},
@@ -104,7 +104,7 @@ func TestParseProblems(t *testing.T) {
 		{
 			"bad Kubernetes bandwidth", map[string]string{"kubernetes.io/egress-bandwidth": "10m"},
 			policy.Default(),
-			[]string{`kubernetes.io/egress-bandwidth="10m": unit m means a thousandth in Kubernetes; write 10M or 10mbit (no maximum applies)`},
+			[]string{`kubernetes.io/egress-bandwidth="10m": has the unit m, which means a thousandth in Kubernetes; write 10M or 10mbit (no maximum applies)`},
 		},
 		{
 			"bad weir.max does not fall back to Kubernetes", map[string]string{"kubernetes.io/egress-bandwidth": "10M", "weir.max": ""},
@@ -283,10 +283,11 @@ func TestCheckChange(t *testing.T) {
 			v1.PolicyChange{
 				Weight: new("-1"), Min: new("1MB"), Max: new("0"),
 				Priority: new("-1"), Latency: new("1"), Class: new("x"),
-				EFMax: new("none"), AFMin: new("101%"),
+				EFMax: new("none"), AFMin: new("101%"), DSCP: new("EF"),
 			},
-			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`, `ef-max "none"`, `af-min "101%"`},
+			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`, `ef-max "none"`, `af-min "101%"`, `dscp "EF": is no use of the DSCP field; write trust, mark or both`},
 		},
+		{"a minimum of AF where there is none", v1.PolicyChange{AFMin: new("10%"), DSCP: new("trust")}, []string{"all of its traffic is", "all of its traffic is"}},
 		{"parts of more than the whole", v1.PolicyChange{EFMax: new("80%"), AFMin: new("30%")}, []string{"lower one of them"}},
 		{"a good value does not slip past a bad one", v1.PolicyChange{Weight: new("7"), Max: new("x")}, []string{`max "x"`}},
 	} {
@@ -349,12 +350,13 @@ func TestNearest(t *testing.T) {
 // valid says what every policy keeps to.
 func valid(p v1.Policy) bool {
 	_, classErr := policy.ParseClass(string(p.Class))
+	_, dscpErr := policy.ParseDSCP(string(p.DSCP))
 	return p.Weight <= policy.MaxWeight &&
 		p.Priority <= policy.MaxPriority &&
 		p.MinBPS <= policy.MaxRateBPS && p.MaxBPS <= policy.MaxRateBPS &&
 		(p.MaxBPS == 0 || p.MinBPS <= p.MaxBPS) &&
 		p.LatencyMS >= 0 && p.LatencyMS <= 10_000 && (p.LatencyMS == 0 || p.MinBPS > 0) &&
-		(p.Class == v1.ClassNone || classErr == nil) && validPart(p.EFMax) && validPart(p.AFMin) &&
+		(p.Class == v1.ClassNone || classErr == nil) && (p.DSCP == v1.DSCPNone || dscpErr == nil) && validPart(p.EFMax) && validPart(p.AFMin) &&
 		p.EFMax.Percent+p.AFMin.Percent <= 100
 }
 
@@ -374,7 +376,7 @@ func usualParts(p v1.Policy) v1.Policy {
 var values = rapid.OneOf(
 	rapid.SampledFrom([]string{
 		"", "none", "0", "1", "100", "1000", "10001", "-5", "30mbit", "10M", "20M", "30MB",
-		"1s", "20ms", "11s", "ef", "auto", "BE", "gold", "40%", "80%", "101%",
+		"1s", "20ms", "11s", "ef", "auto", "BE", "gold", "40%", "80%", "101%", "trust", "both",
 	}),
 	rapid.String(),
 )
@@ -385,7 +387,7 @@ var values = rapid.OneOf(
 func TestParseProperties(t *testing.T) {
 	names := []string{
 		policy.LabelWeight, policy.LabelMin, policy.LabelMax, policy.LabelPriority,
-		policy.LabelLatency, policy.LabelClass, policy.LabelEFMax, policy.LabelAFMin, policy.LabelKubernetesMax, "weir.mx", "other",
+		policy.LabelLatency, policy.LabelClass, policy.LabelEFMax, policy.LabelAFMin, policy.LabelDSCP, policy.LabelKubernetesMax, "weir.mx", "other",
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.MapOf(rapid.SampledFrom(names), values).Draw(t, "labels")
@@ -426,7 +428,7 @@ func TestCheckChangeAgreesWithParse(t *testing.T) {
 		fields := map[string]**string{
 			"weight": &change.Weight, "min": &change.Min, "max": &change.Max,
 			"priority": &change.Priority, "latency": &change.Latency, "class": &change.Class,
-			"ef-max": &change.EFMax, "af-min": &change.AFMin,
+			"ef-max": &change.EFMax, "af-min": &change.AFMin, "dscp": &change.DSCP,
 		}
 		removed := false
 		for name, value := range labels {

@@ -99,7 +99,7 @@ func plainError(number string, bps uint64) error {
 	if bps >= 1000 {
 		meant = number + "kbit"
 	}
-	return fmt.Errorf("%s is %d bit/s, not even a frame a second; did you mean %s?", number, bps, meant)
+	return fmt.Errorf("is %d bit/s, not even a frame a second; did you mean %s?", bps, meant)
 }
 
 // isDecimal: digits with at most one point, which has digits on both sides.
@@ -121,13 +121,13 @@ func unitError(number, unit string) error {
 	}
 	switch {
 	case unit == "m":
-		return fmt.Errorf("unit m means a thousandth in Kubernetes; write %sM or %smbit", number, number)
+		return fmt.Errorf("has the unit m, which means a thousandth in Kubernetes; write %sM or %smbit", number, number)
 	case strings.HasPrefix(lower, "e") && isDigits(strings.TrimLeft(lower[1:], "+-")):
-		return errors.New("exponents are not accepted; write for example 30mbit")
+		return errors.New("has an exponent, which is not accepted; write for example 30mbit")
 	case isBytes(lower):
-		return fmt.Errorf("unit %q: bytes are not accepted; for %s write %s", unit, inWords(meant, number), meant)
+		return fmt.Errorf("has the unit %q: bytes are not accepted; for %s write %s", unit, inWords(meant, number), meant)
 	}
-	return fmt.Errorf("unknown unit %q; write bit, kbit, mbit, gbit or tbit, for example %s", unit, meant)
+	return fmt.Errorf("has the unknown unit %q; write bit, kbit, mbit, gbit or tbit, for example %s", unit, meant)
 }
 
 // inWords is "30 megabit" for "30mbit".

@@ -187,6 +187,7 @@ func (v Values) With(over Values) Values {
 	with(&v.Class, over.Class)
 	with(&v.EFMax, over.EFMax)
 	with(&v.AFMin, over.AFMin)
+	with(&v.DSCP, over.DSCP)
 	return v
 }
 

@@ -69,6 +69,25 @@ func ParseClass(text string) (v1.Class, error) {
 	return v1.ClassNone, errors.New("is not a class; write ef, af, be or auto")
 }
 
+// ParseDSCP reads what classes have to do with the differentiated services field:
+// trust, mark or both, in any case.
+func ParseDSCP(text string) (v1.DSCP, error) {
+	if text == "" {
+		return v1.DSCPNone, errEmpty
+	}
+	switch use := v1.DSCP(strings.ToLower(text)); use {
+	case v1.DSCPTrust, v1.DSCPMark, v1.DSCPBoth:
+		return use, nil
+	}
+	return v1.DSCPNone, errors.New("is no use of the DSCP field; write trust, mark or both")
+}
+
+// TrustsDSCP says whether what a container writes into the field decides classes.
+func TrustsDSCP(p v1.Policy) bool { return p.DSCP == v1.DSCPTrust || p.DSCP == v1.DSCPBoth }
+
+// MarksDSCP says whether classes are written into the field.
+func MarksDSCP(p v1.Policy) bool { return p.DSCP == v1.DSCPMark || p.DSCP == v1.DSCPBoth }
+
 // ParsePart reads a part of a container's share: a rate as ParseRate takes it, or
 // a percentage from 0% to 100% with at most two digits after the point ("30%",
 // "12.5%").

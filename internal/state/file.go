@@ -89,6 +89,7 @@ type Set struct {
 	Class     *string  `json:"class,omitempty"`
 	EFMax     *Part    `json:"ef_max,omitempty"`
 	AFMin     *Part    `json:"af_min,omitempty"`
+	DSCP      *string  `json:"dscp,omitempty"`
 }
 
 // Part is a part of a container's share: a rate, or where that is 0 a percentage.

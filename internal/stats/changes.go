@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // Changes are the events that lie between two snapshots, in the order of the
@@ -47,6 +48,7 @@ func Changes(before, after *Snapshot) []v1.Event {
 			add(event(v1.EventPolicyChanged, c, ""))
 		}
 		changedState(was, c, add)
+		changedEF(was, c, add)
 	}
 	return events
 }
@@ -80,6 +82,28 @@ func changedState(was, is *v1.Container, add func(v1.Event)) {
 	case was.State != is.State:
 		add(event(v1.EventRepaired, is, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)))
 	}
+}
+
+// changedEF says when a container's EF begins to be more than its maximum, and when
+// that is over.
+func changedEF(was, is *v1.Container, add func(v1.Event)) {
+	before, after := efOf(was), efOf(is)
+	switch {
+	case after.Held && !before.Held:
+		add(event(v1.EventEFHeld, is, fmt.Sprintf("it sends more EF than the %s that go first (weir.ef-max): the flows that send most of it are served as be, each for 250ms at a time",
+			policy.FormatRateShort(after.MaxBPS))))
+	case before.Held && !after.Held && is.Policy.Class != v1.ClassNone:
+		add(event(v1.EventEFReleased, is, "all of its EF goes first again"))
+	}
+}
+
+func efOf(c *v1.Container) v1.ClassShare {
+	for _, class := range c.Classes {
+		if class.Class == v1.ClassEF {
+			return class
+		}
+	}
+	return v1.ClassShare{}
 }
 
 // changedUplinks compares the uplinks, whose order never changes while there are as

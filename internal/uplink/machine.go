@@ -53,6 +53,11 @@ type Classifier interface {
 	// SetTrafficClass says of which traffic class all packets of a number are, or
 	// that each flow has its own.
 	SetTrafficClass(number uint16, class sched.TrafficClass) error
+	// SetMarkDSCP has the DSCP of a number's packets say as which class they were served.
+	SetMarkDSCP(number uint16, mark bool) error
+	// ClassOffered is what a number has sent of each traffic class since its classes
+	// were last forgotten.
+	ClassOffered(number uint16) (identity.ClassOffered, error)
 	// ForgetClasses makes a number one of no traffic class, which sent nothing yet.
 	ForgetClasses(number uint16) error
 	// SetPublished says for whom processes of the host's answer at published ports,

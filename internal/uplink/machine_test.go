@@ -215,11 +215,15 @@ func (c *fakeClassifier) SetDirect(bounds sched.Bounds, _ []sched.Direct) error 
 func (*fakeClassifier) SetMinors(uint16, sched.Minors) error             { return nil }
 func (*fakeClassifier) SetTrafficClass(uint16, sched.TrafficClass) error { return nil }
 func (*fakeClassifier) ForgetClasses(uint16) error                       { return nil }
-func (*fakeClassifier) SetEFRate(uint16, uint64) error                   { return nil }
-func (*fakeClassifier) OfferedBytes([]uint64) error                      { return nil }
-func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)        { return 0, 0, nil }
-func (*fakeClassifier) AssignCgroup(string, uint16) error                { return nil }
-func (*fakeClassifier) UnassignCgroup(uint16) error                      { return nil }
+func (*fakeClassifier) SetMarkDSCP(uint16, bool) error                   { return nil }
+func (*fakeClassifier) ClassOffered(uint16) (o identity.ClassOffered, _ error) {
+	return o, nil
+}
+func (*fakeClassifier) SetEFRate(uint16, uint64) error            { return nil }
+func (*fakeClassifier) OfferedBytes([]uint64) error               { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error) { return 0, 0, nil }
+func (*fakeClassifier) AssignCgroup(string, uint16) error         { return nil }
+func (*fakeClassifier) UnassignCgroup(uint16) error               { return nil }
 func (*fakeClassifier) SetPublished(map[identity.Published]uint16) (map[uint16]error, error) {
 	return nil, nil
 }

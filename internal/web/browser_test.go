@@ -19,6 +19,7 @@ import (
 
 	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -381,15 +382,33 @@ func manyContainers() *fakeAgent {
 func TestManyContainers(t *testing.T) {
 	ctx := open(t, manyContainers(), 1280, "light")
 	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 204`)
-	act(ctx, t, chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
-	time.Sleep(6 * time.Second)
-	picture(ctx, t, "many")
+	act(ctx, t, performance.Enable().WithTimeDomain(performance.EnableTimeDomainThreadTicks),
+		chromedp.Evaluate(`window.long = []; new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration))).observe({type: "longtask"})`, nil))
+	before := taskSeconds(ctx, t)
+	const watched = 6
+	time.Sleep(watched * time.Second)
+	// Processor time: how long that took is the machine's affair, which does other things.
+	busy := (taskSeconds(ctx, t) - before) / watched
 	var long []float64
 	act(ctx, t, chromedp.Evaluate(`long`, &long))
-	t.Logf("tasks above 50 ms: %v", long)
-	for _, ms := range long {
-		if ms > 400 {
-			t.Errorf("the page stood still for %.0f ms", ms)
-		}
+	t.Logf("%.0f ms of a processor a second; tasks above 50 ms: %.0f", 1000*busy, long)
+	if busy <= 0 || busy > 0.4 {
+		t.Errorf("the page takes %.0f ms of a processor a second", 1000*busy)
 	}
+	picture(ctx, t, "many")
+}
+
+// taskSeconds is the processor time that the page has taken so far.
+func taskSeconds(ctx context.Context, t *testing.T) (seconds float64) {
+	t.Helper()
+	act(ctx, t, chromedp.ActionFunc(func(ctx context.Context) error {
+		metrics, err := performance.GetMetrics().Do(ctx)
+		for _, m := range metrics {
+			if m.Name == "TaskDuration" {
+				seconds = m.Value
+			}
+		}
+		return err
+	}))
+	return seconds
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/third_party/uplot"
 )
 
-// NewEdge returns a server of weir-edge's page and of what that asks of feed, weir-edge's
-// API. It only looks: nothing that changes something is passed on, whoever asks.
+// NewEdge returns a server of weir-edge's page, of what that asks of feed, weir-edge's API,
+// and of what Prometheus asks for. It only looks: nothing that changes something is passed on, whoever asks.
 func NewEdge(feed http.Handler, log *slog.Logger) *http.Server {
 	g := newGate(nil)
 	return g.server(edgeHandler(feed, g, maxRequests), log)
@@ -17,7 +17,7 @@ func NewEdge(feed http.Handler, log *slog.Logger) *http.Server {
 func edgeHandler(feed http.Handler, g *gate, atOnce int) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /v1/snapshot", &recent{feed: feed})
-	for _, path := range []string{"GET /v1/events", "GET /v1/services/{name}/explain"} {
+	for _, path := range []string{"GET /v1/events", "GET /v1/services/{name}/explain", "GET /metrics"} {
 		mux.Handle(path, feed)
 	}
 	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))

@@ -20,10 +20,14 @@ func TestEdge(t *testing.T) {
 			t.Errorf("%s: %s, lacks %q", path, r.Status, want)
 		}
 	}
+	ask(h, "GET", "127.0.0.1:7483", "/metrics", nil).Body.Close()
 	others := feed.others.Load()
+	if others != 1 {
+		t.Error("Prometheus is not answered")
+	}
 	for _, request := range []string{
 		"POST /v1/services", "DELETE /v1/services/shop", "POST /v1/repository", "DELETE /v1/repository/shop", "POST /v1/repository/shop/deploy", "POST /v1/stop",
-		"GET /v1/repository", "GET /metrics", "GET /index.html", "PUT /", "POST /v1/snapshot",
+		"GET /v1/repository", "GET /index.html", "PUT /", "POST /v1/snapshot",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		r := ask(h, method, "127.0.0.1:7483", path, nil)

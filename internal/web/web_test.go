@@ -166,12 +166,7 @@ func TestFeedFails(t *testing.T) {
 	}
 }
 
-// serve runs the dashboard of a feed and returns its address.
-func serve(t *testing.T, feed http.Handler) string {
-	t.Helper()
-	return serveWith(t, feed, nil)
-}
-
+// serveWith runs the dashboard of a feed, where some have tokens, and returns its address.
 func serveWith(t *testing.T, feed http.Handler, tokens *access.Tokens) string {
 	t.Helper()
 	listener, err := Listen("127.0.0.1:0")

@@ -39,13 +39,35 @@ func release(t *testing.T, script, version string, args ...string) string {
 	return ""
 }
 
+// built are packages by their versions: tests that only use one share it.
+var built = map[string]string{}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, path := range built {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
 // build makes the package of a version.
 func build(t *testing.T, version string) string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed: this is no Debian")
 	}
-	return release(t, "deb.sh", version)
+	if built[version] == "" {
+		dir, err := os.MkdirTemp("", "weir-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := release(t, "deb.sh", version)
+		built[version] = filepath.Join(dir, filepath.Base(made))
+		if err := os.Rename(made, built[version]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return built[version]
 }
 
 func run(t *testing.T, name string, args ...string) string {

@@ -3,7 +3,7 @@
 package edge
 
 import (
-	"bytes"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -16,7 +16,9 @@ import (
 // TestDemo: the demo shows what it announces, and leaves nothing when it is interrupted.
 // What it would leave, the suite's leak check finds. It takes about a minute.
 func TestDemo(t *testing.T) {
+	dir := t.TempDir()
 	cmd := exec.Command(harness.Program(t), "demo", "edge")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	out, said := &logBuffer{}, &logBuffer{}
 	cmd.Stdout, cmd.Stderr = out, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -29,7 +31,7 @@ func TestDemo(t *testing.T) {
 	t.Cleanup(func() {
 		if !ended {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
-			<-end
+			t.Logf("it ended with %v", <-end)
 		}
 		if t.Failed() {
 			t.Logf("it said\n%s\nand showed\n%s", said, out)
@@ -70,7 +72,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("%q was not shown", seen)
 		}
 	}
-	if left, err := exec.Command("pgrep", "-f", "weir-demo-").Output(); err == nil && len(bytes.TrimSpace(left)) > 0 {
-		t.Errorf("processes are left: %s", left)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
 	}
 }

@@ -32,8 +32,10 @@ import (
 func TestRepository(t *testing.T) {
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
-	s.start(t, "--repository", localRepository)
+	s.start(t, "--repository", localRepository, "--dashboard", localPage)
 	t.Run("pushed and deployed", s.testPush)
+	t.Run("page and metrics", s.testPage)
+	t.Run("a repository that cannot be", s.testBadRepository)
 	t.Run("cut off, and resumed", s.testCutOff)
 	t.Run("cut off for good", s.testCutOffForGood)
 	t.Run("what it sends has a policy", s.testRepositoryPolicy)
@@ -105,7 +107,7 @@ func (s *site) testPush(t *testing.T) {
 	// The registry outlives weir-edge, and the next one finds it.
 	before := s.repositoryID(t)
 	s.manager.kill()
-	s.start(t, "--repository", localRepository)
+	s.start(t, "--repository", localRepository, "--dashboard", localPage)
 	if after := s.repositoryID(t); after != before {
 		t.Errorf("another weir-edge started it again: %s, %s", before, after)
 	}
@@ -118,6 +120,104 @@ func (s *site) repositoryID(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return found.Container.ID
+}
+
+// localPage is where weir-edge shows its page.
+const localPage = "127.0.0.1:7483"
+
+// testPage: the page is there for this host, only looks, and /metrics is on the socket.
+func (s *site) testPage(t *testing.T) {
+	get := func(method, host, path string) (int, string) {
+		t.Helper()
+		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+			inErr := testbed.InNetNS(s.Host.NetNSPath(), func() error {
+				conn, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, localPage)
+				return nil
+			})
+			return conn, errors.Join(err, inErr)
+		}}
+		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+host+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	if status, body := get("GET", localPage, "/"); status != http.StatusOK || !strings.Contains(body, "edge.js") {
+		t.Errorf("the page: %d, %s", status, body)
+	}
+	if status, body := get("GET", localPage, "/v1/snapshot"); status != http.StatusOK || !strings.Contains(body, `"engine":"docker"`) || !strings.Contains(body, localRepository) {
+		t.Errorf("what it asks for: %d, %s", status, body)
+	}
+	for _, request := range []string{"DELETE /v1/services/stored", "POST /v1/stop", "GET /v1/repository"} {
+		method, path, _ := strings.Cut(request, " ")
+		if status, body := get(method, localPage, path); status < 400 {
+			t.Errorf("%s: %d, %s", request, status, body)
+		}
+	}
+	if status, _ := get("GET", "edge.example", "/"); status != http.StatusMisdirectedRequest {
+		t.Errorf("by another name: %d", status)
+	}
+	if status, body := get("GET", localPage, "/metrics"); status != http.StatusOK || !strings.Contains(body, "weir_edge_node_ready{") {
+		t.Errorf("metrics: %d, %s", status, body)
+	}
+	picture := s.must(t, "top", "--once")
+	if !strings.Contains(picture, "1 of 1 nodes are ready") {
+		t.Errorf("top shows\n%s", picture)
+	}
+	t.Logf("weir-edge top --once\n%s", picture)
+}
+
+// testBadRepository: an address that is taken, and a repository that another one serves.
+func (s *site) testBadRepository(t *testing.T) {
+	refused := func(says string, args ...string) {
+		t.Helper()
+		m := s.launch(t, append([]string{"--socket", filepath.Join(s.Dir, "other.sock")}, args...)...)
+		select {
+		case <-m.end:
+		case <-time.After(40 * time.Second):
+			m.kill()
+		}
+		if !strings.Contains(m.log.String(), says) {
+			t.Errorf("%v: %q is not in: %s", args, says, m.log)
+		}
+	}
+	other := filepath.Join(s.Dir, "other")
+	refused("the same --state-dir", "--state-dir", other, "--repository", "127.0.0.1:7484")
+	refused("the one at which nodes reach this host", "--state-dir", other, "--repository", "0.0.0.0:7484")
+	refused("belong together", "--state-dir", other, "--repository", "127.0.0.1:7484", "--repository-key", "x")
+	before := s.repositoryID(t)
+	s.manager.kill()
+	refused("address already in use", "--state-dir", s.dir, "--repository", takenAddress(t, s))
+	s.start(t, "--repository", localRepository, "--dashboard", localPage)
+	if s.repositoryID(t) == before {
+		t.Error("it runs with the options of before")
+	}
+}
+
+// takenAddress is an address at which something listens already.
+func takenAddress(t *testing.T, s *site) (address string) {
+	t.Helper()
+	err := testbed.InNetNS(s.Host.NetNSPath(), func() error {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err == nil {
+			address = listener.Addr().String()
+			t.Cleanup(func() { listener.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // unreliable passes connections on to the repository, and breaks off each that has got
@@ -197,10 +297,10 @@ func (s *site) testCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the service answers", 30*time.Second, func() error { return s.get(8102) })
-	if u.left.Load() >= 0 && u.bytes.Load() < largeBytes {
+	if u.left.Load() > 0 {
 		t.Errorf("nothing was cut off: %d bytes passed", u.bytes.Load())
 	}
-	if passed := u.bytes.Load(); passed > largeBytes*5/4 {
+	if passed := uint64(max(u.bytes.Load(), 0)); passed > stored.SizeBytes+stored.SizeBytes/10 {
 		t.Errorf("%d bytes were transferred of an image of %d: it began anew", passed, stored.SizeBytes)
 	}
 	t.Logf("%d bytes were transferred of an image of %d that was cut off in the middle", u.bytes.Load(), stored.SizeBytes)
@@ -242,14 +342,14 @@ func (s *site) testRepositoryPolicy(t *testing.T) {
 	stored := s.pushed(t, "heavy", 8104, 3_000_000)
 	s.manager.kill()
 	address := net.JoinHostPort(s.Host.UplinkAddr().String(), "7482")
-	s.start(t, "--repository", address, "--repository-label", "weir.max=8mbit,weir.weight=20")
+	s.start(t, "--repository", address, "--repository-label", "weir.max=40mbit,weir.weight=20")
 	await(t, "the agent knows its policy", 10*time.Second, func() error {
 		var list []v1.Container
 		if err := json.Unmarshal([]byte(s.MustWeir("ps", "-o", "json")), &list); err != nil {
 			return err
 		}
 		for _, c := range list {
-			if c.Name == repo.ContainerName && c.Policy.MaxBPS == 8e6 && c.Policy.Weight == 20 && c.State == v1.StateOK {
+			if c.Name == repo.ContainerName && c.Policy.MaxBPS == 40e6 && c.Policy.Weight == 20 && c.State == v1.StateOK {
 				return nil
 			}
 		}
@@ -284,8 +384,8 @@ func (s *site) testRepositoryPolicy(t *testing.T) {
 		return err
 	})
 	mbit := float64(layer.Size) * 8 / 1e6 / time.Since(began).Seconds()
-	t.Logf("a neighbour got %d bytes at %.2f Mbit/s of 8", layer.Size, mbit)
-	if mbit > 8.1 || mbit < 1 {
+	t.Logf("a neighbour got %d bytes at %.2f Mbit/s of 40", layer.Size, mbit)
+	if mbit > 40.4 || mbit < 5 {
 		t.Errorf("%.2f Mbit/s", mbit)
 	}
 }

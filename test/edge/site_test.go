@@ -125,6 +125,7 @@ func newSite(t *testing.T) *site {
 	local, _ := s.Host.EnginePools()
 	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{
 		NetNSPath: s.Host.NetNSPath(), BridgeCIDR: s.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
+		ExtraArgs: []string{"--max-download-attempts=3"}, // a registry that is gone is given up sooner
 	})
 	if err != nil {
 		t.Fatal(err)

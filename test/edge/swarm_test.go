@@ -33,7 +33,9 @@ type cluster struct {
 	engines []*testbed.Engine
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3) }
+
+func newClusterOf(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{}
 	c.t = t
@@ -46,7 +48,7 @@ func newCluster(t *testing.T) *cluster {
 	c.client = server.NewClient(c.socket())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	made, err := testbed.NewCluster(ctx, 3, true)
+	made, err := testbed.NewCluster(ctx, nodes, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,13 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c.host, c.nodes, c.engines, c.engine = made.Host, made.Nodes, made.Engines, made.Engines[0]
-	// All nodes have the same images, under the same IDs.
+	c.images(ctx, t, made)
+	return c
+}
+
+// images gives all nodes the same images, under the same IDs.
+func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluster) {
+	t.Helper()
 	c.importPages(t, pagesImage, "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000")
 	if err := made.Distribute(ctx, pagesImage); err != nil {
 		t.Fatal(err)
@@ -70,7 +78,6 @@ func newCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 	}
-	return c
 }
 
 func (c *cluster) startManager(t *testing.T) {

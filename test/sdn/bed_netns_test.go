@@ -91,6 +91,7 @@ func newKernelBed(t *testing.T) *bed {
 	if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
 		t.Skip("this kernel has no module openvswitch loaded: the suite vm has one that has")
 	}
+	awake(t)
 	return newBedOf(t, true)
 }
 

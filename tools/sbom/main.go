@@ -80,7 +80,8 @@ func describe(info *debug.BuildInfo, others []cdx.Component, name, version strin
 		Timestamp: built.UTC().Format(time.RFC3339), Component: &root,
 		Properties: &[]cdx.Property{{Name: "go:version", Value: info.GoVersion}, {Name: "go:target", Value: target(info)}},
 	}
-	parts := append(others, library("golang", "std", strings.TrimPrefix(info.GoVersion, "go")))
+	parts := []cdx.Component{library("golang", "std", strings.TrimPrefix(info.GoVersion, "go"))}
+	parts = append(parts, others...)
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace

@@ -74,7 +74,7 @@ function Nodes({ seen }: { seen: EdgeSnapshot }) {
       {nodes.length === 0 && <p class="nothing">No node is known yet.</p>}
       <Grid label="Nodes"
         columns={[{ name: "node" }, { name: "state" }, { name: "instances", number: true }, { name: "processors", number: true }, { name: "memory", number: true },
-          { name: "uplink", number: true }, { name: "sends", number: true }, { name: "promised", number: true }, { name: "free", number: true }, { name: "why" }]}
+          { name: "uplink", number: true }, { name: "sends", number: true }, { name: "promised", number: true }, { name: "free", number: true }, { name: "why", text: true }]}
         rows={nodes.map((n) => ({
           key: n.name,
           cells: [
@@ -97,7 +97,7 @@ function Services({ seen }: { seen: EdgeSnapshot }) {
         ? <p class="nothing">No service is deployed: <code>weir-edge deploy FILE</code> deploys one.</p>
         : <Grid label="Services"
           columns={[{ name: "service" }, { name: "users", number: true }, { name: "wait", number: true }, { name: "instances", number: true },
-            { name: "response", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now" }]}
+            { name: "response", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
           rows={services.map((s) => ({
             key: s.name,
             cells: [
@@ -117,7 +117,7 @@ function Instances({ seen }: { seen: EdgeSnapshot }) {
       <h2>Instances</h2>
       <Grid label="Instances"
         columns={[{ name: "instance" }, { name: "node" }, { name: "state" }, { name: "users", number: true }, { name: "response", number: true },
-          { name: "minimum", number: true }, { name: "why" }]}
+          { name: "minimum", number: true }, { name: "why", text: true }]}
         rows={instances.map((i) => ({
           key: i.service + "\n" + i.instance,
           cells: [

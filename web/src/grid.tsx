@@ -5,6 +5,8 @@ import type { ComponentChildren } from "preact";
 export interface Column {
   name: string;
   number?: boolean;
+  // text is as long as it is: it has a line of a card to itself.
+  text?: boolean;
 }
 
 export function Grid(props: { label: string; columns: Column[]; rows: { key: string; cells: ComponentChildren[] }[] }) {
@@ -22,7 +24,7 @@ export function Grid(props: { label: string; columns: Column[]; rows: { key: str
             <tr role="row" key={key}>
               {cells.map((cell, i) => i === 0
                 ? <th role="rowheader" scope="row" key={i}><span>{cell}</span></th>
-                : <td role="cell" key={i} data-label={props.columns[i]?.name} class={props.columns[i]?.number ? "number" : ""}>{cell}</td>)}
+                : <td role="cell" key={i} data-label={props.columns[i]?.name} class={props.columns[i]?.number ? "number" : props.columns[i]?.text ? "why text" : ""}>{cell}</td>)}
             </tr>
           ))}
         </tbody>

@@ -30,6 +30,7 @@ const (
 	// RoleRepository is the registry's, beside the roles of package runtime.
 	RoleRepository = "repository"
 	labelConfig    = "weir-edge.repository"
+	labelFolder    = "weir-edge.repository-folder"
 
 	// The files in the container.
 	programFile, dataDir = "/weir-edge", "/repository"
@@ -94,7 +95,9 @@ func start(ctx context.Context, api *client.Client, o ContainerOptions) error {
 	switch {
 	case err == nil && !isOurs(there.Container):
 		return fmt.Errorf("a container %s is there that weir-edge has not made: rename it", ContainerName)
-	case err == nil && maps.Equal(there.Container.Config.Labels, spec.Labels) && there.Container.State != nil && there.Container.State.Running:
+	case err == nil && isRunning(there.Container) && there.Container.Config.Labels[labelFolder] != spec.Labels[labelFolder]:
+		return fmt.Errorf("another weir-edge gives nodes what is in %s: give this one the same --state-dir, or end that one (docker rm -f %s)", there.Container.Config.Labels[labelFolder], ContainerName)
+	case err == nil && maps.Equal(there.Container.Config.Labels, spec.Labels) && isRunning(there.Container):
 		return await(ctx, api, o)
 	case err == nil:
 		if _, err := api.ContainerRemove(ctx, ContainerName, client.ContainerRemoveOptions{Force: true}); err != nil {
@@ -142,6 +145,7 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 	made := map[string]string{}
 	maps.Copy(made, o.Labels)
 	made[runtime.LabelRole] = RoleRepository
+	made[labelFolder] = dir
 	made[labelConfig] = strings.Join(append(slices.Clone(command), binds...), " ")
 	config := &container.Config{Image: runtime.ProxyImage, Labels: made, Cmd: command}
 	return config, &container.HostConfig{
@@ -154,6 +158,8 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 func isOurs(c container.InspectResponse) bool {
 	return c.Config != nil && c.Config.Labels[runtime.LabelRole] == RoleRepository && c.Config.Labels[labelConfig] != ""
 }
+
+func isRunning(c container.InspectResponse) bool { return c.State != nil && c.State.Running }
 
 // await waits until the registry answers, or says why it does not.
 func await(ctx context.Context, api *client.Client, o ContainerOptions) error {

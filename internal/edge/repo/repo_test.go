@@ -180,7 +180,11 @@ func TestRegistry(t *testing.T) {
 	server := httptest.NewServer(r.Handler())
 	defer server.Close()
 	base := server.URL + "/v2/services/my-shop"
-	get := func(path string, header ...string) (*http.Response, []byte) {
+	type answered struct {
+		*http.Response
+		body []byte
+	}
+	get := func(path string, header ...string) answered {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 		if err != nil {
@@ -198,41 +202,41 @@ func TestRegistry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return response, body
+		return answered{response, body}
 	}
 	for _, reference := range []string{stored.Digest, "latest"} {
-		response, raw := get(base + "/manifests/" + reference)
-		digest, _, _ := registry.SHA256(bytes.NewReader(raw))
-		if response.StatusCode != 200 || digest.String() != stored.Digest || response.Header.Get("Docker-Content-Digest") != stored.Digest {
-			t.Fatalf("%s: %s, %s", reference, response.Status, raw)
+		response := get(base + "/manifests/" + reference)
+		digest, _, _ := registry.SHA256(bytes.NewReader(response.body))
+		if response.StatusCode != http.StatusOK || digest.String() != stored.Digest || response.Header.Get("Docker-Content-Digest") != stored.Digest {
+			t.Fatalf("%s: %s, %s", reference, response.Status, response.body)
 		}
 	}
-	_, raw := get(base + "/manifests/latest")
 	var manifest registry.Manifest
-	if err := json.Unmarshal(raw, &manifest); err != nil {
+	if err := json.Unmarshal(get(base+"/manifests/latest").body, &manifest); err != nil {
 		t.Fatal(err)
 	}
 	layer := base + "/blobs/" + manifest.Layers[0].Digest.String()
-	response, whole := get(layer)
+	response := get(layer)
+	whole := response.body
 	if digest, _, _ := registry.SHA256(bytes.NewReader(whole)); digest != manifest.Layers[0].Digest {
 		t.Errorf("%s, another layer", response.Status)
 	}
 	// Docker goes on so where a transfer broke off.
-	response, rest := get(layer, "Range", "bytes=50000-")
-	if response.StatusCode != http.StatusPartialContent || !slices.Equal(rest, whole[50000:]) {
-		t.Errorf("%s, %d bytes", response.Status, len(rest))
+	response = get(layer, "Range", "bytes=50000-")
+	if response.StatusCode != http.StatusPartialContent || !slices.Equal(response.body, whole[50000:]) {
+		t.Errorf("%s, %d bytes", response.Status, len(response.body))
 	}
-	response, raw = get(base + "/referrers/" + stored.Digest)
+	response = get(base + "/referrers/" + stored.Digest)
 	var referrers registry.IndexManifest
-	if err := json.Unmarshal(raw, &referrers); err != nil || len(referrers.Manifests) != 1 || referrers.Manifests[0].ArtifactType != specificationType {
-		t.Errorf("%s: %s", response.Status, raw)
+	if err := json.Unmarshal(response.body, &referrers); err != nil || len(referrers.Manifests) != 1 || referrers.Manifests[0].ArtifactType != specificationType {
+		t.Errorf("%s: %s", response.Status, response.body)
 	}
 	for path, want := range map[string]int{
 		server.URL + "/v2/": 200, base + "/tags/list": 200, base + "/manifests/other": 404, base + "/blobs/sha256:" + strings.Repeat("0", 64): 404,
 		base + "/blobs/nonsense": 400, base + "/blobs/sha256:..%2f..%2findex.json": 400, server.URL + "/v2/_catalog": 404, server.URL + "/": 404,
 	} {
-		if response, body := get(path); response.StatusCode != want {
-			t.Errorf("%s: %s, %s", path, response.Status, body)
+		if response := get(path); response.StatusCode != want {
+			t.Errorf("%s: %s, %s", path, response.Status, response.body)
 		}
 	}
 	answer, err := http.Post(base+"/blobs/uploads/", "", nil)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,11 +117,35 @@ func TestLLQClaims(t *testing.T) {
 		math.Abs(*gains.Values[0].Measured-5) > 0.1 {
 		t.Errorf("%+v", gains)
 	}
+	// A machine whose own jitter is a part of FIFO's leaves less to be taken away.
+	noisy := llqSample(PeerFIFO, PeerHTB)
+	noisy.Results[1] = newLLQResult(PeerHTB, llqQuietBPS, []llqRun{llqSeen(60e6, [3]float64{4, 4, 4}, [3]float64{1, 1, 1})})
+	noisy.Results[3] = newLLQResult(PeerHTB, llqCongestedBPS, []llqRun{llqSeen(105e6, [3]float64{10, 10, 242}, [3]float64{1, 1, 1})})
+	noisy.complete()
+	got := judged(noisy, "figure 11", "99.85")
+	if got.Judgement != report.NotReproducible || !strings.Contains(got.Reason, "no scheduler takes away more than 96.69 % of it") ||
+		!strings.Contains(got.Reason, "takes 0.08 ms") || math.Abs(*got.Values[0].Ideal-96.69) > 0.01 || *got.Values[0].Measured > 92 {
+		t.Errorf("%+v, ideal %v, measured %v", got, *got.Values[0].Ideal, *got.Values[0].Measured)
+	}
 	bad := llqSample(PeerFIFO, PeerHTB)
 	bad.Results[3] = newLLQResult(PeerHTB, llqCongestedBPS, []llqRun{llqSeen(105e6, [3]float64{60, 60, 60}, [3]float64{1, 1, 1})})
 	bad.complete()
 	if got := judged(bad, "figures 7 and 9", "99.996"); got.Judgement != report.NotReproduced {
 		t.Errorf("half of FIFO's delay is %s", got.Judgement)
+	}
+	for _, title := range []string{"Figure 7: delay over", "Jitter over", "Throughput over", "Figure 8: delay without", "Figure 9: delay with ",
+		"Figure 10: jitter without", "Figure 11: jitter with ", "Figure 12: throughput without", "Figure 13: throughput with "} {
+		plot := slices.IndexFunc(r.Plots, func(p report.Plot) bool { return strings.HasPrefix(p.Title, title) })
+		if plot < 0 {
+			t.Errorf("there is no plot %q", title)
+			continue
+		}
+		if p := r.Plots[plot]; len(p.Panels) == 0 || len(p.Panels[0].Values) == 0 {
+			t.Errorf("%s shows nothing: %+v", title, p)
+		}
+	}
+	if totals := LLQTotals(); totals[0] != 5e6 || !slices.Contains(totals, 100e6) || totals[len(totals)-1] <= llqLinkBPS || !slices.Equal(LLQPeers(), []string{PeerFIFO, PeerHTB, PeerWeir}) {
+		t.Errorf("measured are %v of %v: want 5 to 100 Mbit/s and above, FIFO, HTB and Weir", totals, LLQPeers())
 	}
 	if len(r.Plots) != 10 || len(r.Verdicts) != 0 || len(r.Quantities) != 4*3*4 {
 		t.Errorf("%d plots, %d verdicts, %d quantities", len(r.Plots), len(r.Verdicts), len(r.Quantities))

@@ -161,10 +161,11 @@ func turnP99MS(before, after v1.Turns) float64 {
 	return (after.SumSeconds - before.SumSeconds) * 1000
 }
 
-// slowest is the longest of some durations, in milliseconds.
-func slowest(of []time.Duration) float64 {
+// middle is the median of some durations, in milliseconds; of two in the middle the
+// longer one.
+func middle(of []time.Duration) float64 {
 	if len(of) == 0 {
 		return 0
 	}
-	return milliseconds(slices.Max(of))
+	return milliseconds(slices.Sorted(slices.Values(of))[len(of)/2])
 }

@@ -52,7 +52,7 @@ func (r Report) quantities() []report.Quantity {
 			list.add(of, "agent's memory", "bytes", report.Lower, &a.ResidentBytes)
 			list.add(of, "agent's start", "ms", report.Lower, &a.StartMS)
 			list.add(of, "99th percentile of the control loop's period", "ms", report.Lower, &a.TurnP99MS)
-			list.add(of, "slowest scrape", "ms", report.Lower, a.ScrapeMS)
+			list.add(of, "scrape", "ms", report.Lower, a.ScrapeMS)
 		}
 	}
 	return list

@@ -166,7 +166,7 @@ type AgentUse struct {
 	TurnP99MS Spread `json:"turn_p99_ms"`
 	Pages     int    `json:"pages,omitempty"`
 	Dashboard bool   `json:"dashboard,omitempty"` // it is there, open or not
-	// ScrapeMS is how long the slowest scrape of a run took, ScrapeIntervalS how often
+	// ScrapeMS is how long a scrape took, the median of a run, ScrapeIntervalS how often
 	// there was one, and ScrapeCPU what that took of a core.
 	ScrapeMS        *Spread  `json:"scrape_ms,omitempty"`
 	ScrapeIntervalS float64  `json:"scrape_interval_s,omitempty"`

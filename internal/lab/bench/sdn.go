@@ -53,6 +53,11 @@ type SDNController struct {
 	// PerCPUSecond is packet-ins for each second of the controller's processor
 	// time: what it takes, whatever else the machine does.
 	PerCPUSecond float64 `json:"packet_ins_per_cpu_second"`
+	// CPUSeconds and LoadCPUSeconds are the processor time of the controller and
+	// of the switches that are played, for each second of full load: they share
+	// the machine.
+	CPUSeconds     float64 `json:"cpu_seconds_per_second"`
+	LoadCPUSeconds float64 `json:"load_cpu_seconds_per_second"`
 	// HalfP50MS and HalfP99MS are from packet-in to packet-out at half that rate.
 	HalfP50MS float64 `json:"half_load_p50_ms"`
 	HalfP99MS float64 `json:"half_load_p99_ms"`
@@ -165,6 +170,10 @@ func measureSDN(ctx context.Context, o SDNOptions, name string, command func(por
 	if err != nil {
 		return found, err
 	}
+	loadBefore, err := processCPU(os.Getpid())
+	if err != nil {
+		return found, err
+	}
 	full, err := p.load.run(ctx, o.Duration, 0)
 	if err != nil {
 		return found, fmt.Errorf("%s at full load: %w: %s", name, err, p.said)
@@ -175,7 +184,13 @@ func measureSDN(ctx context.Context, o SDNOptions, name string, command func(por
 	}
 	found.PacketInsPerSecond = float64(full.answers) / full.took.Seconds()
 	found.FlowModsPerSecond = float64(full.flowMods) / full.took.Seconds()
+	loadAfter, err := processCPU(os.Getpid())
+	if err != nil {
+		return found, err
+	}
 	found.PerCPUSecond = float64(full.answers) / (after - before).Seconds()
+	found.CPUSeconds = (after - before).Seconds() / full.took.Seconds()
+	found.LoadCPUSeconds = (loadAfter - loadBefore).Seconds() / full.took.Seconds()
 	ranBefore, waitedBefore, err := schedulerTimes(p.cmd.Process.Pid)
 	if err != nil {
 		return found, err
@@ -273,13 +288,13 @@ func schedulerTimes(pid int) (ran, waited time.Duration, err error) {
 func (r *SDNResult) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d switches; every packet-in is a new flow\n\n", r.Switches)
-	fmt.Fprintf(&b, "%-8s %14s %14s %20s %12s %12s %12s %10s\n", "", "packet-ins/s", "flow-mods/s", "packet-ins/CPU-s", "p50 at half", "p99 at half", "waited/ran", "memory")
+	fmt.Fprintf(&b, "%-8s %14s %14s %20s %9s %9s %12s %12s %12s %10s\n", "", "packet-ins/s", "flow-mods/s", "packet-ins/CPU-s", "CPU-s/s", "load's", "p50 at half", "p99 at half", "waited/ran", "memory")
 	for _, c := range r.Controllers {
 		memory := "-"
 		if c.ResidentBytes > 0 {
 			memory = fmt.Sprintf("%.1f MB", float64(c.ResidentBytes)/1e6)
 		}
-		fmt.Fprintf(&b, "%-8s %14.0f %14.0f %20.0f %9.2f ms %9.2f ms %12.1f %10s\n", c.Name, c.PacketInsPerSecond, c.FlowModsPerSecond, c.PerCPUSecond, c.HalfP50MS, c.HalfP99MS, c.HalfWaitRatio, memory)
+		fmt.Fprintf(&b, "%-8s %14.0f %14.0f %20.0f %9.2f %9.2f %9.2f ms %9.2f ms %12.1f %10s\n", c.Name, c.PacketInsPerSecond, c.FlowModsPerSecond, c.PerCPUSecond, c.CPUSeconds, c.LoadCPUSeconds, c.HalfP50MS, c.HalfP99MS, c.HalfWaitRatio, memory)
 	}
 	if r.Ratio > 0 {
 		fmt.Fprintf(&b, "\nweir / os-ken: %.1f packet-ins a second, %.1f for each second of processor time\n", r.Ratio, r.RatioCPU)

@@ -343,8 +343,8 @@ func agentUse(c Case, seen []observation) *AgentUse {
 		StartMS:       each(seen, func(o observation) float64 { return milliseconds(o.agent.start) }),
 	}
 	if c.ScrapeInterval > 0 {
-		slow := each(seen, func(o observation) float64 { return slowest(o.scrapes) })
-		use.ScrapeMS, use.ScrapeIntervalS = &slow, c.ScrapeInterval.Seconds()
+		took := each(seen, func(o observation) float64 { return middle(o.scrapes) })
+		use.ScrapeMS, use.ScrapeIntervalS = &took, c.ScrapeInterval.Seconds()
 	}
 	return use
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
@@ -442,8 +443,8 @@ func TestAPI(t *testing.T) {
 	p.packetIn(2, 9, 9)
 	p.packetIn(1, 40000, 53)
 	eventually(t, "a flow", func() bool { return len(c.Flows()) > 0 })
-	qos := map[topology.Port]PortQoS{{Switch: 3, Number: 1}: {RateBPS: 1e8, State: "ok", Queues: map[openflow.Queue]QueueRates{2: {MinBPS: 5e7, MaxBPS: 1e8}}}}
-	s := httptest.NewServer(c.Handler(func() map[topology.Port]PortQoS { return qos }))
+	queues := map[topology.Port]qos.PortState{{Switch: 3, Number: 1}: {RateBPS: 1e8, State: "ok", Queues: map[openflow.Queue]qos.Rates{2: {MinBPS: 5e7, MaxBPS: 1e8}}}}
+	s := httptest.NewServer(c.Handler(func() map[topology.Port]qos.PortState { return queues }))
 	defer s.Close()
 	for path, want := range map[string][]string{
 		"/v1/sdn":       {`"dpid":"0000000000000003"`, `"hosts":["02:03:00:00:00:01"]`, `"class":"ef","min_bps":50000000`},
@@ -460,6 +461,18 @@ func TestAPI(t *testing.T) {
 			if !strings.Contains(string(b), w) {
 				t.Errorf("%s: no %s in %s", path, w, b)
 			}
+		}
+	}
+	public := httptest.NewServer(c.Metrics(nil))
+	defer public.Close()
+	for path, want := range map[string]int{"/metrics": 200, "/v1/sdn": 404, "/v1/sdn/flows": 404} {
+		response, err := public.Client().Get(public.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("the listener for metrics answers %s with %d, want %d", path, response.StatusCode, want)
 		}
 	}
 	if _, err := NewClient("/nowhere").Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is weir sdn run running") {

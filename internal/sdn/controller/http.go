@@ -10,25 +10,36 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows and /metrics. qos tells of queues and may be nil.
-func (c *Controller) Handler(qos func() map[topology.Port]PortQoS) http.Handler {
-	view := func() v1.SDN {
-		if qos == nil {
-			return c.View(nil)
-		}
-		return c.View(qos())
-	}
+// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows and /metrics.
+// queues tells of queues and may be nil.
+func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, view()) })
+	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.view(queues)) })
 	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.Flows()) })
+	mux.Handle("GET /metrics", c.Metrics(queues))
+	return mux
+}
+
+// Metrics is for a network: it shows /metrics and nothing else, no flows and no
+// stations.
+func (c *Controller) Metrics(queues func() map[topology.Port]qos.PortState) http.Handler {
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_ = writeMetrics(w, view()) // the reader may have gone
+		_ = writeMetrics(w, c.view(queues)) // the reader may have gone
 	})
 	return mux
+}
+
+func (c *Controller) view(queues func() map[topology.Port]qos.PortState) v1.SDN {
+	if queues == nil {
+		return c.View(nil)
+	}
+	return c.View(queues())
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

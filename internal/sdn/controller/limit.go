@@ -9,8 +9,9 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// lldpPerInterval bounds the LLDP of one port; one frame is what Weir sends there.
-const lldpPerInterval = 4
+// lldpPerInterval bounds the LLDP of one port: a link brings two frames of Weir's,
+// a bridge one of each port that leads to it.
+const lldpPerInterval = 32
 
 // allowed tells whether a packet-in is within bounds. LLDP has one of its own, for
 // each port: what stations send must not cost links.

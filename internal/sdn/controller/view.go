@@ -10,22 +10,12 @@ import (
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// PortQoS is what is known of the queues that a port was given.
-type PortQoS struct {
-	RateBPS uint64
-	State   string // ok, degraded, refused, waiting or unknown
-	Reason  string
-	Queues  map[openflow.Queue]QueueRates
-}
-
-// QueueRates are the bounds of a queue.
-type QueueRates struct{ MinBPS, MaxBPS uint64 }
-
-// View is what the API shows. qos may be nil.
-func (c *Controller) View(qos map[topology.Port]PortQoS) v1.SDN {
+// View is what the API shows. queues may be nil.
+func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 	s := c.Snapshot(false)
 	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
 	for _, n := range s.Switches {
@@ -33,7 +23,7 @@ func (c *Controller) View(qos map[topology.Port]PortQoS) v1.SDN {
 			DPID: n.DPID.String(), Connected: n.Connected, Since: n.Since, TableFull: n.Full, Flows: n.Flows, Ports: []v1.SDNPort{},
 		}
 		for _, p := range n.Ports {
-			one.Ports = append(one.Ports, c.port(p, qos[topology.Port{Switch: n.DPID, Number: p.Number}]))
+			one.Ports = append(one.Ports, c.port(p, queues[topology.Port{Switch: n.DPID, Number: p.Number}]))
 		}
 		out.Switches = append(out.Switches, one)
 	}
@@ -52,8 +42,11 @@ func (c *Controller) View(qos map[topology.Port]PortQoS) v1.SDN {
 
 func className(l appid.Level) string { return strings.ToLower(l.String()) }
 
-func (c *Controller) port(p core.PortState, qos PortQoS) v1.SDNPort {
-	out := v1.SDNPort{Number: p.Number, Name: p.Name, Up: p.Up, RateBPS: qos.RateBPS, State: qos.State, Reason: qos.Reason}
+func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
+	out := v1.SDNPort{Number: p.Number, Name: p.Name, Up: p.Up, RateBPS: made.RateBPS, State: made.State, Reason: made.Reason}
+	if p.Blocked {
+		out.State, out.Reason = "blocked", "another port leads to the same bridge: together they are a loop"
+	}
 	for _, mac := range p.Hosts {
 		out.Hosts = append(out.Hosts, mac.String())
 	}
@@ -64,11 +57,11 @@ func (c *Controller) port(p core.PortState, qos PortQoS) v1.SDNPort {
 	for id := range p.Queues {
 		ids[id] = true
 	}
-	for id := range qos.Queues {
+	for id := range made.Queues {
 		ids[id] = true
 	}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		count, rates := p.Queues[id], qos.Queues[id]
+		count, rates := p.Queues[id], made.Queues[id]
 		class := "-"
 		if i := slices.Index(c.options.Core.Queues[:], id); i >= 0 {
 			class = className(appid.Level(i))
@@ -114,6 +107,7 @@ func (c *Controller) countersOf(k core.Counters) []v1.SDNCounter {
 		{Name: "flows_reclassified", Value: k.Reclassified},
 		{Name: "flows_evicted", Value: k.Evicted},
 		{Name: "tables_full", Value: k.TableFull},
+		{Name: "ports_blocked", Value: k.Blocked},
 		{Name: "hosts_refused", Value: k.HostsRefused},
 		{Name: "switch_errors", Value: k.Errors},
 		{Name: "lldp_foreign", Value: k.LLDPForeign},

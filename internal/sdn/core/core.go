@@ -102,7 +102,9 @@ type Core struct {
 	round      uint64
 	nextRound  time.Time
 	lastRound  time.Time
-	late       time.Time // when a round of LLDP came late last
+	heard      map[heardPair]time.Time
+	blocked    map[topology.Port]bool // ports that would close a circle
+	late       time.Time              // when a round of LLDP came late last
 	nextStats  time.Time
 	now        time.Time
 	graph      *topology.Graph
@@ -160,7 +162,7 @@ type hostEntry struct {
 // Counters count what happened since the start.
 type Counters struct {
 	PacketIns, Installed, Reinstalled, Rerouted, Reclassified, Evicted, TableFull uint64
-	Unknown, Probation, HostsRefused, Errors                                      uint64
+	Unknown, Probation, HostsRefused, Errors, Blocked                             uint64
 	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort                            uint64
 }
 
@@ -170,6 +172,7 @@ func New(cfg Config) *Core {
 		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
 		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
 		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
+		heard: map[heardPair]time.Time{}, blocked: map[topology.Port]bool{},
 		nextID: cfg.FirstFlowID & cookieIDMask,
 	}
 }
@@ -224,6 +227,7 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 		c.setPort(n, p)
 	}
 	c.setUp(n)
+	c.blockAgain(n)
 	c.askStats(n)
 	c.sendLLDP(n)
 	c.broadcasts = true
@@ -288,6 +292,7 @@ func (c *Core) Tick(now time.Time) []Command {
 			c.sendLLDP(n)
 		}
 		c.expireLinks()
+		c.expireProbes()
 		c.expireHosts()
 		c.expireSwitches()
 		c.broadcasts = true // probations may have ended

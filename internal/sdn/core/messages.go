@@ -9,6 +9,7 @@ import (
 // Priorities of entries, the first that matches wins.
 const (
 	priorityLLDP      = 50000 // LLDP: always to the controller
+	priorityBlocked   = 40000 // a port that would close a circle: dropped
 	priorityFlow      = 30000 // one flow: its queue and port
 	priorityHost      = 100   // everything to one station: BE, and a copy to the controller
 	priorityTransit   = 91    // a broadcast from another switch
@@ -27,6 +28,8 @@ const (
 	cookieSetup = cookieMagic | 1<<40 // LLDP, broadcasts, the table miss
 	cookieHost  = cookieMagic | 2<<40
 	cookieFlow  = cookieMagic | 3<<40
+
+	cookieBlocked = cookieMagic | 4<<40
 )
 
 // copyBytes is how much of a packet a copy for the controller has: all headers

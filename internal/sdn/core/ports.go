@@ -58,13 +58,17 @@ func (c *Core) removePort(n *node, number uint32) {
 
 // portLost forgets who was behind a port, and finds flows other ways.
 func (c *Core) portLost(at topology.Port) {
+	c.forgetHostsAt(at)
+	if c.graph.Forget(at) {
+		c.mapChanged()
+	}
+}
+
+func (c *Core) forgetHostsAt(at topology.Port) {
 	for mac, h := range c.hosts {
 		if h.at == at {
 			c.forgetHost(mac)
 		}
-	}
-	if c.graph.Forget(at) {
-		c.mapChanged()
 	}
 }
 
@@ -76,7 +80,7 @@ func (c *Core) edge(at topology.Port) bool {
 		return false
 	}
 	p := n.ports[at.Number]
-	if p == nil || !p.up || c.now.Sub(p.since) < probationRounds*c.cfg.LLDPInterval {
+	if p == nil || !p.up || c.blocked[at] || c.now.Sub(p.since) < probationRounds*c.cfg.LLDPInterval {
 		return false
 	}
 	_, link := c.graph.Peer(at)
@@ -90,7 +94,9 @@ func (c *Core) sendLLDP(n *node) {
 			continue
 		}
 		frame := c.signer.Frame(topology.Port{Switch: n.dpid, Number: number}, p.desc.HWAddr, c.round)
-		c.send(n.dpid, packetOut(uint32(openflow.OFPP_CONTROLLER), frame, &openflow.ActionOutput{Port: openflow.Port(number)}))
+		for _, b := range [][]byte{frame, topology.Probe(frame)} {
+			c.send(n.dpid, packetOut(uint32(openflow.OFPP_CONTROLLER), b, &openflow.ActionOutput{Port: openflow.Port(number)}))
+		}
 	}
 }
 
@@ -110,6 +116,10 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 	}
 	sender := c.switches[from.Switch]
 	if sender == nil || sender.ports[from.Number] == nil || from == at {
+		return
+	}
+	if topology.IsProbe(frame) {
+		c.heardProbe(from, at)
 		return
 	}
 	// A station that relays a frame to another must not become a link.
@@ -169,11 +179,7 @@ func (c *Core) silent(from, at topology.Port) bool {
 	if !a.connected || !b.connected || p == nil {
 		return p == nil
 	}
-	last := later(p.heard, c.late)    // what this controller did not ask for nobody owes it
-	for _, n := range []*node{a, b} { // their time begins when they are back, or heard again
-		last = later(later(last, n.since), n.limited)
-	}
-	return c.now.Sub(last) > linkRounds*c.cfg.LLDPInterval
+	return c.now.Sub(c.lastHeard(p.heard, a, b)) > linkRounds*c.cfg.LLDPInterval
 }
 
 // learn notes where a station is. It returns false if it must not be believed.

@@ -22,9 +22,10 @@ type world struct {
 	now        time.Time
 	switches   map[topology.DPID]*simSwitch
 	cables     map[topology.Port]topology.Port
-	got        map[topology.Port][]delivery // at ports without a cable
-	packets    int                          // carried since it was set to 0
-	away       map[topology.DPID]bool       // connection to the controller is lost
+	hubs       map[topology.Port][]topology.Port // ports that lead to one bridge
+	got        map[topology.Port][]delivery      // at ports without a cable
+	packets    int                               // carried since it was set to 0
+	away       map[topology.DPID]bool            // connection to the controller is lost
 }
 
 type delivery struct {
@@ -60,7 +61,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 	}
 	return &world{
 		t: t, core: New(cfg), classifier: classifier, now: time.Unix(1e9, 0), switches: map[topology.DPID]*simSwitch{},
-		cables: map[topology.Port]topology.Port{}, got: map[topology.Port][]delivery{}, away: map[topology.DPID]bool{},
+		cables: map[topology.Port]topology.Port{}, hubs: map[topology.Port][]topology.Port{}, got: map[topology.Port][]delivery{}, away: map[topology.DPID]bool{},
 	}
 }
 
@@ -83,6 +84,13 @@ func (w *world) connect(d topology.DPID) {
 func (w *world) connectAll() {
 	for d := range w.switches {
 		w.connect(d)
+	}
+}
+
+// bridge connects ports by an ordinary bridge, at which there is a station too.
+func (w *world) bridge(ports ...topology.Port) {
+	for _, p := range ports {
+		w.hubs[p] = ports
 	}
 }
 
@@ -279,6 +287,16 @@ func (w *world) act(s *simSwitch, in uint32, frame []byte, actions []openflow.Ac
 }
 
 func (w *world) leave(from topology.Port, frame []byte, queue openflow.Queue) {
+	if hub, ok := w.hubs[from]; ok {
+		if bytes.HasPrefix(frame, []byte{1, 0x80, 0xc2, 0, 0}) { // IEEE 802.1Q, 8.6.3: it goes no further
+			return
+		}
+		for _, to := range hub {
+			if to != from {
+				w.arrive(to, frame)
+			}
+		}
+	}
 	if to, ok := w.cables[from]; ok {
 		w.arrive(to, frame)
 		return

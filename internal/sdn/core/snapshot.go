@@ -40,7 +40,9 @@ type PortState struct {
 	Hosts  []openflow.MAC
 	Peer   topology.Port // of a link
 	Link   bool
-	Queues map[openflow.Queue]QueueCount
+	// Blocked: it stays out, another port leads to the same bridge.
+	Blocked bool
+	Queues  map[openflow.Queue]QueueCount
 }
 
 // Snapshot copies what is known; flows only if asked for.
@@ -55,7 +57,7 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 		one := Switch{DPID: d, Connected: n.connected, Since: n.since, Full: c.now.Before(n.fullUntil), Flows: len(n.ingress)}
 		for _, number := range slices.Sorted(maps.Keys(n.ports)) {
 			p, at := n.ports[number], topology.Port{Switch: d, Number: number}
-			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Hosts: stations[at], Queues: map[openflow.Queue]QueueCount{}}
+			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.blocked[at], Hosts: stations[at], Queues: map[openflow.Queue]QueueCount{}}
 			slices.SortFunc(state.Hosts, func(a, b openflow.MAC) int { return slices.Compare(a[:], b[:]) })
 			state.Peer, state.Link = c.graph.Peer(at)
 			for id, q := range p.queues {

@@ -51,6 +51,7 @@ func TestRoundTrip(t *testing.T) {
 		if again := mustMarshal(t, got); !bytes.Equal(again, b) {
 			t.Errorf("%v written again:\n%x, want\n%x", m.MessageType(), again, b)
 		}
+		checkShared(t, b, got, b)
 		seen[m.MessageType()] = true
 		switch m := m.(type) {
 		case *MultipartRequest:

@@ -37,8 +37,23 @@ func FuzzParse(f *testing.F) {
 		if !reflect.DeepEqual(again, m) {
 			t.Fatalf("%s became %s", Format(m, true), Format(again, true))
 		}
+		checkShared(t, b, m, written)
 		if text := Format(m, false); !json.Valid(text) {
 			t.Fatalf("no JSON: %s", text)
 		}
 	})
+}
+
+// checkShared reads a message without copies of its parts, and writes it behind
+// others.
+func checkShared(t testing.TB, b []byte, m Message, written []byte) {
+	t.Helper()
+	shared, err := ParseShared(b)
+	if err != nil || !reflect.DeepEqual(shared, m) {
+		t.Fatalf("%v; shared: %s, copied: %s", err, Format(shared, true), Format(m, true))
+	}
+	both, err := Append([]byte("before"), shared)
+	if err != nil || string(both) != "before"+string(written) {
+		t.Fatalf("%v; behind other bytes: %x, alone: %x", err, both, written)
+	}
 }

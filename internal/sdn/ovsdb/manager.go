@@ -20,7 +20,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/ovn-kubernetes/libovsdb/client"
 
-	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -47,7 +46,7 @@ type Manager struct {
 	options Options
 
 	mu     sync.Mutex
-	status map[topology.Port]controller.PortQoS
+	status map[topology.Port]qos.PortState
 	looked time.Time // when status was found
 }
 
@@ -56,14 +55,14 @@ func New(o Options) *Manager { return &Manager{options: o} }
 
 // Status is the state of each port that has been looked at: unknown once the
 // database has not been read for statusAge.
-func (m *Manager) Status() map[topology.Port]controller.PortQoS {
+func (m *Manager) Status() map[topology.Port]qos.PortState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	age := time.Since(m.looked)
 	if age <= statusAge {
 		return m.status
 	}
-	out := map[topology.Port]controller.PortQoS{}
+	out := map[topology.Port]qos.PortState{}
 	for at, state := range m.status {
 		state.State, state.Reason = "unknown", "the database at "+m.options.Address+" was last read "+age.Round(time.Second).String()+" ago"
 		out[at] = state
@@ -168,7 +167,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	status := map[topology.Port]controller.PortQoS{}
+	status := map[topology.Port]qos.PortState{}
 	for _, p := range tables.controlled(m.options.Controls) {
 		rate, ok := m.options.PortRateBPS[p.name]
 		if !ok {
@@ -180,7 +179,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 			if !c.Connected() {
 				return err
 			}
-			state = controller.PortQoS{State: "waiting", Reason: err.Error()}
+			state = qos.PortState{State: "waiting", Reason: err.Error()}
 			m.options.Log.Warn("queues not made", "port", p.name, "reason", err)
 		}
 		status[p.at] = state
@@ -192,15 +191,15 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 }
 
 // stateOf is what a port has when a change is made.
-func stateOf(p port, change qos.Change) controller.PortQoS {
-	state := controller.PortQoS{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
+func stateOf(p port, change qos.Change) qos.PortState {
+	state := qos.PortState{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
 	if change.Action == qos.Refuse {
 		state.State = "refused"
 		return state
 	}
-	state.Queues = map[openflow.Queue]controller.QueueRates{}
+	state.Queues = map[openflow.Queue]qos.Rates{}
 	for _, q := range change.Queues {
-		state.Queues[openflow.Queue(q.ID)] = controller.QueueRates{MinBPS: q.MinBPS, MaxBPS: q.MaxBPS}
+		state.Queues[openflow.Queue(q.ID)] = qos.Rates{MinBPS: q.MinBPS, MaxBPS: q.MaxBPS}
 	}
 	if p.datapath == netdev {
 		state.State = "degraded"

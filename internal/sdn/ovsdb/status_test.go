@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -40,7 +39,7 @@ func TestDatapathIgnoresQueues(t *testing.T) {
 func TestStatusAges(t *testing.T) {
 	at := topology.Port{Switch: 1, Number: 1}
 	m := New(Options{})
-	m.status, m.looked = map[topology.Port]controller.PortQoS{at: {State: "ok", RateBPS: 1}}, time.Now()
+	m.status, m.looked = map[topology.Port]qos.PortState{at: {State: "ok", RateBPS: 1}}, time.Now()
 	if s := m.Status()[at]; s.State != "ok" {
 		t.Errorf("at once: %+v", s)
 	}

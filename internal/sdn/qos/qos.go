@@ -19,6 +19,7 @@ import (
 	"strconv"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
 // Type is the QoS type whose queues are HTB's classes.
@@ -116,6 +117,17 @@ type QueueRow struct {
 
 // Ours tells whether Weir made a row.
 func (r *Row) Ours() bool { return r != nil && r.External[OwnerKey] == Owner }
+
+// PortState is what is known of the queues that a port was given.
+type PortState struct {
+	RateBPS uint64
+	State   string // ok, degraded, refused, waiting or unknown
+	Reason  string
+	Queues  map[openflow.Queue]Rates
+}
+
+// Rates are the bounds of a queue.
+type Rates struct{ MinBPS, MaxBPS uint64 }
 
 // Action is what is to be done with a port.
 type Action int

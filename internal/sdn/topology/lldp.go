@@ -14,6 +14,10 @@ const EtherTypeLLDP = 0x88cc
 // table 7-1.
 var lldpTo = [6]byte{0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e}
 
+// probeTo is a group of nobody's, so that bridges forward what is sent to it to
+// all their ports.
+var probeTo = [6]byte{0x03, 'W', 'e', 'i', 'r', 1}
+
 // Types of TLVs. IEEE 802.1AB, 8.4.
 const (
 	tlvEnd        = 0
@@ -71,6 +75,14 @@ func (s *Signer) Frame(p Port, source [6]byte, round uint64) []byte {
 	tlv(tlvEnd)
 	return b
 }
+
+// Probe is an LLDP frame of Frame for what is behind ordinary bridges too.
+func Probe(frame []byte) []byte {
+	return append(probeTo[:len(probeTo):len(probeTo)], frame[len(probeTo):]...)
+}
+
+// IsProbe tells a probe from LLDP that comes from the next switch.
+func IsProbe(frame []byte) bool { return len(frame) >= 6 && [6]byte(frame) == probeTo }
 
 // Open tells which port sent a frame, from its first byte on. The round must be
 // the present one or the one before: what was recorded earlier proves nothing.

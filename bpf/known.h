@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The class of a packet of a known flow, for as little as can be (flow.h has the
+ * rest). What is not plain goes there: other headers than IP's and the transport's,
+ * SYNs, fragments, packets in pieces, flows that are not known, foreign, over, or
+ * that the second stage still looks at.
+ *
+ * Everything is in one function: where processors need safe returns
+ * (SRSO, Retbleed), each call costs about as much as the look-up.
+ */
+#ifndef WEIR_KNOWN_H
+#define WEIR_KNOWN_H
+
+#include "flow.h"
+#include "plain.h"
+
+/* The place in a bucket whose tag is that of a hash: the first one, WEIR_WAYS for none. */
+static __always_inline __u32 weir_way_of(const struct weir_bucket *bucket, __u32 hash)
+{
+	__u32 i;
+
+#pragma unroll
+	for (i = 0; i < WEIR_WAYS; i++)
+		if (weir_holds(bucket->tags[i], hash))
+			return i;
+	return WEIR_WAYS;
+}
+
+/* The traffic class of a packet of a known flow, or < 0: to be looked at by flow.h. */
+static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, __u32 link_bytes,
+					   int foreign)
+{
+	struct weir_flow_config *config;
+	struct weir_bucket *bucket;
+	struct weir_plain plain = {};
+	struct weir_flow *flow;
+	__u32 hash, way, now_ms, responder;
+	void *table;
+
+	config = bpf_map_lookup_elem(&flow_configs, &number);
+	table = bpf_map_lookup_elem(&flow_tables, &number);
+	if (!config || !table)
+		return WEIR_CLASS_NONE;
+	if (!weir_read_plain(skb, link_bytes, &plain) || plain.syn)
+		return -1;
+	hash = weir_hash_plain(&plain, config);
+	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	if (!bucket)
+		return -1;
+	way = weir_way_of(bucket, hash);
+	if (way >= WEIR_WAYS)
+		return -1;
+	/* The compiler knows that it is in range; the verifier has to see it. */
+	asm volatile("" : "+r"(way));
+	way &= WEIR_WAYS - 1;
+	flow = &bucket->flows[way];
+	now_ms = weir_now_ms();
+	if (!weir_same_plain(&flow->tuple, &plain) || now_ms - bucket->seen_ms[way] > WEIR_IDLE_MS ||
+	    (plain.has_payload && flow->payloads < WEIR_PAYLOADS) ||
+	    (!foreign && (bucket->tags[way] & WEIR_FLOW_TAG_FOREIGN)))
+		return -1;
+	if (bucket->seen_ms[way] != now_ms)
+		bucket->seen_ms[way] = now_ms;
+	responder = (plain.from_b != flow->initiator_is_b) & 1;
+	flow->bytes[responder] += skb->len;
+	flow->packets[responder] += skb->gso_segs ?: 1;
+	if (plain.closing)
+		flow->closing = 1;
+	if (!foreign)
+		bpf_set_hash(skb, hash);
+	return weir_class_of(config, flow, plain.dscp);
+}
+
+/* The traffic class of a packet of a container, which is counted. */
+static __always_inline int weir_flow_class(struct __sk_buff *skb, __u32 number, __u32 link_bytes,
+					   int foreign)
+{
+	int class = weir_known_flow(skb, number, link_bytes, foreign);
+
+	return class < 0 ? weir_any_flow(skb, number, link_bytes, foreign) : class;
+}
+
+#endif

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// What is said of traffic classes has an effect only where there are some: a
+// container whose class is auto has all three, one whose class is ef has EF and, for
+// what is too much, BE, and in one that is af or be as a whole all packets are alike.
+
+func checkEFMaxUse(p v1.Policy) error {
+	switch p.Class {
+	case v1.ClassEF, v1.ClassAuto:
+		return nil
+	case v1.ClassNone:
+		return errors.New("a maximum of EF needs traffic classes; set the class to auto or ef, or remove it")
+	}
+	return fmt.Errorf("all of its traffic is %s, none is EF; set the class to auto or ef, or remove the maximum of EF", p.Class)
+}
+
+func checkAFMinUse(p v1.Policy) error {
+	switch p.Class {
+	case v1.ClassAuto:
+		return nil
+	case v1.ClassNone:
+		return errors.New("a minimum of AF needs traffic classes; set the class to auto, or remove it")
+	case v1.ClassAF:
+		return errors.New("all of its traffic is af, and has the whole share; set the class to auto, or remove the minimum of AF")
+	}
+	return fmt.Errorf("all of its traffic is %s, none is AF; set the class to auto, or remove the minimum of AF", p.Class)
+}
+
+func checkDSCPUse(p v1.Policy) error {
+	switch {
+	case p.DSCP == v1.DSCPNone || p.Class == v1.ClassAuto:
+		return nil
+	case p.Class == v1.ClassNone:
+		return errors.New("the DSCP field is for traffic classes; set the class to auto (or, to mark alone, to ef, af or be), or remove it")
+	case TrustsDSCP(p):
+		return fmt.Errorf("all of its traffic is %s, whatever the DSCP field says; set the class to auto, or write mark", p.Class)
+	}
+	return nil
+}
+
+// checkUse says which of the values that are changed would have no effect on p.
+func checkUse(changed Values, p v1.Policy) error {
+	var errs []error
+	if changed.EFMax != nil {
+		errs = append(errs, checkEFMaxUse(p))
+	}
+	if changed.AFMin != nil {
+		errs = append(errs, checkAFMinUse(p))
+	}
+	if changed.DSCP != nil {
+		errs = append(errs, checkDSCPUse(p))
+	}
+	return errors.Join(errs...)
+}
