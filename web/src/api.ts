@@ -15,6 +15,7 @@ export interface Policy {
   class: string;
   ef_max: Part;
   af_min: Part;
+  dscp: string; // "": the field is left alone
 }
 
 export interface PolicyFrom {
@@ -26,6 +27,7 @@ export interface PolicyFrom {
   class: string;
   ef_max: string;
   af_min: string;
+  dscp: string;
 }
 
 export interface ClassShare {
@@ -140,6 +142,7 @@ export interface PolicyChange {
   class?: string;
   ef_max?: string;
   af_min?: string;
+  dscp?: string;
 }
 
 export interface Flow {

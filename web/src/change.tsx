@@ -9,6 +9,7 @@ import { Name } from "./name";
 type Field = keyof PolicyChange;
 
 const classes = ["none", "ef", "af", "be", "auto"];
+const dscpUses = ["none", "trust", "mark", "both"];
 
 const fields: { name: Field; label: string; hint: string; choices?: string[] }[] = [
   { name: "weight", label: "Weight", hint: "0 to 10000" },
@@ -19,6 +20,7 @@ const fields: { name: Field; label: string; hint: string; choices?: string[] }[]
   { name: "class", label: "Class", hint: "auto: of each flow by itself", choices: classes },
   { name: "ef_max", label: "EF goes first up to", hint: "such as 50%, or 2mbit" },
   { name: "af_min", label: "AF before BE", hint: "such as 30%, or 2mbit" },
+  { name: "dscp", label: "DSCP", hint: "trust: decides the class", choices: dscpUses },
 ];
 
 type Values = Record<Field, string>;
@@ -28,7 +30,7 @@ function valuesOf(p: Policy): Values {
     weight: String(p.weight), priority: String(p.priority),
     min: p.min_bps ? exactRate(p.min_bps) : "none", max: p.max_bps ? exactRate(p.max_bps) : "none",
     latency: p.latency_ms ? p.latency_ms + "ms" : "none",
-    class: p.class || "none", ef_max: part(p.ef_max), af_min: part(p.af_min),
+    class: p.class || "none", ef_max: part(p.ef_max), af_min: part(p.af_min), dscp: p.dscp || "none",
   };
 }
 

@@ -59,6 +59,7 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
     ["latency", policy.latency_ms ? milliseconds(policy.latency_ms) : "none", from.latency],
     ["class", policy.class || "none", from.class],
     ...(policy.class === "" ? [] : [["EF first up to", part(policy.ef_max), from.ef_max], ["AF before BE", part(policy.af_min), from.af_min]] as [string, string, string][]),
+    ...(policy.dscp === "" ? [] : [["DSCP", policy.dscp, from.dscp]] as [string, string, string][]),
   ];
   return (
     <section class="detail" aria-label="One container" onKeyDown={(event) => event.key === "Escape" && props.close()}>
