@@ -126,3 +126,16 @@ func TestSDNDecodeStdin(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSDNRunBad: what cannot be is said before anything listens.
+func TestSDNRunBad(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--takeover-after=500ms": "--takeover-after 500ms is less than 1s",
+		"--takeover-after=-1s":   "--takeover-after -1s is less than 1s",
+		"--priority=256":         "256",
+	} {
+		if code, _, stderr := run("sdn", "run", "--listen", "unix:/nowhere/of.sock", arg); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %s", arg, code, stderr)
+		}
+	}
+}
