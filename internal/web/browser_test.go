@@ -161,7 +161,7 @@ func busyAgent() *fakeAgent {
 	rejected.State, rejected.Reason = v1.StateRejected, "minimum 98mbit cannot be guaranteed "+hostile
 	web := container("web", 42e6, 43e6, v1.Policy{
 		Weight: 300, MinBPS: 10e6, MaxBPS: 80e6, Priority: 5, LatencyMS: 20,
-		Class: v1.ClassAuto, EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{BPS: 3e6},
+		Class: v1.ClassAuto, EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{BPS: 3e6}, DSCP: v1.DSCPMark,
 	})
 	web.Shares[0].BacklogBytes, web.Shares[0].WantsMore = 30_000, true
 	web.Shares[0].Classes = []v1.ClassShare{
@@ -264,6 +264,9 @@ func contains(selector, part string) string {
 	return fmt.Sprintf("document.querySelector(%q)?.textContent.includes(%q)", selector, part)
 }
 
+// fits is an expression: no part of the page is beyond its edge, nor of a table beyond its own.
+const fits = `document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll(".wide")].every((e) => e.scrollWidth <= e.clientWidth)`
+
 func TestPageShowsContainers(t *testing.T) {
 	for _, tc := range []struct {
 		name, scheme, background string
@@ -273,6 +276,7 @@ func TestPageShowsContainers(t *testing.T) {
 		{"phone and dark", "dark", "rgb(20, 24, 29)", 400},
 		{"wide and dark", "dark", "rgb(20, 24, 29)", 1280},
 		{"phone and light", "light", "rgb(255, 255, 255)", 400},
+		{"half a screen", "light", "rgb(255, 255, 255)", 960},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx := open(t, busyAgent(), tc.width, tc.scheme)
@@ -287,7 +291,7 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, `document.images.length === 0 && document.title === "Weir"`)
 			// It is of the scheme and fits the width.
 			holds(ctx, t, fmt.Sprintf(`getComputedStyle(document.body).backgroundColor === %q`, tc.background))
-			holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth`)
+			holds(ctx, t, fits)
 			// Nothing came from elsewhere, and nothing is missing.
 			holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
 
@@ -296,6 +300,7 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, `document.querySelectorAll(".detail canvas").length === 4`)
 			holds(ctx, t, `document.activeElement?.textContent === "web" && document.activeElement.tagName === "H3"`)
 			holds(ctx, t, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
+			holds(ctx, t, contains(".detail dl", "DSCPmark"))
 			checkInside(ctx, t)
 			time.Sleep(3 * time.Second) // some samples
 			picture(ctx, t, strings.ReplaceAll(tc.name, " ", "-"))
@@ -327,7 +332,7 @@ func checkInside(ctx context.Context, t *testing.T) {
 	holds(ctx, t, `document.querySelector("[aria-label='Classes at eth0'] tbody tr:last-child td[data-label=marks]").textContent === "1234"`)
 	holds(ctx, t, `[...document.querySelectorAll("[aria-label='Flows of web'] tbody tr")].map((r) => r.innerText.replace(/\s+/g, " ")).some((r) => ["udp 198.18.0.2:40000 → 198.18.9.9:5060", "VOIP", "EF", "97%", "81 kB", "79 kB"].every((part) => r.includes(part)))`)
 	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr:nth-child(2)", "BE, no verdict"))
-	holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth && document.images.length === 0`)
+	holds(ctx, t, fits+` && document.images.length === 0`)
 }
 
 // What is empty says why.

@@ -15,7 +15,7 @@ export interface Policy {
   class: string;
   ef_max: Part;
   af_min: Part;
-  dscp: string;
+  dscp: string; // "": the field is left alone
 }
 
 export interface PolicyFrom {
