@@ -141,7 +141,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 		return nil
 	}
 	f := &Flow{
-		ID: id, Key: k, Verdict: Verdict{Level: c.cfg.Queues.level(queue), Type: -1},
+		ID: id, Key: k, Verdict: c.cfg.found(queue),
 		Began: c.now.Add(-time.Duration(s.DurationSec) * time.Second), active: c.now, counted: c.now, sent: c.now,
 		// What it has carried before is not this controller's to count.
 		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true,
@@ -191,7 +191,7 @@ func (c *Core) lookAgain(f *Flow) {
 		one.Verdict, one.Second = v, true
 		for _, hop := range one.Path {
 			c.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow,
-				one.Key.match(hop.In), through(c.cfg.Queues[v.Level], hop.Out)...))
+				one.Key.match(hop.In), through(c.cfg.queue(v), hop.Out)...))
 		}
 	}
 }
