@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -243,6 +244,15 @@ const (
 	typeBulk = 8
 )
 
+// known is a counter, nothing if the switch does not keep it, which it says by all
+// ones (OpenFlow 1.3.5, section A.3.5.8).
+func known(counter uint64) uint64 {
+	if counter == math.MaxUint64 {
+		return 0
+	}
+	return counter
+}
+
 // QueueStats takes the counters of a switch's queues.
 func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueStats) {
 	c.at(now)
@@ -255,6 +265,7 @@ func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueS
 		if p == nil {
 			continue
 		}
+		s.TxBytes, s.TxPackets, s.TxErrors = known(s.TxBytes), known(s.TxPackets), known(s.TxErrors)
 		q := p.queues[s.QueueID]
 		if q == nil {
 			if len(p.queues) >= maxQueuesPerPort {
