@@ -15,6 +15,9 @@ type SDN struct {
 type SDNSwitch struct {
 	DPID      string `json:"dpid"` // 16 hexadecimal digits
 	Connected bool   `json:"connected"`
+	// Role is what the switch says that this controller is: equal (there are no
+	// others), master or slave (it obeys another).
+	Role string `json:"role"`
 	// Since is when it connected, or was lost.
 	Since time.Time `json:"since"`
 	// TableFull: it refused a flow lately.

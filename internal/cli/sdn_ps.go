@@ -45,6 +45,8 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 		switch {
 		case !n.Connected:
 			state = "lost"
+		case n.Role == "slave":
+			state = "standby"
 		case n.TableFull:
 			state = "table full"
 		}

@@ -133,7 +133,7 @@ type managers []*ovsdb.Manager
 
 func (f *sdnQueueFlags) managers(o ovsdb.Options, c *controller.Controller, log *slog.Logger) managers {
 	var out managers
-	o.Controls, o.Log = c.Connected, log
+	o.Controls, o.Log = c.Controls, log
 	for _, address := range f.ovsdb {
 		o.Address = address
 		out = append(out, ovsdb.New(o))

@@ -49,6 +49,9 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	n := c.switches[d]
 	if n != nil {
 		n.packetIns++
+		if !n.master { // it was sent before the switch knew
+			return nil
+		}
 	}
 	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
 	if n == nil || field == nil {

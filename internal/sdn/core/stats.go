@@ -104,6 +104,9 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 		}
 		c.count(f, s.PacketCount, s.ByteCount)
 		f.sent = later(f.sent, n.asked) // it is there
+		if !n.master {                  // another decides
+			continue
+		}
 		if f.adopted {
 			c.complete(f)
 		}
