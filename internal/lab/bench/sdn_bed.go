@@ -254,7 +254,7 @@ func (b *sdnBed) await(ctx context.Context, what string, try func() error) error
 	}
 }
 
-// control starts weir sdn run, and waits until the stations reach each other.
+// startWeir starts weir sdn run, and waits until the switch obeys it.
 func (b *sdnBed) startWeir(ctx context.Context, program string, args ...string) (err error) {
 	all := append([]string{"sdn", "run", "--listen", "unix:" + b.path("of.sock"), "--socket", b.control(), "--stats-interval", "500ms", "--no-second-look"}, args...)
 	if b.weir, err = b.start(b.space, program, all...); err != nil {
@@ -288,13 +288,13 @@ func (b *sdnBed) hasQueues(ctx context.Context) error {
 	return errors.New("weir sdn ps shows no queues")
 }
 
-// reach sends until something arrives.
+// reach sends what the first flow sends, which is how it is named, until it arrives.
 func (b *sdnBed) reach(ctx context.Context, r *traffic.Receiver) error {
 	return b.await(ctx, "a way from one station to the other", func() error {
 		var sender *traffic.Timed
 		err := testbed.InNetNS(b.sender.netns(), func() (err error) {
 			sender, err = traffic.NewTimed(traffic.TimedOptions{
-				Targets: []netip.AddrPort{netip.AddrPortFrom(sdnReceiver, llqFlows[0].port)}, PayloadBytes: 100, IntervalNS: 5e7,
+				Targets: []netip.AddrPort{netip.AddrPortFrom(sdnReceiver, llqFlows[0].port)}, PayloadBytes: llqFrameBytes - udpHeaderBytes, IntervalNS: 5e7,
 			})
 			return err
 		})
