@@ -177,7 +177,7 @@ what else could have been done, and what was decided and done before.`,
 func printExplanation(w io.Writer, e edge.Explanation) error {
 	var b strings.Builder
 	s := e.Service
-	fmt.Fprintf(&b, "%s (%s): %d users, %d of %d instances answer, response %s\n\n", s.Name, s.Image, s.Users, s.Running, s.Instances, milliseconds(s.ResponseMS))
+	fmt.Fprintf(&b, "%s (%s): %s, %d of %s answer, response %s\n\n", s.Name, s.Image, counted(s.Users, "user"), s.Running, counted(s.Instances, "instance"), milliseconds(s.ResponseMS))
 	if s.Reason != "" {
 		fmt.Fprintf(&b, "%s\n\n", s.Reason)
 	}
@@ -225,7 +225,7 @@ func considered(d edge.Decision) string {
 		b.WriteString("\n")
 	}
 	for _, e := range excluded {
-		fmt.Fprintf(&b, "    not on %s: %s (%d nodes)\n", e.Example, e.Reason, e.Nodes)
+		fmt.Fprintf(&b, "    not on %s: %s (%s)\n", e.Example, e.Reason, counted(e.Nodes, "node"))
 	}
 	return b.String()
 }
