@@ -40,13 +40,13 @@ build() {
 	"${go[@]}" build -trimpath -buildvcs=false -ldflags "$flags" -o "$1" "./cmd/$2"
 }
 
-# bill PROGRAM: what it is made of, in CycloneDX.
+# bill PROGRAM: what it is made of, in CycloneDX. The pages of the browser are in both.
 bill() {
-	"${go[@]}" run ./tools/sbom -name weir -version "$version" -npm web/package-lock.json -bundled preact,uplot "$1"
+	"${go[@]}" run ./tools/sbom -name "$(basename "$1")" -version "$version" -npm web/package-lock.json -bundled preact,uplot "$1"
 }
 
-# notices PROGRAM: the licences of all that is in it, which every copy of it has to have
-# with it; each text once. A part without one is an error.
+# notices PROGRAM...: the licences of all that is in them, which every copy of them has to
+# have with it; each text once. A part without one is an error.
 notices() {
 	local modules sum files module dir file
 	local -A parts=() texts=()
@@ -60,7 +60,7 @@ notices() {
 		note "${module%.txt}" "$file"
 	done
 	note "Go's library" "$("${go[@]}" env GOROOT)/LICENSE"
-	mapfile -t modules < <("${go[@]}" version -m "$1" | awk '$1 == "dep" { print $2 }')
+	mapfile -t modules < <("${go[@]}" version -m "$@" | awk '$1 == "dep" { print $2 }' | LC_ALL=C sort -u)
 	while read -r module dir; do
 		files=0
 		for file in "$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*; do

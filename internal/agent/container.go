@@ -36,6 +36,10 @@ type container struct {
 	// flowsRefused says why it has none.
 	flowsSeen    bool
 	flowsRefused error
+	// answersSeen: what its cgroup is sent counts for its flows (host mode), until
+	// answersKnown that of an earlier agent may; answersRefused says why it does not.
+	answersSeen, answersKnown bool
+	answersRefused            error
 	// trustRefused says why its DSCP field is not trusted, or still is.
 	trustRefused error
 
@@ -145,6 +149,7 @@ func (a *Agent) view(c *container) v1.Container {
 		view.SentBytes += share.SentBytes
 		view.SentPackets += share.SentPackets
 		view.DroppedPackets += share.DroppedPackets
+		view.MarkedPackets += share.MarkedPackets
 		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
 		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
 		if view.MeasuredAt.IsZero() || share.MeasuredAt.Before(view.MeasuredAt) {

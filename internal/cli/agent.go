@@ -67,7 +67,8 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 			if f.propose {
 				return printProposal(cmd.Context(), cmd.OutOrStdout())
 			}
-			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("uplink") {
+			told := cmd.Flags().Changed("uplink") || cmd.Flags().Changed("rate")
+			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !told {
 				return unconfigured(cmd.Context(), f.config)
 			}
 			settings, err := f.settings(cmd, g)

@@ -135,7 +135,7 @@ func busyHost() *fakeAgent {
 					Priority: v1.LayerLimits, Latency: v1.LayerLabels, Class: v1.LayerBuiltIn,
 				},
 				EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40,
-				DroppedPackets: 1234, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
+				DroppedPackets: 1234, MarkedPackets: 5678, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
 			},
 			{
 				ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Policy: v1.Policy{Weight: 100},
@@ -161,7 +161,7 @@ func busyHost() *fakeAgent {
 		c := &agent.containers[i]
 		c.Shares = []v1.Share{{
 			Uplink: "eth0", EntitledBPS: c.EntitledBPS, AllocatedBPS: c.AllocatedBPS, RateBPS: c.RateBPS,
-			BacklogBytes: c.BacklogBytes, SentBytes: c.SentBytes, DroppedPackets: c.DroppedPackets,
+			BacklogBytes: c.BacklogBytes, SentBytes: c.SentBytes, DroppedPackets: c.DroppedPackets, MarkedPackets: c.MarkedPackets,
 			DelayP50MS: c.DelayP50MS, DelayP99MS: c.DelayP99MS,
 		}}
 	}
@@ -377,6 +377,8 @@ func TestExitCodes(t *testing.T) {
 		{"agent --config " + emptyConfig, 2, "which uplink? Give --uplink IF"},
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
 		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
+		{"agent --rate 10mbit --config " + nowhere, 2, "no such file"},
+		{"flows web db", 2, `"db" is too much: weir flows [NAME]`},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 
 		{"ps --socket " + nowhere, 1, "no weir agent is running on " + nowhere},
@@ -386,7 +388,7 @@ func TestExitCodes(t *testing.T) {
 		{"reset web --socket " + socket, 1, "refused: min 66mbit"},
 		{"ps --socket " + socket, 1, "refused: min 66mbit"},
 
-		{"help nope", 2, `unknown command "nope"`},
+		{"help nope", 2, "unknown command \"nope\" for \"weir\"; weir --help lists the commands\n"},
 		{"help ps nope", 2, `"nope"`},
 		{"top --sort size", 2, `"size" is neither rate nor start`},
 

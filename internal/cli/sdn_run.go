@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/unixsock"
 )
 
@@ -36,6 +37,8 @@ type sdnRunFlags struct {
 	stats         time.Duration
 	packetIns     uint32
 	maxFlows      int
+	takeover      time.Duration
+	priority      uint8
 	strict        bool
 	noSecondLook  bool
 	verbose       bool
@@ -56,8 +59,11 @@ What the switches were told stays when the controller stops or dies: known flows
 go on, new ones to known stations are best effort. A controller that is started
 again takes over what is there.
 
+Switches may have several controllers, all of which are given --takeover-after: one
+is the master, the others show what they see and take over when it is gone.
+
 With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
-(0, where everything else goes too). They stay as well; 'weir sdn down' takes them
+(0, where everything else goes too), or those that --queues describes. They stay as well; 'weir sdn down' takes them
 away.`,
 		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
@@ -69,7 +75,7 @@ away.`,
 	set := cmd.Flags()
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "where switches connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps and flows")
-	set.StringVar(&f.http, "http", "", "also serve /metrics, and nothing else, at this address, e.g. 127.0.0.1:7481")
+	set.StringVar(&f.http, "http", "", "also serve /metrics, and nothing else, at this address, e.g. 127.0.0.1:7484")
 	set.StringVar(&f.cert, "cert", "", "certificate of the controller for tls, PEM")
 	set.StringVar(&f.key, "key", "", "its key, PEM")
 	set.StringVar(&f.ca, "ca", "", "certificate of the authority that switches must be signed by, PEM")
@@ -81,6 +87,8 @@ away.`,
 	set.DurationVar(&f.stats, "stats-interval", 5*time.Second, "how often flows and queues are counted")
 	set.Uint32Var(&f.packetIns, "packet-ins", 5000, "packets a second that a switch may send to the controller; 0 for no bound")
 	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows that are kept; more are best effort")
+	set.DurationVar(&f.takeover, "takeover-after", 0, "there are other controllers of the same switches: take over when their master has not renewed its role for so long, 1s or more (default: this is the only controller)")
+	set.Uint8Var(&f.priority, "priority", 100, "of several controllers that could take over the one with the highest does, 0 to 255")
 	set.BoolVar(&f.strict, "strict", false, "an unknown flow waits for the controller, and is lost without one, instead of being best effort meanwhile")
 	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
 	f.queues.add(set)
@@ -89,11 +97,11 @@ away.`,
 }
 
 func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
-	options, err := f.options(log)
+	queues, err := f.queues.options()
 	if err != nil {
 		return err
 	}
-	queues, err := f.queues.options()
+	options, err := f.options(log, queues.Queues)
 	if err != nil {
 		return err
 	}
@@ -138,7 +146,7 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 }
 
 // options checks what was written and turns it into a controller's.
-func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
+func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
 		return controller.Options{}, usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
@@ -146,20 +154,31 @@ func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
 		return controller.Options{}, usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
 	case f.stats < 100*time.Millisecond:
 		return controller.Options{}, usagef("--stats-interval %v is less than 100ms", f.stats)
+	case f.takeover != 0 && f.takeover < time.Second:
+		return controller.Options{}, usagef("--takeover-after %v is less than 1s", f.takeover)
 	case f.maxFlows < 1:
 		return controller.Options{}, usagef("--max-flows %d is less than 1", f.maxFlows)
 	}
-	classifier, err := f.classifier()
+	model, err := f.readModel()
+	if err != nil {
+		return controller.Options{}, err
+	}
+	classifier, err := core.NewClassifier(model)
 	if err != nil {
 		return controller.Options{}, err
 	}
 	config := core.Config{
 		Queues: core.DefaultQueues(), IdleTimeoutSeconds: uint16(f.idle / time.Second), FailSafe: !f.strict, MaxFlows: f.maxFlows,
 		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
+		TakeoverAfter: f.takeover,
 	}
+	assign(&config, queues, model.Levels)
 	var id [8]byte
+	var claim [2]byte
 	_, _ = rand.Read(config.LLDPKey[:]) // it never fails
 	_, _ = rand.Read(id[:])
+	_, _ = rand.Read(claim[:])
+	config.Claim = core.Claim(f.priority, binary.BigEndian.Uint16(claim[:]))
 	config.FirstFlowID = binary.BigEndian.Uint64(id[:])
 	return controller.Options{
 		Core: config, Classifier: classifier, HandshakeTimeout: controller.DefaultHandshakeTimeout,
@@ -167,22 +186,16 @@ func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
 	}, nil
 }
 
-func (f *sdnRunFlags) classifier() (*core.Classifier, error) {
-	model, err := appid.Shipped()
-	if f.model != "" {
-		var file *os.File
-		if file, err = os.Open(f.model); err == nil {
-			defer file.Close()
-			model, err = appid.Read(file)
-		}
-	}
+// readModel reads the classifier and what the operator says of levels.
+func (f *sdnRunFlags) readModel() (*appid.Model, error) {
+	model, err := loadClassifier(f.model)
 	if err != nil {
-		return nil, fmt.Errorf("read classifier: %w", err)
+		return nil, err
 	}
 	if err := model.Levels.Override(f.levels); err != nil {
 		return nil, &usageError{err}
 	}
-	return core.NewClassifier(model)
+	return model, nil
 }
 
 // tls is the configuration of tls listeners: both sides prove who they are.

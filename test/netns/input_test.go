@@ -40,9 +40,8 @@ func TestRefusedStarts(t *testing.T) {
 		{"rate above the link's speed", harness.AgentOptions{Rate: "11gbit"}, 1, []string{"11gbit", "10gbit"}},
 		{"unknown flag", harness.AgentOptions{Args: []string{"--uplonk", "x"}}, 2, []string{"--uplonk"}},
 		{"argument too much", harness.AgentOptions{Args: []string{"uplink"}}, 2, []string{"too much"}},
-		{"not root", harness.AgentOptions{Wrapper: nobody}, 1, []string{"run as root", "CAP_NET_ADMIN", "CAP_BPF", "CAP_SYS_ADMIN"}},
+		{"not root", harness.AgentOptions{Wrapper: nobody}, 1, []string{"run as root", "CAP_NET_ADMIN", "CAP_SYS_ADMIN"}},
 		{"without CAP_NET_ADMIN", harness.AgentOptions{Wrapper: without("net_admin")}, 1, []string{"CAP_NET_ADMIN"}},
-		{"without CAP_BPF", harness.AgentOptions{Wrapper: without("bpf")}, 1, []string{"CAP_BPF"}},
 		{"without CAP_SYS_ADMIN", harness.AgentOptions{Wrapper: without("sys_admin")}, 1, []string{"CAP_SYS_ADMIN"}},
 		{"state directory is a file", harness.AgentOptions{Args: []string{"--state-dir", b.ConfigPath()}}, 1, []string{b.ConfigPath()}},
 		{"socket cannot be made", harness.AgentOptions{Args: []string{"--socket", b.ConfigPath() + "/sock"}}, 1, []string{"socket"}},
@@ -143,7 +142,7 @@ func TestCommandsWithoutPermission(t *testing.T) {
 func TestLabelsThatAreNotInForce(t *testing.T) {
 	b := newBed(t)
 	b.Add("late", labels("latency", "0.4ms", "min", "10mbit"))
-	b.Add("classy", labels("class", "ef", "af-min", "90mbit"))
+	b.Add("classy", labels("class", "auto", "af-min", "90mbit"))
 	b.Add("greedy", labels("min", "90mbit", "weight", "7"))
 	agent := b.StartAgent(harness.AgentOptions{})
 	for _, want := range []struct {

@@ -88,11 +88,17 @@ func newBed(t *testing.T) *bed {
 // queues.
 func newKernelBed(t *testing.T) *bed {
 	t.Helper()
+	kernelDatapath(t)
+	awake(t)
+	return newBedOf(t, true)
+}
+
+// kernelDatapath skips a test where no packet goes through queues.
+func kernelDatapath(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
 		t.Skip("this kernel has no module openvswitch loaded: the suite vm has one that has")
 	}
-	awake(t)
-	return newBedOf(t, true)
 }
 
 func newBedOf(t *testing.T, kernel bool) *bed {
@@ -251,20 +257,26 @@ func (b *bed) cable(bridgeA, portA string, numberA int, bridgeB, portB string, n
 // startWeir starts weir sdn run.
 func (b *bed) startWeir(args ...string) {
 	b.t.Helper()
-	all := append([]string{"sdn", "run", "--listen", "unix:" + b.path("of.sock"), "--socket", b.control(), "--stats-interval", "500ms", "-v"}, args...)
+	b.weir = b.startController(b.path("of.sock"), b.control(), args...)
+}
+
+// startController starts weir sdn run with sockets for switches and for people.
+func (b *bed) startController(listen, control string, args ...string) *process {
+	b.t.Helper()
+	all := append([]string{"sdn", "run", "--listen", "unix:" + listen, "--socket", control, "--stats-interval", "500ms", "-v"}, args...)
 	weir := b.startCommand(b.command(context.Background(), harness.Program(b.t), all...))
-	b.weir = weir
 	b.t.Cleanup(func() {
 		if b.t.Failed() {
-			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", b.control())
+			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", control)
 			b.t.Logf("weir sdn ps: %s", ps)
 			b.t.Logf("weir: %s", tail(weir.log.String(), 6000))
 		}
 	})
 	b.wait("weir sdn run", 10*time.Second, func() error {
-		_, err := controller.NewClient(b.control()).Status(b.t.Context())
+		_, err := controller.NewClient(control).Status(b.t.Context())
 		return err
 	})
+	return weir
 }
 
 func (b *bed) status() v1.SDN {

@@ -134,7 +134,7 @@ var (
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
-		"|TestDropsAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
+		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
 		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
@@ -162,7 +162,7 @@ var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEn
 
 // openFlowSwitch is what takes a switch whose packets go through queues, which
 // Open vSwitch's are only in a kernel with its module.
-var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath"}
+var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath|TestFigures"}
 
 // netModules are what the tests' networks and Weir need, besides what these
 // depend on; a kernel may have some built in. Nothing loads modules on demand

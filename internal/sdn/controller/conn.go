@@ -259,6 +259,8 @@ func (s *conn) take(now time.Time, m openflow.Message) {
 		c.decide(func() []core.Command { return c.core.PortStatus(now, d, m) })
 	case *openflow.MultipartReply:
 		s.takeStats(now, m)
+	case *openflow.RoleReply:
+		c.takeRole(now, d, m)
 	case *openflow.ErrorMessage:
 		s.takeError(now, m)
 	}

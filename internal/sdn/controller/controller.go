@@ -247,6 +247,20 @@ func (c *Controller) unregister(s *conn) {
 	close(s.gone)
 }
 
+// takeRole has the core decide on a role and logs what it leads to.
+func (c *Controller) takeRole(now time.Time, d topology.DPID, m *openflow.RoleReply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.core.Leading()
+	c.deliver(c.core.RoleReply(now, d, m))
+	switch after := c.core.Leading(); {
+	case after && !before:
+		c.options.Log.Info("master: the others' lease has run out, or nobody had one", "generation", m.GenerationID)
+	case before && !after:
+		c.options.Log.Warn("standby: another controller has taken over", "dpid", d, "generation", m.GenerationID)
+	}
+}
+
 // Snapshot is what the core knows now.
 func (c *Controller) Snapshot(withFlows bool) core.Snapshot {
 	c.mu.Lock()
@@ -259,4 +273,12 @@ func (c *Controller) Connected(d topology.DPID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conns[d] != nil
+}
+
+// Controls tells whether a switch is connected and does what this controller
+// says: of several the master's.
+func (c *Controller) Controls(d topology.DPID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[d] != nil && c.core.Controls(d)
 }

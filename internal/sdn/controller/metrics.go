@@ -35,6 +35,7 @@ func (m *metric) add(value float64, labels ...string) {
 // per second here; labels are bounded by switches, ports and queues.
 func writeMetrics(w io.Writer, s v1.SDN) error {
 	connected := metric{name: "weir_sdn_switch_connected", help: "1 if the switch is connected."}
+	master := metric{name: "weir_sdn_switch_master", help: "1 if the switch is connected and does what this controller says, 0 if it obeys another."}
 	flows := metric{name: "weir_sdn_switch_flows", help: "Flows that begin at the switch."}
 	full := metric{name: "weir_sdn_switch_table_full", help: "1 if the switch refused a flow for want of room lately."}
 	refused := metric{name: "weir_sdn_port_degraded", help: "1 if the port does not have the queues that it should have."}
@@ -45,6 +46,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	dropped := metric{name: "weir_sdn_queue_dropped_packets_total", help: "How many packets the queue has dropped.", counter: true}
 	for _, n := range s.Switches {
 		connected.add(truth(n.Connected), "switch", n.DPID)
+		master.add(truth(n.Connected && n.Role != roleSlave), "switch", n.DPID)
 		flows.add(float64(n.Flows), "switch", n.DPID)
 		full.add(truth(n.TableFull), "switch", n.DPID)
 		for _, p := range n.Ports {
@@ -63,7 +65,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	}
 	links := metric{name: "weir_sdn_links", help: "Links between switches."}
 	links.add(float64(len(s.Links)))
-	all := []metric{connected, flows, full, refused, rate, least, bytes, packets, dropped, links}
+	all := []metric{connected, master, flows, full, refused, rate, least, bytes, packets, dropped, links}
 	classBytes := metric{name: "weir_sdn_class_sent_bytes_total", help: "What all flows of a class have carried.", counter: true}
 	classFlows := metric{name: "weir_sdn_class_flows_total", help: "How many flows were given a class.", counter: true}
 	for _, c := range s.Classes {
@@ -95,6 +97,9 @@ func (m *metric) write(w io.Writer) error {
 	_, err := expfmt.MetricFamilyToText(w, &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: &kind, Metric: m.series})
 	return err
 }
+
+// roleSlave is the role of a controller that a switch obeys not.
+const roleSlave = "slave"
 
 // stateOK is a port with its queues.
 const stateOK = "ok"

@@ -20,7 +20,7 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
 	for _, n := range s.Switches {
 		one := v1.SDNSwitch{
-			DPID: n.DPID.String(), Connected: n.Connected, Since: n.Since, TableFull: n.Full, Flows: n.Flows, Ports: []v1.SDNPort{},
+			DPID: n.DPID.String(), Connected: n.Connected, Role: roleName(n.Role), Since: n.Since, TableFull: n.Full, Flows: n.Flows, Ports: []v1.SDNPort{},
 		}
 		for _, p := range n.Ports {
 			one.Ports = append(one.Ports, c.port(p, queues[topology.Port{Switch: n.DPID, Number: p.Number}]))
@@ -38,6 +38,11 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 		})
 	}
 	return out
+}
+
+// roleName is a role without the specification's prefix.
+func roleName(r openflow.Role) string {
+	return strings.ToLower(strings.TrimPrefix(r.String(), "OFPCR_ROLE_"))
 }
 
 func className(l appid.Level) string { return strings.ToLower(l.String()) }
@@ -63,15 +68,27 @@ func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		count, rates := p.Queues[id], made.Queues[id]
 		class := "-"
-		if i := slices.Index(c.options.Core.Queues[:], id); i >= 0 {
-			class = className(appid.Level(i))
+		if level, ok := c.options.Core.ClassOf(id); ok {
+			class = className(level)
 		}
 		out.Queues = append(out.Queues, v1.SDNQueue{
-			ID: uint32(id), Class: class, MinBPS: rates.MinBPS, MaxBPS: rates.MaxBPS, RateBPS: rounded(count.RateBPS),
+			ID: uint32(id), Class: class, Applications: c.applications(id), MinBPS: rates.MinBPS, MaxBPS: rates.MaxBPS, RateBPS: rounded(count.RateBPS),
 			SentBytes: count.TxBytes, SentPackets: count.TxPackets, DroppedPackets: count.Dropped,
 		})
 	}
 	return out
+}
+
+// applications are the application types that have a queue of their own, if it is
+// this one.
+func (c *Controller) applications(id openflow.Queue) []string {
+	var names []string
+	for i, name := range appid.Types {
+		if q, ok := c.options.Core.TypeQueues[i]; ok && q.Queue == id {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func rounded(v float64) uint64 { return uint64(math.Round(max(v, 0))) }
@@ -110,6 +127,8 @@ func (c *Controller) countersOf(k core.Counters) []v1.SDNCounter {
 		{Name: "ports_blocked", Value: k.Blocked},
 		{Name: "hosts_refused", Value: k.HostsRefused},
 		{Name: "switch_errors", Value: k.Errors},
+		{Name: "roles_claimed", Value: k.RolesClaimed},
+		{Name: "roles_lost", Value: k.RolesLost},
 		{Name: "lldp_foreign", Value: k.LLDPForeign},
 		{Name: "lldp_forged", Value: k.LLDPForged},
 		{Name: "lldp_stale", Value: k.LLDPStale},

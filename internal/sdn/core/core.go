@@ -34,6 +34,9 @@ import (
 // Config is what an operator may choose.
 type Config struct {
 	Queues QueueMap
+	// TypeQueues are the queues of application types, by index of appid.Types, that
+	// do not go to that of their level.
+	TypeQueues map[int]TypeQueue
 	// IdleTimeoutSeconds is how long a flow may be silent before its entry goes.
 	IdleTimeoutSeconds uint16
 	// FailSafe lets switches forward to known stations by themselves, as best
@@ -48,6 +51,11 @@ type Config struct {
 	StatsInterval      time.Duration
 	// SecondLook corrects levels from statistics.
 	SecondLook bool
+	// TakeoverAfter is how long the master of several controllers may fail to
+	// renew its role before another takes over; 0: there are no others.
+	TakeoverAfter time.Duration
+	// Claim tells controllers apart, see the function Claim.
+	Claim uint32
 	// LLDPKey signs LLDP and must be random.
 	LLDPKey [32]byte
 	// FirstFlowID is the first flow's number: random, so that the flows of
@@ -120,12 +128,15 @@ type Core struct {
 	counters   Counters
 	commands   []Command
 	broadcasts bool // have to be looked at again
+	election   election
 }
 
 // node is one switch.
 type node struct {
 	dpid      topology.DPID
 	connected bool
+	role      openflow.Role // what the switch says that this controller is
+	master    bool          // this controller may change it, and has set it up
 	since     time.Time
 	ports     map[uint32]*port
 	entries   map[openflow.MAC]hostEntry // what the switch has of priorityHost
@@ -164,6 +175,7 @@ type Counters struct {
 	PacketIns, Installed, Reinstalled, Rerouted, Reclassified, Evicted, TableFull uint64
 	Unknown, Probation, HostsRefused, Errors, Blocked                             uint64
 	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort                            uint64
+	RolesClaimed, RolesLost                                                       uint64
 }
 
 // New returns a Core without switches.
@@ -185,9 +197,27 @@ func (c *Core) at(now time.Time) {
 }
 
 func (c *Core) send(d topology.DPID, m openflow.Message) {
-	if n := c.switches[d]; n != nil && n.connected {
+	if n := c.switches[d]; n != nil && n.connected && (n.master || harmless(m)) {
 		c.commands = append(c.commands, Command{d, m})
 	}
+}
+
+// harmless tells that a message changes nothing that a switch does with packets:
+// these are all that others than a master may send.
+func harmless(m openflow.Message) bool {
+	switch m.(type) {
+	case *openflow.MultipartRequest, *openflow.RoleRequest:
+		return true
+	}
+	return false
+}
+
+// obeys tells that a switch does what this controller says.
+func (n *node) obeys() bool { return n.connected && n.master }
+
+// forgetEntries has all entries that are not of single flows sent again.
+func (n *node) forgetEntries() {
+	n.entries, n.flooded, n.fullUntil = map[openflow.MAC]hostEntry{}, map[uint32]flood{}, time.Time{}
 }
 
 // finish ends an event.
@@ -212,8 +242,8 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 		n = &node{dpid: d, ports: map[uint32]*port{}}
 		c.switches[d] = n
 	}
-	n.connected, n.since, n.asking = true, c.now, false
-	n.entries, n.flooded, n.fullUntil = map[openflow.MAC]hostEntry{}, map[uint32]flood{}, time.Time{}
+	n.connected, n.since = true, c.now
+	n.master, n.role = false, openflow.OFPCR_ROLE_EQUAL
 	there := map[uint32]bool{}
 	for _, p := range ports {
 		there[uint32(p.PortNo)] = true
@@ -226,12 +256,25 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	for _, p := range ports {
 		c.setPort(n, p)
 	}
+	if c.alone() {
+		c.takeOver(n)
+	} else {
+		n.asking = false
+		c.askRole(n.dpid, openflow.OFPCR_ROLE_NOCHANGE, 0)
+		c.askStats(n)
+	}
+	return c.finish()
+}
+
+// takeOver begins to control a switch.
+func (c *Core) takeOver(n *node) {
+	n.master, n.since, n.asking = true, c.now, false
+	n.forgetEntries()
 	c.setUp(n)
 	c.blockAgain(n)
 	c.askStats(n)
 	c.sendLLDP(n)
 	c.broadcasts = true
-	return c.finish()
 }
 
 // setUp sends what every switch has: LLDP and what nothing matches to the
@@ -258,7 +301,7 @@ func (c *Core) setUp(n *node) {
 func (c *Core) Disconnected(now time.Time, d topology.DPID) {
 	c.at(now)
 	if n := c.switches[d]; n != nil {
-		n.connected, n.since = false, c.now
+		n.connected, n.master, n.since = false, false, c.now
 	}
 }
 
@@ -268,6 +311,9 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 	n := c.switches[d]
 	full := m.ErrorType == openflow.OFPET_FLOW_MOD_FAILED && openflow.FlowModFailedCode(m.Code) == openflow.OFPFMFC_TABLE_FULL
 	switch {
+	case m.ErrorType == openflow.OFPET_ROLE_REQUEST_FAILED && openflow.RoleRequestFailedCode(m.Code) == openflow.OFPRRFC_STALE,
+		m.ErrorType == openflow.OFPET_BAD_REQUEST && openflow.BadRequestCode(m.Code) == openflow.OFPBRC_IS_SLAVE:
+		c.askRole(d, openflow.OFPCR_ROLE_NOCHANGE, 0) // it tells what is in force
 	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED: // one of the two commands must fail
 	case full && n != nil:
 		c.counters.TableFull++
@@ -281,6 +327,7 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 // Tick does what is due by time; call it a few times in every LLDPInterval.
 func (c *Core) Tick(now time.Time) []Command {
 	c.at(now)
+	c.tickElection()
 	if !c.now.Before(c.nextRound) {
 		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
 			c.late = c.now

@@ -49,6 +49,9 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	n := c.switches[d]
 	if n != nil {
 		n.packetIns++
+		if !n.master { // it was sent before the switch knew
+			return nil
+		}
 	}
 	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
 	if n == nil || field == nil {
@@ -150,7 +153,7 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 		c.hostEntries(f.DstMAC, path, false)
 	}
 	if asked {
-		c.send(at.Switch, packetOut(at.Number, m.Data, through(c.cfg.Queues[v.Level], path[0].Out)...))
+		c.send(at.Switch, packetOut(at.Number, m.Data, through(c.cfg.queue(v), path[0].Out)...))
 	}
 }
 
@@ -220,7 +223,7 @@ func (c *Core) install(f *Flow, path []topology.Hop) {
 			c.hostEntry(n, f.Key.DstMAC, hop.Out, true)
 			continue
 		}
-		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, f.Key.match(hop.In), through(c.cfg.Queues[f.Verdict.Level], hop.Out)...)
+		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, f.Key.match(hop.In), through(c.cfg.queue(f.Verdict), hop.Out)...)
 		m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 		if hop == f.Path[0] {
 			m.Flags = openflow.OFPFF_SEND_FLOW_REM

@@ -176,7 +176,7 @@ func (c *Core) expireLinks() {
 func (c *Core) silent(from, at topology.Port) bool {
 	a, b := c.switches[from.Switch], c.switches[at.Switch]
 	p := b.ports[at.Number]
-	if !a.connected || !b.connected || p == nil {
+	if !a.obeys() || !b.obeys() || p == nil {
 		return p == nil
 	}
 	return c.now.Sub(c.lastHeard(p.heard, a, b)) > linkRounds*c.cfg.LLDPInterval
@@ -286,7 +286,7 @@ type flood struct {
 func (c *Core) sendBroadcasts() {
 	tree := c.graph.Tree()
 	for _, n := range c.switches {
-		if !n.connected {
+		if !n.obeys() {
 			continue
 		}
 		var out []uint32

@@ -42,7 +42,7 @@ func (c *Core) expireProbes() {
 		switch {
 		case a == nil || b == nil || a.ports[pair.from.Number] == nil || b.ports[pair.at.Number] == nil:
 			delete(c.heard, pair)
-		case !a.connected || !b.connected: // they forward by themselves, and say nothing
+		case !a.obeys() || !b.obeys(): // they forward by themselves, and say nothing
 		case c.now.Sub(c.lastHeard(at, a, b)) > linkRounds*c.cfg.LLDPInterval:
 			delete(c.heard, pair)
 		}

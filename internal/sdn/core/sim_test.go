@@ -39,7 +39,8 @@ type simSwitch struct {
 	entries []*openflow.FlowMod
 	counts  map[*openflow.FlowMod][2]uint64
 	born    map[*openflow.FlowMod]time.Time
-	room    int // entries of single flows; 0: any number
+	room    int      // entries of single flows; 0: any number
+	control *control // by several controllers; nil: by one
 }
 
 func newWorld(t testing.TB, change func(*Config)) *world {
@@ -78,6 +79,9 @@ func (w *world) add(d topology.DPID, n int) *simSwitch {
 func (w *world) connect(d topology.DPID) {
 	w.away[d] = false
 	s := w.switches[d]
+	if s.control != nil {
+		s.control.roles[w] = openflow.OFPCR_ROLE_EQUAL
+	}
 	w.do(w.core.Connected(w.now, &openflow.FeaturesReply{DatapathID: uint64(d)}, s.ports))
 }
 
@@ -134,6 +138,9 @@ func (w *world) do(commands []Command) {
 			continue
 		}
 		s := w.switches[c.Switch]
+		if s.control != nil && !s.control.allows(w, s, m) {
+			continue
+		}
 		switch m := m.(type) {
 		case *openflow.FlowMod:
 			w.flowMod(s, m, b)
@@ -191,7 +198,9 @@ func (w *world) flowMod(s *simSwitch, m *openflow.FlowMod, raw []byte) {
 func (w *world) removed(s *simSwitch, e *openflow.FlowMod, why openflow.FlowRemovedReason) {
 	n := s.counts[e]
 	delete(s.counts, e)
-	w.do(w.core.FlowRemoved(w.now, s.dpid, &openflow.FlowRemoved{Cookie: e.Cookie, Priority: e.Priority, Reason: why, PacketCount: n[0], ByteCount: n[1], Match: e.Match}))
+	for _, to := range s.heardBy(w) {
+		to.do(to.core.FlowRemoved(to.now, s.dpid, &openflow.FlowRemoved{Cookie: e.Cookie, Priority: e.Priority, Reason: why, PacketCount: n[0], ByteCount: n[1], Match: e.Match}))
+	}
 }
 
 func sameMatch(a, b openflow.Match) bool { return within(a, b) && within(b, a) }
@@ -306,11 +315,13 @@ func (w *world) leave(from topology.Port, frame []byte, queue openflow.Queue) {
 
 func (w *world) packetIn(s *simSwitch, in uint32, data []byte, reason openflow.PacketInReason) {
 	f, ok := ReadFrame(data)
-	if !ok || w.away[s.dpid] {
+	if !ok {
 		return
 	}
 	m := &openflow.PacketIn{Reason: reason, Data: data, Match: openflow.Match{Fields: []openflow.OXM{inPort(in)}}}
-	w.do(w.core.PacketIn(w.now, s.dpid, m, &f, w.classifier.First(&f)))
+	for _, to := range s.heardBy(w) {
+		to.do(to.core.PacketIn(to.now, s.dpid, m, &f, to.classifier.First(&f)))
+	}
 }
 
 // station is a computer at a port.

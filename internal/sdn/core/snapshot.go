@@ -26,10 +26,12 @@ type Snapshot struct {
 type Switch struct {
 	DPID      topology.DPID
 	Connected bool
-	Since     time.Time
-	Full      bool // its table is
-	Flows     int  // that begin here
-	Ports     []PortState
+	// Role is what the switch says that this controller is.
+	Role  openflow.Role
+	Since time.Time
+	Full  bool // its table is
+	Flows int  // that begin here
+	Ports []PortState
 }
 
 // PortState is one port of a switch.
@@ -54,7 +56,7 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 	}
 	for _, d := range slices.Sorted(maps.Keys(c.switches)) {
 		n := c.switches[d]
-		one := Switch{DPID: d, Connected: n.connected, Since: n.since, Full: c.now.Before(n.fullUntil), Flows: len(n.ingress)}
+		one := Switch{DPID: d, Connected: n.connected, Role: n.role, Since: n.since, Full: c.now.Before(n.fullUntil), Flows: len(n.ingress)}
 		for _, number := range slices.Sorted(maps.Keys(n.ports)) {
 			p, at := n.ports[number], topology.Port{Switch: d, Number: number}
 			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.blocked[at], Hosts: stations[at], Queues: map[openflow.Queue]QueueCount{}}
