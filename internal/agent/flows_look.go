@@ -29,8 +29,8 @@ func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, er
 	if err != nil {
 		return nil, err
 	}
-	if most <= 0 || most*len(wanted) > mostFlows {
-		most = mostFlows / max(1, len(wanted))
+	if each := mostFlows / max(1, len(wanted)); most <= 0 || most > each {
+		most = each
 	}
 	out := []v1.Flow{}
 	for _, i := range wanted {

@@ -230,27 +230,26 @@ const niceness = -15
 const timerSlackNanoseconds = 1_000_000
 
 // prioritize gives all threads of the process that niceness and timer slack;
-// threads that are made later inherit both.
+// threads that are made later inherit both. What takes CAP_SYS_NICE the unit has done
+// (packaging/weir.service).
 func prioritize() error {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
 		if err != nil {
 			return err
 		}
-		if err := unix.Setpriority(unix.PRIO_PROCESS, id, niceness); err != nil {
-			return err
-		}
 		// A thread has this file as a process has (proc(5)).
 		path := fmt.Sprintf("/proc/%d/timerslack_ns", id)
-		if err := os.WriteFile(path, strconv.AppendInt(nil, timerSlackNanoseconds, 10), 0); err != nil {
-			return err
-		}
+		errs = append(errs,
+			unix.Setpriority(unix.PRIO_PROCESS, id, niceness),
+			os.WriteFile(path, strconv.AppendInt(nil, timerSlackNanoseconds, 10), 0))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // openDashboard shows what feed has at a loopback address. A port that somebody

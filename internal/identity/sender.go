@@ -60,15 +60,26 @@ func (f *Flows) Sender(proto uint8, local, remote netip.AddrPort) (Sender, bool,
 // holder is the sender if it has its number since before a packet was seen, and that
 // was not too long ago.
 func (f *Flows) holder(sender Sender, seenMS uint32) (Sender, bool, error) {
-	const idleMS = 300000 // WEIR_IDLE_MS in bpf/table.h
 	var config flowWeirFlowConfig
 	if err := f.configs.Lookup(uint32(sender.Number), &config); err != nil {
 		return Sender{}, false, fmt.Errorf("look for a flow's sender: %w", err)
 	}
-	if config.Keys == ([flowKeys]uint64{}) || int32(seenMS-config.SinceMs) < 0 || int32(nowMS()-seenMS) > idleMS {
+	if config.Keys == ([flowKeys]uint64{}) || !isHolders(nowMS(), seenMS, config.SinceMs) {
 		return Sender{}, false, nil
 	}
 	return sender, true, nil
+}
+
+// isHolders says whether what was seen at a moment is of who has the number since
+// another, and not too long ago. The clock goes round in 52 days, so it goes by ages.
+func isHolders(nowMS, seenMS, sinceMS uint32) bool {
+	const idleMS = 300000 // WEIR_IDLE_MS in bpf/table.h
+	const justNowMS = 60000
+	if seenMS-nowMS < justNowMS { // since the time was taken
+		return true
+	}
+	age := nowMS - seenMS
+	return age <= idleMS && age <= nowMS-sinceMS
 }
 
 // sinceMS is now, as the programs may have it: they ask a clock that goes in steps, once

@@ -94,13 +94,16 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 		return err
 	}
 	defer program.Close()
+	if old != nil {
+		// Before the tap: one that is as it should be is not looked at again.
+		if err := tap.back().Detach(flowProgWeirBack); err != nil {
+			return err
+		}
+	}
 	if err := tap.hook().Attach(program, old); err != nil {
 		return fmt.Errorf("assign a container's packets: %w", err)
 	}
-	if old == nil {
-		return nil
-	}
-	return tap.back().Detach(flowProgWeirBack)
+	return nil
 }
 
 // DetachTap removes the programs from a tap.

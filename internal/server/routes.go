@@ -102,7 +102,7 @@ func (a *API) routes() []route {
 				{"container", "only those of this container, by name or ID", ""},
 				{"limit", "so many of each container at most; 0 for as many as there may be (20,000 of all)", uint64(defaultFlows)},
 			},
-			response: []v1.Flow{}, handle: a.flows,
+			response: []v1.Flow{}, stream: a.few(manyFlows, a.answer(a.flows)),
 		},
 		{
 			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
@@ -199,17 +199,35 @@ func (a *API) explain(r *http.Request) (any, error) {
 // defaultFlows is how many flows of each container are told of if nobody asks for more.
 const defaultFlows = 1000
 
+// fewFlows is how many flows are no large answer: as many as the dashboard shows of a
+// container.
+const fewFlows = 100
+
 func (a *API) flows(r *http.Request) (any, error) {
-	limit := defaultFlows
-	if query := r.URL.Query(); query.Has("limit") {
-		asked := query.Get("limit")
-		n, err := strconv.ParseUint(asked, 10, 31)
-		if err != nil {
-			return nil, &badRequestError{fmt.Errorf("limit=%q is not a number from 0 to 2147483647", asked)}
-		}
-		limit = int(n)
+	limit, err := flowLimit(r)
+	if err != nil {
+		return nil, err
 	}
 	return a.agent.Flows(r.Context(), r.URL.Query().Get("container"), limit)
+}
+
+// manyFlows says whether a request asks for flows that take megabytes.
+func manyFlows(r *http.Request) bool {
+	limit, err := flowLimit(r)
+	return err == nil && (limit == 0 || limit > fewFlows || r.URL.Query().Get("container") == "")
+}
+
+func flowLimit(r *http.Request) (int, error) {
+	query := r.URL.Query()
+	if !query.Has("limit") {
+		return defaultFlows, nil
+	}
+	asked := query.Get("limit")
+	n, err := strconv.ParseUint(asked, 10, 31)
+	if err != nil {
+		return 0, &badRequestError{fmt.Errorf("limit=%q is not a number from 0 to 2147483647", asked)}
+	}
+	return int(n), nil
 }
 
 func (a *API) history(r *http.Request) (any, error) {

@@ -43,7 +43,7 @@ func table(w io.Writer, head string, rows [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(head, " ", "\t"))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = strings.ReplaceAll(printable(row[i]), "\n", " ")
+			row[i] = oneLine(row[i])
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
@@ -153,7 +153,7 @@ func printEvent(w io.Writer, e edge.Event) error {
 	if about == "" {
 		about = strings.TrimSpace(e.Service + " " + e.Node)
 	}
-	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, printable(about), printable(e.Message)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, oneLine(about), oneLine(e.Message)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
