@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
-import { type EdgeEvent, type EdgeSnapshot, edgeEvents, edgeSnapshot } from "./edgeapi";
+import { type EdgeEvent, type EdgeNode, type EdgeSnapshot, edgeEvents, edgeSnapshot } from "./edgeapi";
 import { Numbers } from "./edgehistory";
 import { milliseconds, rate, seconds } from "./format";
 import { Grid } from "./grid";
@@ -60,6 +60,9 @@ function lines(numbers: Numbers): Line[] {
 
 const percent = (part: number, whole: number) => (whole > 0 ? Math.round((100 * part) / whole) + " %" : "–");
 
+// measured: an agent says what the node uses, which is never nothing.
+const measured = (n: EdgeNode) => n.weir || n.cpu_used_percent > 0 || n.memory_used_bytes > 0;
+
 // State is how a state looks: good, doubtful or bad.
 function State({ text }: { text: string }) {
   const kind = ["ready", "running"].includes(text) ? "ok" : ["gone", "failed", "unhealthy"].includes(text) ? "rejected" : "degraded";
@@ -78,8 +81,10 @@ function Nodes({ seen }: { seen: EdgeSnapshot }) {
         rows={nodes.map((n) => ({
           key: n.name,
           cells: [
-            <Name text={n.name} />, <State text={n.state} />, n.instances, Math.round(n.cpu_used_percent) + " %", percent(n.memory_used_bytes, n.memory_bytes),
-            n.uplink_bps ? rate(n.uplink_bps) : "–", rate(n.uplink_sent_bps), rate(n.promised_bps), rate(n.free_bps),
+            <Name text={n.name} />, <State text={n.state} />, n.instances, ...(measured(n)
+              ? [Math.round(n.cpu_used_percent) + " %", percent(n.memory_used_bytes, n.memory_bytes), n.uplink_bps ? rate(n.uplink_bps) : "–", rate(n.uplink_sent_bps)]
+              : ["–", "–", "–", "–"]),
+            rate(n.promised_bps), rate(n.free_bps),
             n.reason ? <Name text={n.reason} /> : n.weir ? "" : "no Weir agent: no minimum can be promised there",
           ],
         }))} />
