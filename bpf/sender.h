@@ -63,7 +63,7 @@ __noinline int weir_take_sender(struct weir_sender_bucket *bucket, __u32 number,
 			continue;
 		/* No branch, or there would be many ways for the verifier to go. */
 		for (j = 0; j < WEIR_WAYS; j++)
-			has += ((bucket->numbers[i] ^ bucket->numbers[j]) - 1) >> 31;
+			has += ((__u32)(bucket->numbers[i] ^ bucket->numbers[j]) - 1) >> 31;
 		/* Of equals the newcomer, then who was silent for longest. */
 		rank = (has & 15) << 28 | (__u32)(bucket->numbers[i] == number) << 27 | silent_ms;
 		if (rank >= best) {

@@ -18,10 +18,9 @@
 #   units       unit without the race detector
 #   quick       one pass through the real kernel, of the suite netns
 #
-# vm, and those behind it in that order, run beside root suites, on what processor time
-# these leave (SCHED_IDLE of sched(7)): tests in namespaces and engines wait most of the
-# time, machines count instructions, so that nothing there depends on how busy this machine
-# is, and the rest only computes.
+# Suites behind vm in that order run beside it: machines count instructions, so that
+# nothing there depends on how busy this machine is, and the last of them leaves a
+# processor idle. Suites in namespaces and engines run alone: they measure shares.
 #
 # Every suite runs whatever became of the ones before. The last line is
 # "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
@@ -54,7 +53,7 @@ done
 export CGO_ENABLED=0
 export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
 timeout=${WEIR_TEST_TIMEOUT:-20m}
-vm_timeout=${WEIR_TEST_TIMEOUT:-50m} # the first run fetches kernels, and others come first
+vm_timeout=${WEIR_TEST_TIMEOUT:-40m} # the first run fetches kernels
 records=$(mktemp -d)
 summary=$root/bin/testsummary
 
@@ -269,15 +268,13 @@ run_suite() {
 	esac
 }
 
-# start_beside SUITE...: runs suites on what processor time others leave; their output comes
-# at the end.
+# start_beside SUITE...: runs suites beside another; their output comes at the end.
 start_beside() {
 	local suite
 	set -m
 	(
 		# shellcheck disable=SC2154 # job is set while one runs
 		trap '[ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null; exit 143' TERM
-		chrt --idle --pid 0 "$BASHPID" || true
 		for suite in "$@"; do run_suite "$suite"; done
 	) >"$records/beside" 2>&1 &
 	set +m
@@ -304,22 +301,18 @@ trap 'exit 143' TERM
 say "build"
 check build "weir does not build" make --no-print-directory build
 
-# What is behind vm, with it, runs beside the root suites, if it needs neither root nor a
-# quiet machine.
-aside=() rest=()
+# What is behind vm, and needs neither root nor a quiet machine, runs beside it.
+aside=() rest=() behind=
 for suite in "${suites[@]}"; do
-	if [ "$suite" = vm ] || { [ ${#aside[@]} -gt 0 ] && [[ $suite =~ ^(cover|generated|lint|rules)$ ]]; }; then
+	if [ -n "$behind" ] && [[ $suite =~ ^(cover|generated|lint|rules)$ ]]; then
 		aside+=("$suite")
 	else
 		rest+=("$suite")
 	fi
+	if [ "$suite" = vm ]; then behind=yes; fi
 done
-for suite in ${rest[@]+"${rest[@]}"}; do
-	if [[ $suite =~ ^(netns|docker)$ && ${#aside[@]} -gt 0 ]]; then
-		start_beside "${aside[@]}"
-		aside=()
-	fi
+for suite in "${rest[@]}"; do
+	if [ "$suite" = vm ] && [ ${#aside[@]} -gt 0 ]; then start_beside "${aside[@]}"; fi
 	run_suite "$suite"
 done
 join_beside
-for suite in ${aside[@]+"${aside[@]}"}; do run_suite "$suite"; done

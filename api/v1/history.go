@@ -30,6 +30,7 @@ type HistorySample struct {
 	BacklogBytes uint64  `json:"backlog_bytes"`
 	DelayP50MS   float64 `json:"delay_p50_ms"`
 	DelayP99MS   float64 `json:"delay_p99_ms"`
-	// DroppedPackets are those since the sample before.
+	// DroppedPackets and MarkedPackets are those since the sample before.
 	DroppedPackets uint64 `json:"dropped_packets"`
+	MarkedPackets  uint64 `json:"marked_packets"`
 }

@@ -145,12 +145,15 @@ type Container struct {
 	// RateBPS is what it sent in the last second, in bits per second.
 	RateBPS      uint64 `json:"rate_bps"`
 	BacklogBytes uint64 `json:"backlog_bytes"`
-	// SentBytes, SentPackets and DroppedPackets only grow while the container
-	// runs (since StartedAt), also when the uplink is set up again or the agent
-	// restarts.
+	// SentBytes, SentPackets, DroppedPackets and MarkedPackets only grow while the
+	// container runs (since StartedAt), also when the uplink is set up again or the
+	// agent restarts.
 	SentBytes      uint64 `json:"sent_bytes"`
 	SentPackets    uint64 `json:"sent_packets"`
 	DroppedPackets uint64 `json:"dropped_packets"`
+	// MarkedPackets were told to be too many, by ECN (RFC 3168), and not dropped;
+	// 0 where the queue does not mark.
+	MarkedPackets uint64 `json:"marked_packets"`
 	// DelayP50MS and DelayP99MS are how long its packets waited at the uplink
 	// in the last seconds, in milliseconds: median and 99th percentile. Zero
 	// while nothing is sent, or where the kernel cannot measure it.
@@ -194,6 +197,7 @@ type Share struct {
 	SentBytes      uint64    `json:"sent_bytes"`
 	SentPackets    uint64    `json:"sent_packets"`
 	DroppedPackets uint64    `json:"dropped_packets"`
+	MarkedPackets  uint64    `json:"marked_packets"`
 	DelayP50MS     float64   `json:"delay_p50_ms"`
 	DelayP99MS     float64   `json:"delay_p99_ms"`
 	MeasuredAt     time.Time `json:"measured_at,omitzero"`
@@ -216,11 +220,12 @@ type ClassShare struct {
 	ExcessBPS   uint64 `json:"excess_bps"`
 	ExcessBytes uint64 `json:"excess_bytes"`
 	Held        bool   `json:"held"`
-	// SentBytes, SentPackets and DroppedPackets only grow while the agent runs and
-	// the container has classes.
+	// SentBytes, SentPackets, DroppedPackets and MarkedPackets only grow while the
+	// agent runs and the container has classes.
 	SentBytes      uint64  `json:"sent_bytes"`
 	SentPackets    uint64  `json:"sent_packets"`
 	DroppedPackets uint64  `json:"dropped_packets"`
+	MarkedPackets  uint64  `json:"marked_packets"`
 	DelayP50MS     float64 `json:"delay_p50_ms"`
 	DelayP99MS     float64 `json:"delay_p99_ms"`
 }

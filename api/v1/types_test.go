@@ -24,18 +24,18 @@ var contract = map[string]struct {
 	"container": {v1.Container{Shares: []v1.Share{}, Classes: []v1.ClassShare{{}}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object", "policy_from": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
-		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "counted_with": "string", "classes": "array",
 	}},
 	"share": {v1.Share{MeasuredAt: someTime, Classes: []v1.ClassShare{{}}}, map[string]string{
 		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
-		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 		"measured_at": "string", "controlled": "bool", "admitted_bps": "number", "latency_ms": "number",
 		"wants_more": "bool", "wanted_bps": "number", "classes": "array",
 	}},
 	"class share": {v1.ClassShare{}, map[string]string{
 		"class": "string", "max_bps": "number", "min_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
-		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
+		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 		"excess_bps": "number", "excess_bytes": "number", "held": "bool",
 	}},
 	"explanation": {v1.Explanation{Policy: []v1.ExplainedValue{}, Shares: []v1.ExplainedShare{}}, map[string]string{
@@ -94,7 +94,7 @@ var contract = map[string]struct {
 	}},
 	"history sample": {v1.HistorySample{}, map[string]string{
 		"at": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "wants_more": "bool", "wanted_bps": "number",
-		"backlog_bytes": "number", "delay_p50_ms": "number", "delay_p99_ms": "number", "dropped_packets": "number",
+		"backlog_bytes": "number", "delay_p50_ms": "number", "delay_p99_ms": "number", "dropped_packets": "number", "marked_packets": "number",
 	}},
 	"node": {v1.Node{Containers: []v1.NodeContainer{}}, map[string]string{
 		"softResources": "object", "hardResources": "object", "resourceUsage": "object", "PiID": "string", "PiIP": "string",

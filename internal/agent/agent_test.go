@@ -73,14 +73,16 @@ func (s *fakeScheduler) Apply(want sched.Tree) error {
 type fakeKernel struct {
 	ops []kernel.Op
 	// stats are the counters of classes, by number; those of others are 0.
-	stats map[uint16]kernel.ClassStats
-	drops map[kernel.Handle]uint32
-	err   error // what changes end with
+	stats  map[uint16]kernel.ClassStats
+	queues map[kernel.Handle]kernel.QueueStats
+	err    error // what changes end with
 }
 
-func (*fakeKernel) Qdiscs(int) ([]kernel.Qdisc, error)            { return nil, nil }
-func (*fakeKernel) Classes(int) ([]kernel.Class, error)           { return nil, nil }
-func (k *fakeKernel) Drops(int) (map[kernel.Handle]uint32, error) { return k.drops, nil }
+func (*fakeKernel) Qdiscs(int) ([]kernel.Qdisc, error)  { return nil, nil }
+func (*fakeKernel) Classes(int) ([]kernel.Class, error) { return nil, nil }
+func (k *fakeKernel) QueueStats(int) (map[kernel.Handle]kernel.QueueStats, error) {
+	return k.queues, nil
+}
 
 func (k *fakeKernel) ClassStats(_ int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
 	for _, h := range handles {

@@ -140,8 +140,8 @@ func (s *share) countClasses(now time.Time) {
 	for _, class := range trafficClasses {
 		seen, counted, key := &s.seen.of[class], &s.class.Traffic[class], ledgerKey(s.number, class)
 		ledger.CountSent(key, stats.Sent{ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets}, &seen.totals)
-		if s.class.Counters.DropsKnown {
-			ledger.CountDropped(key, counted.DroppedPackets, &seen.totals)
+		if s.class.Counters.QueueKnown {
+			ledger.CountQueue(key, stats.Queue{DroppedPackets: counted.DroppedPackets, MarkedPackets: counted.MarkedPackets}, &seen.totals)
 		}
 		seen.rate.Observe(now, seen.totals.SentBytes)
 		seen.backlogBytes = counted.BacklogBytes
@@ -158,7 +158,7 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 	if !s.ordered() { // all of it is of one class
 		return []v1.ClassShare{{
 			Class: class, RateBPS: all.RateBPS, BacklogBytes: all.BacklogBytes, SentBytes: all.SentBytes, SentPackets: all.SentPackets,
-			DroppedPackets: all.DroppedPackets, DelayP50MS: all.DelayP50MS, DelayP99MS: all.DelayP99MS,
+			DroppedPackets: all.DroppedPackets, MarkedPackets: all.MarkedPackets, DelayP50MS: all.DelayP50MS, DelayP99MS: all.DelayP99MS,
 		}}
 	}
 	rates := s.traffic().Parts.Of(max(s.class.AllocatedBPS, s.class.EntitledBPS))
@@ -174,7 +174,8 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 		if s.seen != nil {
 			seen := &s.seen.of[class]
 			view.RateBPS, view.BacklogBytes = seen.rate.BPS(), seen.backlogBytes
-			view.SentBytes, view.SentPackets, view.DroppedPackets = seen.totals.SentBytes, seen.totals.SentPackets, seen.totals.DroppedPackets
+			view.SentBytes, view.SentPackets = seen.totals.SentBytes, seen.totals.SentPackets
+			view.DroppedPackets, view.MarkedPackets = seen.totals.DroppedPackets, seen.totals.MarkedPackets
 			view.DelayP50MS, view.DelayP99MS = milliseconds(seen.p50), milliseconds(seen.p99)
 			if class == sched.EF {
 				s.showExcess(&view)
@@ -204,6 +205,7 @@ func addClasses(sums []v1.ClassShare, at []v1.ClassShare) []v1.ClassShare {
 		sum.SentBytes += c.SentBytes
 		sum.SentPackets += c.SentPackets
 		sum.DroppedPackets += c.DroppedPackets
+		sum.MarkedPackets += c.MarkedPackets
 		sum.DelayP50MS = max(sum.DelayP50MS, c.DelayP50MS)
 		sum.DelayP99MS = max(sum.DelayP99MS, c.DelayP99MS)
 	}

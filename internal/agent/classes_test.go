@@ -48,10 +48,10 @@ func TestClassesOfAContainer(t *testing.T) {
 func TestClassesSeen(t *testing.T) {
 	c := ofClass(16, v1.ClassAuto)
 	s := c.shares[0]
-	s.class.Counters.DropsKnown = true
+	s.class.Counters.QueueKnown = true
 	count := func(at time.Duration, efBytes uint64, beDrops uint32) []v1.ClassShare {
 		s.class.Traffic[sched.EF] = sched.TrafficCounters{SentBytes: efBytes, SentPackets: uint32(efBytes / 200), BacklogBytes: 400}
-		s.class.Traffic[sched.BE] = sched.TrafficCounters{DroppedPackets: beDrops}
+		s.class.Traffic[sched.BE] = sched.TrafficCounters{DroppedPackets: beDrops, MarkedPackets: 3 * beDrops}
 		s.count(epoch.Add(at))
 		return s.view().Classes
 	}
@@ -60,7 +60,7 @@ func TestClassesSeen(t *testing.T) {
 	want := []v1.ClassShare{
 		{Class: v1.ClassEF, MaxBPS: 4e6, RateBPS: 1e6, BacklogBytes: 400, SentBytes: 325_000, SentPackets: 1625},
 		{Class: v1.ClassAF, MinBPS: 2.4e6},
-		{Class: v1.ClassBE, DroppedPackets: 5},
+		{Class: v1.ClassBE, DroppedPackets: 5, MarkedPackets: 15},
 	}
 	for i := range want {
 		if got[i] != want[i] {
@@ -69,7 +69,7 @@ func TestClassesSeen(t *testing.T) {
 	}
 	// The classes were made again.
 	s.uplink.classLedger.ClassesMade()
-	if got := count(2*time.Second, 1000, 0); got[0].SentBytes != 326_000 || got[2].DroppedPackets != 5 {
+	if got := count(2*time.Second, 1000, 0); got[0].SentBytes != 326_000 || got[2].DroppedPackets != 5 || got[2].MarkedPackets != 15 {
 		t.Errorf("after the classes were made again: %+v", got)
 	}
 	s.rest()

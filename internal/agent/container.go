@@ -145,6 +145,7 @@ func (a *Agent) view(c *container) v1.Container {
 		view.SentBytes += share.SentBytes
 		view.SentPackets += share.SentPackets
 		view.DroppedPackets += share.DroppedPackets
+		view.MarkedPackets += share.MarkedPackets
 		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
 		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
 		if view.MeasuredAt.IsZero() || share.MeasuredAt.Before(view.MeasuredAt) {

@@ -240,7 +240,7 @@ func TestTotalsGrow(t *testing.T) {
 		b.classifier.offered[a.number] += 1000
 		b.classifier.directBytes[a.number] = directBytes
 		b.scheduler.kernel.count(a.number, stats)
-		b.scheduler.kernel.drops = map[kernel.Handle]uint32{kernel.NewHandle(a.number, 0): drops}
+		b.scheduler.kernel.queues = map[kernel.Handle]kernel.QueueStats{kernel.NewHandle(a.number, 0): {DroppedPackets: drops, MarkedPackets: drops + 1}}
 		b.control(now)
 		return a.view()
 	}

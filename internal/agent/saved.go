@@ -58,8 +58,8 @@ func recalledAttachments(saved []state.Attachment) []attachment {
 func savedCounted(s *share) state.Counted {
 	last := s.uplink.ledger.Last(s.number)
 	return state.Counted{
-		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets,
-		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets,
+		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets, MarkedPackets: s.totals.MarkedPackets,
+		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets, ClassMarks: last.MarkedPackets,
 		DirectBytes: last.DirectBytes, DirectPackets: last.DirectPackets,
 	}
 }
@@ -68,7 +68,7 @@ func savedCounted(s *share) state.Counted {
 // class, or of another, that has counted nothing yet.
 func recallCounted(s *share, saved state.Counted, sameClass bool) {
 	s.totals = stats.Totals{
-		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets,
+		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets, MarkedPackets: saved.MarkedPackets,
 	}
 	if !sameClass {
 		return
@@ -78,6 +78,6 @@ func recallCounted(s *share, saved state.Counted, sameClass bool) {
 			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
 			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,
 		},
-		DroppedPackets: saved.ClassDrops,
+		Queue: stats.Queue{DroppedPackets: saved.ClassDrops, MarkedPackets: saved.ClassMarks},
 	})
 }

@@ -186,7 +186,7 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 	b.reconcile()
 	count := func(s *share, bytes uint64, packets, drops uint32) {
 		t.Helper()
-		s.class.Counters = sched.Counters{SentBytes: bytes, SentPackets: packets, DroppedPackets: drops, DropsKnown: true}
+		s.class.Counters = sched.Counters{SentBytes: bytes, SentPackets: packets, DroppedPackets: drops, MarkedPackets: 2 * drops, QueueKnown: true}
 		if s.number == a.number {
 			s.class.Counters.DirectBytes, s.class.Counters.DirectPackets = 50, 1
 		}
@@ -221,8 +221,8 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 		}
 		next.plan()
 		count(again, tc.bytes, tc.packets, 0)
-		if got := again.view(); got.SentBytes != tc.wantBytes || got.SentPackets != tc.wantPacket || got.DroppedPackets != 1 {
-			t.Errorf("%s: %+v, want %d bytes, %d packets", tc.name, got, tc.wantBytes, tc.wantPacket)
+		if got := again.view(); got.SentBytes != tc.wantBytes || got.SentPackets != tc.wantPacket || got.DroppedPackets != 1 || got.MarkedPackets != 2 {
+			t.Errorf("%s: %+v, want %d bytes, %d packets, 1 dropped and 2 marked", tc.name, got, tc.wantBytes, tc.wantPacket)
 		}
 		count(next.host, 310, 4, 0)
 		if got := next.host.view(); got.SentBytes != 310 || got.SentPackets != 4 {

@@ -162,8 +162,8 @@ func (s *share) count(now time.Time) {
 		ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets,
 		DirectBytes: counted.DirectBytes, DirectPackets: counted.DirectPackets,
 	}, &s.totals)
-	if counted.DropsKnown {
-		ledger.CountDropped(s.number, counted.DroppedPackets, &s.totals)
+	if counted.QueueKnown {
+		ledger.CountQueue(s.number, stats.Queue{DroppedPackets: counted.DroppedPackets, MarkedPackets: counted.MarkedPackets}, &s.totals)
 	}
 	s.rate.Observe(now, s.totals.SentBytes)
 	s.measured.rateBPS, s.measured.backlogBytes = s.rate.BPS(), s.class.BacklogBytes
@@ -195,6 +195,7 @@ func (s *share) view() v1.Share {
 		SentBytes:      s.totals.SentBytes,
 		SentPackets:    s.totals.SentPackets,
 		DroppedPackets: s.totals.DroppedPackets,
+		MarkedPackets:  s.totals.MarkedPackets,
 		DelayP50MS:     milliseconds(seen.p50),
 		DelayP99MS:     milliseconds(seen.p99),
 		MeasuredAt:     s.uplink.measuredAt,

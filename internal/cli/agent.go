@@ -67,7 +67,8 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 			if f.propose {
 				return printProposal(cmd.Context(), cmd.OutOrStdout())
 			}
-			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("uplink") {
+			told := cmd.Flags().Changed("uplink") || cmd.Flags().Changed("rate")
+			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !told {
 				return unconfigured(cmd.Context(), f.config)
 			}
 			settings, err := f.settings(cmd, g)
@@ -218,10 +219,6 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 	return list
 }
 
-// memoryLimitBytes keeps the garbage collector from letting a small daemon
-// grow; it is a goal, not a bound.
-const memoryLimitBytes = 20 << 20
-
 // niceness puts the agent before ordinary programs: it needs little of the
 // processor, but on time, most of all when containers take all of it.
 const niceness = -15
@@ -278,7 +275,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // also while it starts: it must not end it
 	defer signal.Stop(hangups)
-	debug.SetMemoryLimit(memoryLimitBytes)
+	debug.SetMemoryLimit(memoryLimit(0))
 	// One goroutine does the work; more processors would only wake each other.
 	runtime.GOMAXPROCS(1)
 	if err := prioritize(); err != nil {
@@ -345,6 +342,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		}
 	}
 	running, stopped := context.WithCancel(ctx)
+	go limitMemory(running, a.Latest)
 	go reloadOn(running, hangups, a.Reload, log)
 	err = a.Run(ctx)
 	stopped()

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,17 +11,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 func newBenchPicassoCommand() *cobra.Command {
 	var o bench.PicassoOptions
-	var page string
+	var page, uplink string
 	cmd := &cobra.Command{
 		Use:   bench.SuitePicasso,
 		Short: "Repeat PiCasso's evaluation, and hold Weir's placement against Swarm's own",
 		Long: `Repeat the evaluation of the PiCasso paper on four nodes that are Docker engines in
-network namespaces, with an eighth of this machine's processors and 1 GB each (on two
-processors: a quarter of one), 5 ms from their users, on links of 100 Mbit/s:
+network namespaces, with a fortieth of this machine's processors and 1 GB each, 5 ms from
+their users, on links of 100 Mbit/s:
 
   success      requests answered well against 5 to 1000 users, sizes of images (figure 3, table I)
   replicas     response time and processors with 1, 2 and 4 instances on 1, 2 and 4 nodes (figures 5 to 8)
@@ -48,11 +47,15 @@ is measured where it is installed.`,
 	set.IntSliceVar(&o.Users, "users", []int{5, 50, 100, 500, 1000}, "crowds of figure 3")
 	set.IntVar(&o.Starts, "starts", 3, "how often each server is started for figure 9")
 	set.DurationVar(&o.Duration, "duration", 10*time.Second, "time counted of each side of the competition")
+	set.StringVar(&uplink, "uplink", "20mbit", "uplink of each node in the competition")
 	set.StringVar(&o.Nginx, "nginx", "", "nginx to measure (default the one in PATH)")
 	set.StringVar(&o.EdgeBinary, "weir-edge", "", "weir-edge to measure (default the one beside this program, or in PATH)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
 	format := addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.CompetitionLinkBPS, err = policy.ParseRate(uplink); err != nil {
+			return usagef("--uplink %s %w", uplink, err)
+		}
 		if err := o.Check(); err != nil {
 			return &usageError{err}
 		}
@@ -63,7 +66,7 @@ is measured where it is installed.`,
 			return fmt.Errorf("find the weir that is to be measured: %w", err)
 		}
 		if slices.Contains(o.Parts, bench.PicassoCompetition) && o.EdgeBinary == "" {
-			if o.EdgeBinary, err = findEdge(o.WeirBinary); err != nil {
+			if o.EdgeBinary, err = bench.FindEdge(o.WeirBinary); err != nil {
 				return err
 			}
 		}
@@ -75,17 +78,4 @@ is measured where it is installed.`,
 		return show(cmd, *format, page, found.Report, found)
 	}
 	return cmd
-}
-
-// findEdge looks for weir-edge beside this program, and where programs are.
-func findEdge(beside string) (string, error) {
-	path := filepath.Join(filepath.Dir(beside), "weir-edge")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	path, err := exec.LookPath("weir-edge")
-	if err != nil {
-		return "", errors.New("weir-edge is neither beside weir nor in PATH: say where it is with --weir-edge, or leave out the part competition")
-	}
-	return path, nil
 }

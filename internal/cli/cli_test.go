@@ -377,6 +377,8 @@ func TestExitCodes(t *testing.T) {
 		{"agent --config " + emptyConfig, 2, "which uplink? Give --uplink IF"},
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
 		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
+		{"agent --rate 10mbit --config " + nowhere, 2, "no such file"},
+		{"flows web db", 2, `"db" is too much: weir flows [NAME]`},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 
 		{"ps --socket " + nowhere, 1, "no weir agent is running on " + nowhere},
@@ -386,7 +388,7 @@ func TestExitCodes(t *testing.T) {
 		{"reset web --socket " + socket, 1, "refused: min 66mbit"},
 		{"ps --socket " + socket, 1, "refused: min 66mbit"},
 
-		{"help nope", 2, `unknown command "nope"`},
+		{"help nope", 2, "unknown command \"nope\" for \"weir\"; weir --help lists the commands\n"},
 		{"help ps nope", 2, `"nope"`},
 		{"top --sort size", 2, `"size" is neither rate nor start`},
 

@@ -33,8 +33,8 @@ func cliReference() string {
 
 One program, ` + "`weir`" + `, is the agent and everything that talks to it. Data goes to
 standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
-2 called wrongly. ` + "`weir completion --help`" + ` tells how to have commands and the names of
-running containers completed by your shell.
+2 called wrongly, 78 ` + "`weir agent`" + ` without a configuration. ` + "`weir completion --help`" + ` tells
+how to have commands and the names of running containers completed by your shell.
 
 `)
 	root := newRoot()

@@ -32,7 +32,7 @@ flow of their first one.`,
 		Example: `  weir set web --class auto
   weir flows web
   weir flows -o json --limit 0`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostArgs("NAME"),
 	}
 	format := addOutputFlag(cmd)
 	cmd.Flags().UintVar(&limit, "limit", 100, "so many flows of each container at most; 0 for as many as there may be (20,000 of all)")

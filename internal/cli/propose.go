@@ -70,7 +70,11 @@ func unconfigured(ctx context.Context, path string) error {
 			text.WriteString("    " + line)
 		}
 	}
-	fmt.Fprintf(&text, "To accept that: weir agent --propose >%s && systemctl start weir\n", path)
+	start := "systemctl start weir"
+	if path != config.DefaultPath { // which the unit does not read
+		start = "weir agent --config " + path
+	}
+	fmt.Fprintf(&text, "To accept that: weir agent --propose >%s && %s\n", path, start)
 	text.WriteString("To look at it, and at where the rate comes from: weir agent --propose")
 	return &unconfiguredError{errors.New(text.String())}
 }

@@ -142,7 +142,7 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 			cmd, rest, err := root.Find(args)
 			if err != nil {
 				what, _, _ := strings.Cut(err.Error(), "\n") // and guesses
-				return usagef("%s; weir --help lists the commands", what)
+				return usagef("%s", what)                    // Run says where the commands are listed
 			}
 			if len(rest) > 0 {
 				return usagef("%q has no command %q; see %[1]s --help", cmd.CommandPath(), rest[0])
@@ -178,6 +178,13 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			return usagef("%s is empty: %s", names[slices.Index(args, "")], cmd.UseLine())
 		}
 		return nil
+	}
+}
+
+// atMostArgs is exactArgs for arguments that may be left out.
+func atMostArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		return exactArgs(names[:min(len(args), len(names))]...)(cmd, args)
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 )
@@ -79,7 +78,7 @@ away.`,
 	set := cmd.Flags()
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "where switches connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps and flows")
-	set.StringVar(&f.http, "http", "", "also serve /metrics, and nothing else, at this address, e.g. 127.0.0.1:7481")
+	set.StringVar(&f.http, "http", "", "also serve /metrics, and nothing else, at this address, e.g. 127.0.0.1:7484")
 	set.StringVar(&f.cert, "cert", "", "certificate of the controller for tls, PEM")
 	set.StringVar(&f.key, "key", "", "its key, PEM")
 	set.StringVar(&f.ca, "ca", "", "certificate of the authority that switches must be signed by, PEM")
@@ -223,16 +222,9 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 }
 
 func (f *sdnRunFlags) classifier() (*core.Classifier, error) {
-	model, err := appid.Shipped()
-	if f.model != "" {
-		var file *os.File
-		if file, err = os.Open(f.model); err == nil {
-			defer file.Close()
-			model, err = appid.Read(file)
-		}
-	}
+	model, err := loadClassifier(f.model)
 	if err != nil {
-		return nil, fmt.Errorf("read classifier: %w", err)
+		return nil, err
 	}
 	if err := model.Levels.Override(f.levels); err != nil {
 		return nil, &usageError{err}

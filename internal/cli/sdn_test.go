@@ -76,6 +76,7 @@ func TestSDNDecodeBad(t *testing.T) {
 		"oversized message":  {[]byte{4, 5, 0, 9, 0, 0, 0, 0, 0}, 4, "byte 173 (message 5 begins at byte 165): OFPT_FEATURES_REQUEST: 1 bytes after the last field"},
 		"version of another": {[]byte{1, 5, 0, 8, 0, 0, 0, 0}, 4, "byte 165 (message 5 begins at byte 165): ofp_header: OFPT_FEATURES_REQUEST of version 1: not OpenFlow 1.3 (version 4)"},
 		"another type":       {[]byte{4, 30, 0, 8, 0, 0, 0, 0}, 4, "byte 166 (message 5 begins at byte 165): ofp_header: message type 30: not OpenFlow 1.3"},
+		"no OpenFlow at all": {[]byte("# Weir\n\nWeir shares"), 4, "byte 165 (message 5 begins at byte 165): ofp_header: 32 of version 35: not OpenFlow 1.3 (version 4)"},
 		"no length":          {make([]byte, 100), 4, "byte 167 (message 5 begins at byte 165): ofp_header: length 0 is less than a header's"},
 	} {
 		path := messageFile(t, append(bytes.Clone(good), test.add...))

@@ -73,7 +73,7 @@ Swarm service or of a pod that has one container in a network of its own.`,
 func newResetCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset NAME",
-		Short: "Go back to the policy of a container's labels",
+		Short: "Take back what weir set has changed of a container's policy",
 		Args:  exactArgs("NAME"),
 	}
 	connect := addConnectionFlags(cmd, g)

@@ -85,7 +85,9 @@ func BenchmarkFlows(b *testing.B) {
 		for range rounds {
 			for i, c := range cases {
 				if c.name != "first-IPv4" { // whose flow it has closed
-					c.program.Run(&ebpf.RunOptions{Data: c.packet, Repeat: 10})
+					if _, err := c.program.Run(&ebpf.RunOptions{Data: c.packet, Repeat: 10}); err != nil {
+						b.Fatal(err)
+					}
 				}
 				start := time.Now()
 				if _, err := c.program.Run(&ebpf.RunOptions{Data: c.packet, Repeat: repeat}); err != nil {

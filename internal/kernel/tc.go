@@ -256,16 +256,16 @@ func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 	return qdiscs, err
 }
 
-// Drops tells how many packets each queueing discipline of a device has
-// dropped, those below it not included. A class does not know of what an AQM
-// such as fq_codel drops out of its queue.
-func (t *TC) Drops(ifindex int) (map[Handle]uint32, error) {
-	drops := map[Handle]uint32{}
+// QueueStats tells how many packets each queueing discipline of a device has
+// dropped and marked, those below it not included. A class does not know of what
+// an AQM such as fq_codel does to packets in its queue.
+func (t *TC) QueueStats(ifindex int) (map[Handle]QueueStats, error) {
+	queues := map[Handle]QueueStats{}
 	err := t.dump(getQdisc, ifindex, func(handle, _ Handle, attrs []byte) error {
-		drops[handle] = parseDrops(attrs)
+		queues[handle] = parseQueueStats(attrs)
 		return nil
 	})
-	return drops, err
+	return queues, err
 }
 
 // Classes lists the classes of a device.

@@ -18,6 +18,14 @@ type ClassStats struct {
 	BacklogBytes uint32
 }
 
+// QueueStats are what one queueing discipline did to packets; both wrap.
+type QueueStats struct {
+	DroppedPackets uint32
+	// MarkedPackets had the ECN field set to CE (RFC 3168) in place of a drop; 0 of
+	// kinds that do not mark.
+	MarkedPackets uint32
+}
+
 // classStatsReader reads the counters of a device's classes. The control loop
 // does so up to a hundred times a second, so it has a socket and a buffer of
 // its own and makes no garbage.
@@ -145,6 +153,7 @@ func attribute(b []byte, kind uint16) []byte {
 const (
 	statsBasic = 1 // bytes u64, packets u32
 	statsQueue = 3 // qlen, backlog, drops, requeues, overlimits u32
+	statsApp   = 4 // of the qdisc's own kind
 )
 
 // parseClassStats reads TCA_STATS2. What is not there is zero.
@@ -161,10 +170,27 @@ func parseClassStats(attrs []byte) ClassStats {
 	return s
 }
 
-// parseDrops reads how many packets a qdisc has dropped.
-func parseDrops(attrs []byte) uint32 {
-	if b := attribute(attribute(attrs, unix.TCA_STATS2), statsQueue); len(b) >= 12 {
-		return binary.NativeEndian.Uint32(b[8:])
+// The start of struct tc_fq_codel_xstats (include/uapi/linux/pkt_sched.h): type,
+// then of a qdisc maxpacket, drop_overlimit, ecn_mark u32.
+const (
+	fqCodelStatsOfQdisc  = 0 // TCA_FQ_CODEL_XSTATS_QDISC
+	fqCodelMarkOffset    = 12
+	fqCodelMarkEndOffset = fqCodelMarkOffset + 4
+)
+
+// parseQueueStats reads what a qdisc did to packets. What is not there is zero.
+func parseQueueStats(attrs []byte) QueueStats {
+	var q QueueStats
+	stats := attribute(attrs, unix.TCA_STATS2)
+	if b := attribute(stats, statsQueue); len(b) >= 12 {
+		q.DroppedPackets = binary.NativeEndian.Uint32(b[8:])
 	}
-	return 0
+	// What other kinds have there looks alike.
+	if kind := unix.ByteSliceToString(attribute(attrs, unix.TCA_KIND)); kind != (FqCodel{}).Kind() {
+		return q
+	}
+	if b := attribute(stats, statsApp); len(b) >= fqCodelMarkEndOffset && binary.NativeEndian.Uint32(b) == fqCodelStatsOfQdisc {
+		q.MarkedPackets = binary.NativeEndian.Uint32(b[fqCodelMarkOffset:])
+	}
+	return q
 }

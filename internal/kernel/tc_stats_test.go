@@ -115,6 +115,45 @@ func TestAttributeLengths(t *testing.T) {
 	}
 }
 
+// What a queueing discipline did to packets, laid out as a kernel does.
+func TestQueueStats(t *testing.T) {
+	attr := func(kind uint16, value []byte) []byte {
+		b := binary.NativeEndian.AppendUint16(nil, uint16(sizeofAttribute+len(value)))
+		b = append(binary.NativeEndian.AppendUint16(b, kind), value...)
+		return append(b, make([]byte, align(len(b))-len(b))...)
+	}
+	words := func(words ...uint32) (b []byte) {
+		for _, w := range words {
+			b = binary.NativeEndian.AppendUint32(b, w)
+		}
+		return b
+	}
+	qdisc := func(kind string, stats ...[]byte) []byte {
+		return append(attr(unix.TCA_KIND, append([]byte(kind), 0)), attr(unix.TCA_STATS2, slices.Concat(stats...))...)
+	}
+	queue := attr(statsQueue, words(1, 1500, 9, 0, 12))
+	// type, maxpacket, drop_overlimit, ecn_mark, new_flow_count, ...
+	codel := words(0, 1514, 4, 77, 5, 1, 1, 0, 3000, 0)
+	for _, tc := range []struct {
+		name  string
+		attrs []byte
+		want  QueueStats
+	}{
+		{"fq_codel", qdisc("fq_codel", queue, attr(statsApp, codel)), QueueStats{9, 77}},
+		{"of an older kernel", qdisc("fq_codel", queue, attr(statsApp, codel[:7*4])), QueueStats{9, 77}},
+		{"too short for marks", qdisc("fq_codel", queue, attr(statsApp, codel[:3*4])), QueueStats{9, 0}},
+		{"of a flow of it", qdisc("fq_codel", queue, attr(statsApp, append(words(1), codel[4:]...))), QueueStats{9, 0}},
+		{"without its own", qdisc("fq_codel", queue), QueueStats{9, 0}},
+		{"another kind that has some", qdisc("codel", queue, attr(statsApp, codel)), QueueStats{9, 0}},
+		{"bfifo", qdisc("bfifo", queue), QueueStats{9, 0}},
+		{"nothing", nil, QueueStats{}},
+	} {
+		if got := parseQueueStats(tc.attrs); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
 // FuzzParsers: nothing that arrives on the socket makes a parser panic, run on
 // for ever, or tell of more than was there.
 func FuzzParsers(f *testing.F) {
@@ -134,6 +173,7 @@ func FuzzParsers(f *testing.F) {
 			t.Errorf("%d classes in %d bytes (error %v)", len(stats), len(data), err)
 		}
 		if len(data) >= sizeofTcmsg {
+			parseQueueStats(data[sizeofTcmsg:])
 			for _, isClass := range []bool{false, true} {
 				options, err := parseOptions(data[sizeofTcmsg:], isClass)
 				if err == nil && options.String() == "" && options.Kind() != "" {

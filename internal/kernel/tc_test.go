@@ -118,10 +118,10 @@ func TestQdiscs(t *testing.T) {
 	}
 }
 
-func TestDrops(t *testing.T) {
+func TestQueuesOfARealKernel(t *testing.T) {
 	tc := (&fakeSocket{dumps: map[uint16][][]byte{getQdisc: messages(t, "counters.hex", "qdisc")}}).tc()
-	got, err := tc.Drops(3)
-	want := map[Handle]uint32{NewHandle(0x7e11, 0): 9, NewHandle(0x10, 0): 9}
+	got, err := tc.QueueStats(3)
+	want := map[Handle]QueueStats{NewHandle(0x7e11, 0): {DroppedPackets: 9}, NewHandle(0x10, 0): {DroppedPackets: 9}}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v (%v), want %v", got, err, want)
 	}

@@ -69,6 +69,7 @@ var shareFamilies = []family{
 	{name: "weir_container_sent_bytes_total", help: "What the container has sent since it started.", counter: true, value: func(r *row) float64 { return float64(r.share.SentBytes) }},
 	{name: "weir_container_sent_packets_total", help: "How many packets the container has sent since it started.", counter: true, value: func(r *row) float64 { return float64(r.share.SentPackets) }},
 	{name: "weir_container_dropped_packets_total", help: "How many of the container's packets were dropped since it started.", counter: true, value: func(r *row) float64 { return float64(r.share.DroppedPackets) }},
+	{name: "weir_container_marked_packets_total", help: "How many of the container's packets were marked with ECN's congestion experienced, in place of a drop, since it started.", counter: true, value: func(r *row) float64 { return float64(r.share.MarkedPackets) }},
 	{name: "weir_container_delay_median_seconds", help: "How long packets waited at the uplink in the last seconds, median; 0 while nothing is sent.", value: func(r *row) float64 { return r.share.DelayP50MS / 1000 }},
 	{name: "weir_container_delay_p99_seconds", help: "How long packets waited at the uplink in the last seconds, 99th percentile; 0 while nothing is sent.", value: func(r *row) float64 { return r.share.DelayP99MS / 1000 }},
 	{
@@ -91,6 +92,19 @@ var classFamilies = []family{
 	{name: "weir_class_sent_bytes_total", help: "What the container has sent of that traffic class.", counter: true, value: func(r *row) float64 { return float64(r.class.SentBytes) }},
 	{name: "weir_class_sent_packets_total", help: "How many packets of that traffic class the container has sent.", counter: true, value: func(r *row) float64 { return float64(r.class.SentPackets) }},
 	{name: "weir_class_dropped_packets_total", help: "How many packets of that traffic class were dropped.", counter: true, value: func(r *row) float64 { return float64(r.class.DroppedPackets) }},
+	{name: "weir_class_marked_packets_total", help: "How many packets of that traffic class were marked with ECN's congestion experienced, in place of a drop.", counter: true, value: func(r *row) float64 { return float64(r.class.MarkedPackets) }},
+	{
+		name: "weir_class_excess_bytes_per_second", help: "What of EF was above its maximum in the last second, and went as BE; absent for others.", value: func(r *row) float64 { return bytesPerSecond(r.class.ExcessBPS) },
+		absent: func(r *row) bool { return r.class.Class != v1.ClassEF },
+	},
+	{
+		name: "weir_class_excess_bytes_total", help: "What of EF was above its maximum, and went as BE; absent for others.", counter: true, value: func(r *row) float64 { return float64(r.class.ExcessBytes) },
+		absent: func(r *row) bool { return r.class.Class != v1.ClassEF },
+	},
+	{
+		name: "weir_class_held", help: "1 if EF was above its maximum within the last seconds; absent for others.", value: func(r *row) float64 { return truth(r.class.Held) },
+		absent: func(r *row) bool { return r.class.Class != v1.ClassEF },
+	},
 	{name: "weir_class_delay_median_seconds", help: "How long packets of that traffic class waited at the uplink in the last seconds, median; 0 while nothing is sent.", value: func(r *row) float64 { return r.class.DelayP50MS / 1000 }},
 	{name: "weir_class_delay_p99_seconds", help: "How long packets of that traffic class waited at the uplink in the last seconds, 99th percentile; 0 while nothing is sent.", value: func(r *row) float64 { return r.class.DelayP99MS / 1000 }},
 }

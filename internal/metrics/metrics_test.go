@@ -32,7 +32,7 @@ func host(containers int) v1.Snapshot {
 			Policy: v1.Policy{Weight: 100 + uint32(i), MinBPS: 8e3, MaxBPS: 80e6, Priority: 3},
 			Shares: []v1.Share{{
 				Uplink: "eth0", Controlled: true, EntitledBPS: 20e6 + i, AllocatedBPS: 24e6 + i, AdmittedBPS: 8e3, LatencyMS: 20, WantsMore: i == 0,
-				RateBPS: 23_456_789 + i, BacklogBytes: 1234 + i, SentBytes: 1<<40 + i, SentPackets: 1<<30 + i, DroppedPackets: i,
+				RateBPS: 23_456_789 + i, BacklogBytes: 1234 + i, SentBytes: 1<<40 + i, SentPackets: 1<<30 + i, DroppedPackets: i, MarkedPackets: 3 + i,
 				DelayP50MS: 0.124, DelayP99MS: 12.4,
 			}},
 		})
@@ -56,6 +56,11 @@ func TestWrite(t *testing.T) {
 	s.Containers = append(s.Containers, v1.Container{
 		Name: "host", Runtime: "host", Mode: v1.ModeHost, State: v1.StateDegraded, Shares: []v1.Share{{Uplink: "eth0"}, {Uplink: "wwan0", AdmittedBPS: 1e6}},
 	})
+	s.Containers[0].Shares[0].Classes = []v1.ClassShare{
+		{Class: v1.ClassEF, MaxBPS: 4e6, RateBPS: 3e6, ExcessBPS: 8e5, ExcessBytes: 1e6, Held: true, SentBytes: 5e6, SentPackets: 4000, DroppedPackets: 1, MarkedPackets: 2, DelayP50MS: 0.2, DelayP99MS: 0.9},
+		{Class: v1.ClassAF, MinBPS: 8e6, RateBPS: 1e6},
+		{Class: v1.ClassBE, BacklogBytes: 3000, DroppedPackets: 7, MarkedPackets: 9},
+	}
 	got := text(t, s)
 	golden.Compare(t, "testdata/metrics.golden", got)
 	problems, err := promlint.New(strings.NewReader(got)).Lint()

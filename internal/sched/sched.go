@@ -160,9 +160,11 @@ type Counters struct {
 	SentPackets   uint32
 	DirectBytes   uint64
 	DirectPackets uint32
-	// DroppedPackets wraps; where DropsKnown is not set it could not be read.
+	// DroppedPackets and MarkedPackets (with ECN's CE, by queues that do) wrap; where
+	// QueueKnown is not set they could not be read.
 	DroppedPackets uint32
-	DropsKnown     bool
+	MarkedPackets  uint32
+	QueueKnown     bool
 }
 
 // TrafficCounters are what the kernel counted of one traffic class of a competitor
@@ -172,6 +174,7 @@ type TrafficCounters struct {
 	BacklogBytes   uint64
 	SentPackets    uint32
 	DroppedPackets uint32
+	MarkedPackets  uint32
 }
 
 // State is what a scheduler knows of one competitor.

@@ -24,6 +24,7 @@ func described() openapi.API {
 		Title:       "Weir",
 		Description: "The agent's API, on its Unix socket. Rates are bits per second. Fields and paths are only ever added.",
 		Name:        "name, ID, start of the ID, service or pod of a container; host for the host class",
+		Names:       map[string]string{"uplink": "name of the device"},
 		Sources:     []string{"../../api/v1/*.go"},
 	}
 	for _, r := range (&API{}).routes() {
@@ -43,7 +44,9 @@ func described() openapi.API {
 
 // Everything in the document is there, and nothing else.
 func TestOpenAPIIsServed(t *testing.T) {
-	_, client := serveAgent(t)
+	agent, client := serveAgent(t)
+	agent.uplinks = []v1.Uplink{{Name: "eth0"}}
+	named := strings.NewReplacer("{name}", "web", "{uplink}", "eth0")
 	var document struct {
 		Paths map[string]map[string]struct {
 			RequestBody *struct{}
@@ -62,7 +65,7 @@ func TestOpenAPIIsServed(t *testing.T) {
 	for path, methods := range document.Paths {
 		for method := range methods {
 			count++
-			status, _ := rawRequest(t, client, strings.ToUpper(method), strings.ReplaceAll(path, "{name}", "web")+"?follow=false", "{}")
+			status, _ := rawRequest(t, client, strings.ToUpper(method), named.Replace(path)+"?follow=false", "{}")
 			if status != http.StatusOK {
 				t.Errorf("%s %s: %d", method, path, status)
 			}

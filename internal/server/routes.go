@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,6 +59,14 @@ func (a *API) routes() []route {
 		{
 			method: "GET", path: "/v1/status", role: access.Read, summary: "The agent and its uplinks",
 			response: v1.Status{}, handle: a.status,
+		},
+		{
+			method: "GET", path: "/v1/uplinks", role: access.Read, summary: "The uplinks that are shared out, one by one",
+			response: []v1.Uplink{}, handle: a.uplinks,
+		},
+		{
+			method: "GET", path: "/v1/uplinks/{uplink}", role: access.Read, summary: "One uplink",
+			response: v1.Uplink{}, handle: a.uplink,
 		},
 		{
 			method: "GET", path: "/v1/containers", role: access.Read, summary: "The containers, and the host class as the last one",
@@ -148,6 +157,27 @@ func (a *API) status(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return seen.Status, nil
+}
+
+func (a *API) uplinks(r *http.Request) (any, error) {
+	seen, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return append([]v1.Uplink{}, seen.Status.Uplinks...), nil // a list, also of none
+}
+
+func (a *API) uplink(r *http.Request) (any, error) {
+	seen, err := a.agent.Latest(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("uplink")
+	i := slices.IndexFunc(seen.Status.Uplinks, func(u v1.Uplink) bool { return u.Name == name })
+	if i < 0 {
+		return nil, &notFoundError{fmt.Errorf("no such uplink: %q; /v1/uplinks lists those that are shared out", name)}
+	}
+	return seen.Status.Uplinks[i], nil
 }
 
 func (a *API) containers(r *http.Request) (any, error) {

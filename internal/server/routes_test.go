@@ -6,10 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
 )
 
@@ -58,6 +61,33 @@ func TestMetricsAndExplain(t *testing.T) {
 	}
 	if status, _, body = get("/metrics"); status != 500 || !strings.Contains(body, `"no"`) {
 		t.Errorf("%d, %s", status, body)
+	}
+}
+
+// Uplinks are listed, and found by their name.
+func TestUplinks(t *testing.T) {
+	a, agent := serveAgent(t)
+	if status, body := rawRequest(t, agent, "GET", "/v1/uplinks", ""); status != 200 || strings.TrimSpace(body) != "[]" {
+		t.Errorf("without an uplink: %d, %s", status, body)
+	}
+	a.uplinks = []v1.Uplink{{Name: "eth0", RateBPS: 100e6}, {Name: "wwan0.7", RateBPS: 10e6, Present: true}}
+	if list, err := agent.Uplinks(t.Context()); err != nil || !slices.Equal(list, a.uplinks) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if uplink, err := agent.Uplink(t.Context(), "wwan0.7"); err != nil || uplink != a.uplinks[1] {
+		t.Errorf("%+v, %v", uplink, err)
+	}
+	for _, name := range []string{"eth1", "ETH0", "../status", "<script>alert(1)</script>", "\x1b[31m"} {
+		_, err := agent.Uplink(t.Context(), name)
+		if refused := new(client.Error); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(err.Error(), "/v1/uplinks lists") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	a.err = errors.New("no")
+	for _, path := range []string{"/v1/uplinks", "/v1/uplinks/eth0"} {
+		if status, body := rawRequest(t, agent, "GET", path, ""); status != 500 || !strings.Contains(body, `"no"`) {
+			t.Errorf("%s: %d, %s", path, status, body)
+		}
 	}
 }
 

@@ -27,12 +27,13 @@ import (
 // fakeAgent remembers what it was asked and answers err, or something to tell
 // apart.
 type fakeAgent struct {
-	err    error
-	called string // the last call
-	events *stats.Events
-	change v1.PolicyChange
-	left   time.Duration // until the call's deadline
-	weight uint32        // of web: how often it was set
+	err     error
+	called  string // the last call
+	events  *stats.Events
+	change  v1.PolicyChange
+	left    time.Duration // until the call's deadline
+	uplinks []v1.Uplink
+	weight  uint32 // of web: how often it was set
 }
 
 func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
@@ -45,7 +46,7 @@ func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
 func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	a.call(ctx, "snapshot")
 	return v1.Snapshot{
-		Status:     v1.Status{Uplink: "up0", RateBPS: 100e6},
+		Status:     v1.Status{Uplink: "up0", RateBPS: 100e6, Uplinks: a.uplinks},
 		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40, Policy: v1.Policy{Weight: a.weight}}, {Name: "host"}},
 	}, a.err
 }

@@ -35,10 +35,12 @@ type Counted struct {
 	SentBytes      uint64 `json:"sent_bytes"`
 	SentPackets    uint64 `json:"sent_packets"`
 	DroppedPackets uint64 `json:"dropped_packets"`
+	MarkedPackets  uint64 `json:"marked_packets,omitempty"`
 
 	ClassBytes    uint64 `json:"class_bytes"`
 	ClassPackets  uint32 `json:"class_packets"`
 	ClassDrops    uint32 `json:"class_drops"`
+	ClassMarks    uint32 `json:"class_marks,omitempty"`
 	DirectBytes   uint64 `json:"direct_bytes"`
 	DirectPackets uint32 `json:"direct_packets"`
 }

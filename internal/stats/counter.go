@@ -6,6 +6,8 @@ type Totals struct {
 	SentBytes      uint64
 	SentPackets    uint64
 	DroppedPackets uint64
+	// MarkedPackets were sent with ECN's CE, which its queue had put there.
+	MarkedPackets uint64
 }
 
 // Sent is what the kernel's counters of one number say at one moment: those of
@@ -17,10 +19,16 @@ type Sent struct {
 	DirectPackets uint32
 }
 
+// Queue is what the kernel's counters of one number's queue say.
+type Queue struct {
+	DroppedPackets uint32
+	MarkedPackets  uint32
+}
+
 // Reading is the last that is known of the kernel's counters of one number.
 type Reading struct {
 	Sent
-	DroppedPackets uint32
+	Queue
 }
 
 // Ledger knows what was read last of one uplink's counters, by number. What a
@@ -38,7 +46,7 @@ func (l *Ledger) CountSent(number uint16, now Sent, total *Totals) {
 	last := l.last[number]
 	if now.ClassBytes < last.ClassBytes || wentBack(last.ClassPackets, now.ClassPackets) {
 		last.ClassBytes, last.ClassPackets = 0, 0
-		last.DroppedPackets = 0 // its queue was made again with it
+		last.Queue = Queue{} // it was made again with it
 	}
 	if now.DirectBytes < last.DirectBytes || wentBack(last.DirectPackets, now.DirectPackets) {
 		last.DirectBytes, last.DirectPackets = 0, 0
@@ -49,15 +57,16 @@ func (l *Ledger) CountSent(number uint16, now Sent, total *Totals) {
 	l.set(number, last)
 }
 
-// CountDropped adds to total what was dropped from the queue of number since
-// that was read last. To be called after CountSent.
-func (l *Ledger) CountDropped(number uint16, now uint32, total *Totals) {
+// CountQueue adds to total what was dropped from the queue of number and marked in
+// it since that was read last. To be called after CountSent.
+func (l *Ledger) CountQueue(number uint16, now Queue, total *Totals) {
 	last := l.last[number]
-	if wentBack(last.DroppedPackets, now) {
-		last.DroppedPackets = 0
+	if wentBack(last.DroppedPackets, now.DroppedPackets) || wentBack(last.MarkedPackets, now.MarkedPackets) {
+		last.Queue = Queue{}
 	}
-	total.DroppedPackets += uint64(now - last.DroppedPackets)
-	last.DroppedPackets = now
+	total.DroppedPackets += uint64(now.DroppedPackets - last.DroppedPackets)
+	total.MarkedPackets += uint64(now.MarkedPackets - last.MarkedPackets)
+	last.Queue = now
 	l.set(number, last)
 }
 

@@ -19,48 +19,83 @@ func TestLedger(t *testing.T) {
 		steps []step
 	}{
 		{"the first reading counts in full", []step{
-			{Sent{ClassBytes: 1000, ClassPackets: 10, DirectBytes: 50, DirectPackets: 1}, 2, Totals{1050, 11, 2}},
-			{Sent{ClassBytes: 1500, ClassPackets: 12, DirectBytes: 80, DirectPackets: 2}, 2, Totals{1580, 14, 2}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10, DirectBytes: 50, DirectPackets: 1}, 2, Totals{SentBytes: 1050, SentPackets: 11, DroppedPackets: 2}},
+			{Sent{ClassBytes: 1500, ClassPackets: 12, DirectBytes: 80, DirectPackets: 2}, 2, Totals{SentBytes: 1580, SentPackets: 14, DroppedPackets: 2}},
 		}},
 		{"the class is made again", []step{
-			{Sent{ClassBytes: 1000, ClassPackets: 10, DirectBytes: 50, DirectPackets: 1}, 5, Totals{1050, 11, 5}},
-			{Sent{ClassBytes: 400, ClassPackets: 4, DirectBytes: 60, DirectPackets: 1}, 1, Totals{1460, 15, 6}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10, DirectBytes: 50, DirectPackets: 1}, 5, Totals{SentBytes: 1050, SentPackets: 11, DroppedPackets: 5}},
+			{Sent{ClassBytes: 400, ClassPackets: 4, DirectBytes: 60, DirectPackets: 1}, 1, Totals{SentBytes: 1460, SentPackets: 15, DroppedPackets: 6}},
 		}},
 		{"the class is made again and has dropped more than before", []step{
-			{Sent{ClassBytes: 1000, ClassPackets: 10}, 1, Totals{1000, 10, 1}},
-			{Sent{ClassBytes: 400, ClassPackets: 4}, 3, Totals{1400, 14, 4}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10}, 1, Totals{SentBytes: 1000, SentPackets: 10, DroppedPackets: 1}},
+			{Sent{ClassBytes: 400, ClassPackets: 4}, 3, Totals{SentBytes: 1400, SentPackets: 14, DroppedPackets: 4}},
 		}},
 		{"the class is made again and has sent more, in larger packets", []step{
-			{Sent{ClassBytes: 1000, ClassPackets: 10}, 0, Totals{1000, 10, 0}},
-			{Sent{ClassBytes: 4500, ClassPackets: 3}, 0, Totals{5500, 13, 0}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10}, 0, Totals{SentBytes: 1000, SentPackets: 10, DroppedPackets: 0}},
+			{Sent{ClassBytes: 4500, ClassPackets: 3}, 0, Totals{SentBytes: 5500, SentPackets: 13, DroppedPackets: 0}},
 		}},
 		{"packets and drops wrap", []step{
-			{Sent{ClassBytes: 1e12, ClassPackets: math.MaxUint32 - 1, DirectPackets: math.MaxUint32}, math.MaxUint32, Totals{1e12, 2*math.MaxUint32 - 1, math.MaxUint32}},
-			{Sent{ClassBytes: 1e12 + 300, ClassPackets: 1, DirectPackets: 1}, 0, Totals{1e12 + 300, 2*math.MaxUint32 + 4, math.MaxUint32 + 1}},
+			{Sent{ClassBytes: 1e12, ClassPackets: math.MaxUint32 - 1, DirectPackets: math.MaxUint32}, math.MaxUint32, Totals{SentBytes: 1e12, SentPackets: 2*math.MaxUint32 - 1, DroppedPackets: math.MaxUint32}},
+			{Sent{ClassBytes: 1e12 + 300, ClassPackets: 1, DirectPackets: 1}, 0, Totals{SentBytes: 1e12 + 300, SentPackets: 2*math.MaxUint32 + 4, DroppedPackets: math.MaxUint32 + 1}},
 		}},
 		{"what went direct begins again alone", []step{
-			{Sent{ClassBytes: 1000, ClassPackets: 10, DirectBytes: 500, DirectPackets: 5}, 3, Totals{1500, 15, 3}},
-			{Sent{ClassBytes: 1100, ClassPackets: 11, DirectBytes: 100, DirectPackets: 1}, 3, Totals{1700, 17, 3}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10, DirectBytes: 500, DirectPackets: 5}, 3, Totals{SentBytes: 1500, SentPackets: 15, DroppedPackets: 3}},
+			{Sent{ClassBytes: 1100, ClassPackets: 11, DirectBytes: 100, DirectPackets: 1}, 3, Totals{SentBytes: 1700, SentPackets: 17, DroppedPackets: 3}},
 		}},
 		{"the queue alone is made again", []step{
-			{Sent{ClassBytes: 1000, ClassPackets: 10}, 9, Totals{1000, 10, 9}},
-			{Sent{ClassBytes: 1000, ClassPackets: 10}, 4, Totals{1000, 10, 13}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10}, 9, Totals{SentBytes: 1000, SentPackets: 10, DroppedPackets: 9}},
+			{Sent{ClassBytes: 1000, ClassPackets: 10}, 4, Totals{SentBytes: 1000, SentPackets: 10, DroppedPackets: 13}},
 		}},
 		{"nothing is sent", []step{
 			{Sent{}, 0, Totals{}},
 			{Sent{}, 0, Totals{}},
-			{Sent{ClassBytes: 60, ClassPackets: 1}, 0, Totals{60, 1, 0}},
+			{Sent{ClassBytes: 60, ClassPackets: 1}, 0, Totals{SentBytes: 60, SentPackets: 1, DroppedPackets: 0}},
 		}},
 	} {
 		var l Ledger
 		var total Totals
 		for i, s := range tc.steps {
 			l.CountSent(number, s.sent, &total)
-			l.CountDropped(number, s.dropped, &total)
+			l.CountQueue(number, Queue{DroppedPackets: s.dropped}, &total)
 			if total != s.want {
 				t.Errorf("%s, reading %d: %+v, want %+v", tc.name, i, total, s.want)
 			}
 		}
+	}
+}
+
+// Marks are counted as drops are: they outlive a queue, and wrap.
+func TestLedgerOfMarks(t *testing.T) {
+	const number = 16
+	var l Ledger
+	var total Totals
+	sent := Sent{ClassBytes: 1000, ClassPackets: 10}
+	for i, step := range []struct {
+		queue Queue
+		want  uint64
+		made  bool // all classes are made again before
+	}{
+		{queue: Queue{MarkedPackets: 3}, want: 3},
+		{queue: Queue{DroppedPackets: 8, MarkedPackets: 5}, want: 5},
+		// The queue is made again; its drops alone say so.
+		{queue: Queue{DroppedPackets: 1, MarkedPackets: 6}, want: 11},
+		{queue: Queue{DroppedPackets: 1, MarkedPackets: 2}, want: 13},
+		{queue: Queue{MarkedPackets: 9}, want: 22, made: true},
+		{queue: Queue{MarkedPackets: 1 << 31}, want: 1<<31 + 13},
+		{queue: Queue{MarkedPackets: math.MaxUint32}, want: math.MaxUint32 + 13},
+		{queue: Queue{MarkedPackets: 4}, want: math.MaxUint32 + 18},
+	} {
+		if step.made {
+			l.ClassesMade()
+		}
+		l.CountSent(number, sent, &total)
+		l.CountQueue(number, step.queue, &total)
+		if total.MarkedPackets != step.want {
+			t.Errorf("reading %d: %d marked packets, want %d", i, total.MarkedPackets, step.want)
+		}
+	}
+	if last := l.Last(number); last.MarkedPackets != 4 {
+		t.Errorf("read last: %+v", last)
 	}
 }
 
@@ -74,23 +109,23 @@ func TestLedgerOfAReusedNumber(t *testing.T) {
 		do   func(l *Ledger)
 		want Totals
 	}{
-		{"the class stays", func(*Ledger) {}, Totals{200, 2, 1}},
-		{"the class goes in between", func(l *Ledger) { l.Keep(func(uint16) bool { return false }) }, Totals{1300, 13, 4}},
-		{"another's class goes", func(l *Ledger) { l.Keep(func(n uint16) bool { return n == number }) }, Totals{200, 2, 1}},
-		{"all classes are made again", func(l *Ledger) { l.ClassesMade() }, Totals{1200, 12, 4}},
+		{"the class stays", func(*Ledger) {}, Totals{SentBytes: 200, SentPackets: 2, DroppedPackets: 1}},
+		{"the class goes in between", func(l *Ledger) { l.Keep(func(uint16) bool { return false }) }, Totals{SentBytes: 1300, SentPackets: 13, DroppedPackets: 4}},
+		{"another's class goes", func(l *Ledger) { l.Keep(func(n uint16) bool { return n == number }) }, Totals{SentBytes: 200, SentPackets: 2, DroppedPackets: 1}},
+		{"all classes are made again", func(l *Ledger) { l.ClassesMade() }, Totals{SentBytes: 1200, SentPackets: 12, DroppedPackets: 4}},
 		{"another agent has read it", func(l *Ledger) {
 			last := l.Last(number)
 			*l = Ledger{}
 			l.Resume(number, last)
-		}, Totals{200, 2, 1}},
+		}, Totals{SentBytes: 200, SentPackets: 2, DroppedPackets: 1}},
 	} {
 		var l Ledger
 		var before, next Totals
 		l.CountSent(number, had, &before)
-		l.CountDropped(number, 3, &before)
+		l.CountQueue(number, Queue{DroppedPackets: 3}, &before)
 		tc.do(&l)
 		l.CountSent(number, more, &next)
-		l.CountDropped(number, 4, &next)
+		l.CountQueue(number, Queue{DroppedPackets: 4}, &next)
 		if next != tc.want {
 			t.Errorf("%s: the next holder has %+v, want %+v", tc.name, next, tc.want)
 		}

@@ -38,14 +38,15 @@ type ring struct {
 	next    int
 	turn    uint64 // in which it was last recorded
 	dropped uint64 // at that time
+	marked  uint64
 }
 
 // kept is a v1.HistorySample in less memory.
 type kept struct {
-	atMilli                                    int64
+	atSeconds, atMilliseconds                  uint32 // since 1970
 	entitled, allocated, rate, wanted, backlog float32
 	delayP50, delayP99                         float32
-	dropped                                    uint32
+	dropped, marked                            uint32
 }
 
 // wantsMore stands for a demand without an end.
@@ -72,7 +73,7 @@ func (h *History) Record(now time.Time, s *Snapshot) {
 				if len(h.rings) >= historyShares {
 					continue
 				}
-				r = &ring{dropped: share.DroppedPackets}
+				r = &ring{dropped: share.DroppedPackets, marked: share.MarkedPackets}
 				h.rings[historyOf(c, share)] = r
 			}
 			r.add(now, share)
@@ -88,14 +89,14 @@ func (h *History) Record(now time.Time, s *Snapshot) {
 
 func (r *ring) add(now time.Time, s *v1.Share) {
 	one := kept{
-		atMilli: now.UnixMilli(), entitled: float32(s.EntitledBPS), allocated: float32(s.AllocatedBPS), rate: float32(s.RateBPS),
+		atSeconds: uint32(now.Unix()), atMilliseconds: uint32(now.Nanosecond() / 1e6), entitled: float32(s.EntitledBPS), allocated: float32(s.AllocatedBPS), rate: float32(s.RateBPS),
 		wanted: float32(s.WantedBPS), backlog: float32(s.BacklogBytes), delayP50: float32(s.DelayP50MS), delayP99: float32(s.DelayP99MS),
-		dropped: uint32(min(s.DroppedPackets-min(r.dropped, s.DroppedPackets), math.MaxUint32)),
+		dropped: more(r.dropped, s.DroppedPackets), marked: more(r.marked, s.MarkedPackets),
 	}
 	if s.WantsMore {
 		one.wanted = wantsMore
 	}
-	r.dropped = s.DroppedPackets
+	r.dropped, r.marked = s.DroppedPackets, s.MarkedPackets
 	if n := len(r.samples); n < historySamples {
 		if n == cap(r.samples) { // append would make room for more than are kept
 			r.samples = append(make([]kept, 0, min(2*n+16, historySamples)), r.samples...)
@@ -105,6 +106,11 @@ func (r *ring) add(now time.Time, s *v1.Share) {
 	}
 	r.samples[r.next] = one
 	r.next = (r.next + 1) % historySamples
+}
+
+// more is by how much a total has grown.
+func more(before, now uint64) uint32 {
+	return uint32(min(now-min(before, now), math.MaxUint32))
 }
 
 // Of is what is kept of a container, the oldest first.
@@ -126,9 +132,9 @@ func (h *History) Of(c *v1.Container) v1.History {
 
 func (s kept) view() v1.HistorySample {
 	view := v1.HistorySample{
-		At: time.UnixMilli(s.atMilli).UTC(), EntitledBPS: whole(s.entitled), AllocatedBPS: whole(s.allocated), RateBPS: whole(s.rate),
+		At: time.Unix(int64(s.atSeconds), int64(s.atMilliseconds)*1e6).UTC(), EntitledBPS: whole(s.entitled), AllocatedBPS: whole(s.allocated), RateBPS: whole(s.rate),
 		WantsMore: s.wanted == wantsMore, BacklogBytes: whole(s.backlog),
-		DelayP50MS: milliseconds(s.delayP50), DelayP99MS: milliseconds(s.delayP99), DroppedPackets: uint64(s.dropped),
+		DelayP50MS: milliseconds(s.delayP50), DelayP99MS: milliseconds(s.delayP99), DroppedPackets: uint64(s.dropped), MarkedPackets: uint64(s.marked),
 	}
 	if !view.WantsMore {
 		view.WantedBPS = whole(s.wanted)

@@ -11,7 +11,7 @@ import (
 
 func TestHistory(t *testing.T) {
 	began := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
-	web := v1.Container{ID: "1", Name: "web", Runtime: "docker", StartedAt: began, Shares: []v1.Share{{Uplink: "eth0", DroppedPackets: 1000}, {Uplink: "wwan0"}}}
+	web := v1.Container{ID: "1", Name: "web", Runtime: "docker", StartedAt: began, Shares: []v1.Share{{Uplink: "eth0", DroppedPackets: 1000, MarkedPackets: 50}, {Uplink: "wwan0"}}}
 	h := new(History)
 	if got := h.Of(&web); len(got.Shares) != 2 || len(got.Shares[0].Samples) != 0 {
 		t.Errorf("before anything is recorded: %+v", got)
@@ -22,6 +22,7 @@ func TestHistory(t *testing.T) {
 		s.RateBPS, s.EntitledBPS, s.AllocatedBPS, s.BacklogBytes = 95_123_456_000+i*1000, 20e6, 30e6, 1234+i
 		s.WantsMore, s.WantedBPS, s.DelayP50MS, s.DelayP99MS = i%2 == 0, 5e6*(i%2), 0.124, 12.4
 		s.DroppedPackets += i
+		s.MarkedPackets += 2 * i
 		h.Record(began.Add(time.Duration(i)*time.Second), &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{web}}})
 	}
 	got := h.Of(&web)
@@ -33,7 +34,7 @@ func TestHistory(t *testing.T) {
 		i := uint64(seconds - historySamples + j)
 		want := v1.HistorySample{
 			At: began.Add(time.Duration(i) * time.Second), EntitledBPS: 20e6, AllocatedBPS: 30e6, RateBPS: sample.RateBPS, BacklogBytes: 1234 + i,
-			WantsMore: i%2 == 0, WantedBPS: 5e6 * (i % 2), DelayP50MS: 0.124, DelayP99MS: 12.4, DroppedPackets: i,
+			WantsMore: i%2 == 0, WantedBPS: 5e6 * (i % 2), DelayP50MS: 0.124, DelayP99MS: 12.4, DroppedPackets: i, MarkedPackets: 2 * i,
 		}
 		if sample != want {
 			t.Fatalf("sample %d: %+v, want %+v", j, sample, want)
@@ -56,7 +57,7 @@ func TestHistory(t *testing.T) {
 	// Counters and clocks that go back do no harm.
 	again.Shares = []v1.Share{{Uplink: "eth0"}}
 	h.Record(began, &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{again}}})
-	if got := h.Of(&again).Shares[0].Samples; len(got) != 2 || got[1].DroppedPackets != 0 {
+	if got := h.Of(&again).Shares[0].Samples; len(got) != 2 || got[1].DroppedPackets != 0 || got[1].MarkedPackets != 0 {
 		t.Errorf("counters that went back: %+v", got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/test/browser"
 )
 
 // The page in a real browser. WEIR_WEB_SCREENSHOTS is a folder for pictures of what
@@ -198,28 +198,7 @@ func openWith(t *testing.T, feed http.Handler, tokens *access.Tokens, width int6
 // browse opens a page in a browser of its own.
 func browse(t *testing.T, url string, width int64, scheme string) context.Context {
 	t.Helper()
-	browser := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			browser = path
-			break
-		}
-	}
-	if browser == "" {
-		t.Skip("chromium is not installed (scripts/install-deps.sh test)")
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(browser), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits until the browser has ended
-		cancel()
-	})
+	ctx := browser.Start(t, time.Minute)
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch event := event.(type) {
 		case *runtime.EventExceptionThrown:

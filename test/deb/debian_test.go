@@ -11,9 +11,11 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -52,10 +54,9 @@ func TestFreshDebian(t *testing.T) {
 	tree := debianTree(t)
 	older, newer := build(t, "1.0.0"), build(t, "1.0.1")
 	d := boot(t, tree, map[string]string{"root/older.deb": older, "root/newer.deb": newer})
-	d.startContainers()
-
 	t.Run("a start without configuration proposes one", d.testUnconfigured)
 	t.Run("purging leaves nothing", d.testPurge)
+	d.startContainers()
 	t.Run("from apt install to the first true number", d.testFirstNumber)
 	if t.Failed() {
 		return
@@ -65,6 +66,7 @@ func TestFreshDebian(t *testing.T) {
 	t.Run("the unit", d.testUnit)
 	t.Run("stop, upgrade and downgrade", d.testChanges)
 	t.Run("purging puts everything back", d.testPurge)
+	d.AwaitTraffic(0, bootTimeout) // and containers go on
 }
 
 // debianTree is the folder of a Debian that nobody has used.
@@ -221,14 +223,20 @@ func (d *debian) await(what string, is func() (bool, string)) {
 	d.Await(what, bootTimeout, is)
 }
 
-// startContainers starts two containers that send all they can, to the slots 0 and 1.
+// sending is a container's command that sends some 50 Mbit/s, if it can: more than it
+// gets, and little enough for a small machine while nothing holds it back.
+func sending(target netip.AddrPort) []string {
+	return []string{"/bin/busybox", "sh", "-c", fmt.Sprintf(
+		"while :; do while /bin/busybox dd if=/dev/zero bs=32k count=2 2>/dev/null && /bin/busybox usleep 8000; do :; done |"+
+			" /bin/busybox nc %s %d >/dev/null; /bin/busybox sleep 1; done", target.Addr(), target.Port())}
+}
+
+// startContainers starts two containers that send, to the slots 0 and 1.
 func (d *debian) startContainers() {
 	d.must(d.t, "docker", "import", "/root/image.tar", "sender")
 	for slot, weight := range []int{300, 100} {
-		target := d.Target(slot, false)
-		d.must(d.t, "docker", "run", "-d", "--name", names[slot], "--label", fmt.Sprintf("weir.weight=%d", weight), "sender",
-			"/bin/busybox", "sh", "-c", fmt.Sprintf("while :; do /bin/busybox nc %s %d </dev/zero >/dev/null; /bin/busybox sleep 1; done",
-				target.Addr(), target.Port()))
+		args := []string{"docker", "run", "-d", "--name", names[slot], "--label", fmt.Sprintf("weir.weight=%d", weight), "sender"}
+		d.must(d.t, append(args, sending(d.Target(slot, false))...)...)
 	}
 }
 
@@ -328,7 +336,7 @@ func (d *debian) testUnit(t *testing.T) {
 	if state := d.must(t, "systemctl", "is-active", "weir"); strings.TrimSpace(state) != "active" {
 		t.Errorf("it is %s", state)
 	}
-	if doctor := d.must(t, "weir", "doctor"); !strings.Contains(doctor, "agent") {
+	if doctor := d.must(t, "weir", "doctor"); !strings.Contains(doctor, "1.0.0 shares out "+d.Host.UplinkName) {
 		t.Errorf("weir doctor says %s", doctor)
 	}
 	for _, rate := range []string{"16", "20"} {
@@ -353,7 +361,7 @@ func (d *debian) testUnit(t *testing.T) {
 // set stays set.
 func (d *debian) testChanges(t *testing.T) {
 	d.must(t, "weir", "set", "light", "--weight", "300")
-	tree := d.Run("tc", "qdisc", "show", "dev", d.Host.UplinkName)
+	tree := d.queueing()
 	for _, step := range []struct{ what, command, version string }{
 		{"restart", "systemctl stop weir && systemctl start weir", "1.0.0"},
 		{"upgrade", "apt-get install -y /root/newer.deb", "1.0.1"},
@@ -374,12 +382,20 @@ func (d *debian) testChanges(t *testing.T) {
 			if err != nil || shown["heavy"].Policy.Weight != 300 || shown["light"].Policy.Weight != 300 {
 				t.Errorf("%+v, %v", shown, err)
 			}
-			if now := d.Run("tc", "qdisc", "show", "dev", d.Host.UplinkName); now != tree {
+			if now := d.queueing(); now != tree {
 				t.Errorf("the queueing was made anew: before\n%sand now\n%s", tree, now)
 			}
 			d.CheckIdeal(tolerance, rateBPS, []uint64{10e6, 10e6}, 2*time.Second)
 		})
 	}
+}
+
+// packetCount is what `tc qdisc show` prints of packets that came since.
+var packetCount = regexp.MustCompile(`direct_packets_stat \d+`)
+
+// queueing is what queues the uplink has, with their handles.
+func (d *debian) queueing() string {
+	return packetCount.ReplaceAllString(d.Run("tc", "qdisc", "show", "dev", d.Host.UplinkName), "")
 }
 
 // testPurge: nothing of Weir is left in the Debian, nor on the uplink.
@@ -397,7 +413,6 @@ func (d *debian) testPurge(t *testing.T) {
 	if programs := d.Programs("weir_uplink"); len(programs) > 0 {
 		t.Errorf("left: %v", programs)
 	}
-	d.AwaitTraffic(0, bootTimeout) // and containers go on
 }
 
 func copyFile(t *testing.T, to, from string) {

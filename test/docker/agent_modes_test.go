@@ -93,7 +93,7 @@ func (s *site) modeContainers() []modeContainer {
 	peer, peer6, over := s.Host.PeerAddr, s.Host.PeerAddr6, s.overlayPeer
 	return []modeContainer{
 		{"bridge", "", "", v1.ModeBridge, 200, []netip.Addr{peer}},
-		{"host", "host", "", v1.ModeHost, 300, []netip.Addr{peer, peer6}},
+		{"on-host", "host", "", v1.ModeHost, 300, []netip.Addr{peer, peer6}},
 		{"macvlan", "mac", "", v1.ModeMacvlan, 150, []netip.Addr{peer, peer6}},
 		{"overlay", "over", "", v1.ModeOverlay, 250, []netip.Addr{over}},
 		// The neighbour's own address is beyond the default route, which is

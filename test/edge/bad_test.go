@@ -124,9 +124,8 @@ func (s *site) importForeign(t *testing.T, image, architecture string) {
 	}
 }
 
-// testTwoAtOnce: two weir-edge never promise more than there is. 100 Mbit/s less the
-// reserve of 5 % has room for three minimums of 30 Mbit/s. Two are promised at least: the
-// third may be in force for the proxy of a service that waits (docs/edge.md).
+// testTwoAtOnce: two weir-edge never promise more than there is, and all of it. 100 Mbit/s
+// less the reserve of 5 % has room for three minimums of 30 Mbit/s.
 func (s *site) testTwoAtOnce(t *testing.T) {
 	socket, dir := filepath.Join(s.Dir, "edge2.sock"), filepath.Join(s.Dir, "edge2")
 	second := s.launch(t, "--socket", socket, "--state-dir", dir)
@@ -150,23 +149,38 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	deadline := time.Now().Add(8 * time.Second)
-	most := uint64(0)
-	for time.Now().Before(deadline) {
-		sum := uint64(0)
+	promised := func() (sum uint64) {
 		for _, i := range s.ps(t) {
 			sum += i.MinBPS
 		}
-		most = max(most, sum)
-		if sum > 95e6 {
+		if sum > 90e6 {
 			t.Fatalf("%d bit/s are promised:\n%s", sum, s.must(t, "ps"))
 		}
-		time.Sleep(100 * time.Millisecond)
+		return sum
 	}
-	t.Logf("%d bit/s promised\n%s", most, s.must(t, "ps"))
-	if most < 60e6 {
-		t.Errorf("%d bit/s are promised, want 60 Mbit/s at least\n%s", most, s.must(t, "events"))
+	await(t, "90 Mbit/s are promised", time.Minute, func() error {
+		if promised() < 90e6 {
+			return errNot(s.must(t, "ps") + s.must(t, "events"))
+		}
+		return nil
+	})
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		promised()
 	}
+	t.Logf("weir-edge ps\n%s", s.must(t, "ps"))
+	// What is promised is in force: the agent has admitted these proxies, and no others.
+	await(t, "the agent guarantees what is promised", time.Minute, func() error {
+		out, guaranteed := s.MustWeir("ps"), 0
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "edgeproxy-two") && strings.Contains(line, "30mbit") && !strings.Contains(line, "rejected") {
+				guaranteed++
+			}
+		}
+		if guaranteed != 3 {
+			return errNot(out)
+		}
+		return nil
+	})
 	for i := range services {
 		s.must(t, "rm", fmt.Sprintf("two%d", i))
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/browser"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -111,21 +111,7 @@ type browserPage struct {
 
 func openPage(t *testing.T, url string) *browserPage {
 	t.Helper()
-	browser, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("chromium is not installed (scripts/install-deps.sh test)")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(browser), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits until the browser has ended
-		cancel()
-	})
+	ctx := browser.Start(t, 2*time.Minute)
 	page := &browserPage{t, ctx}
 	page.act(chromedp.Navigate(url))
 	return page

@@ -29,7 +29,7 @@ func TestProposal(t *testing.T) {
 	b.Run("ip", "route", "add", "default", "via", b.Host.PeerAddr.String(), "dev", b.Host.UplinkName)
 	b.RunPeer("tc", "qdisc", "add", "dev", b.Host.PeerInterface, "root", "tbf", "rate", "20mbit", "burst", "1600", "limit", "100000")
 	result = b.Weir("agent", "--config", nowhere)
-	accept := "weir agent --propose >" + nowhere + " && systemctl start weir"
+	accept := "weir agent --propose >" + nowhere + " && weir agent --config " + nowhere
 	if result.Code != unconfigured || !strings.Contains(result.Stderr, "uplink: "+b.Host.UplinkName) || !strings.Contains(result.Stderr, accept) {
 		t.Errorf("exit code %d, %s", result.Code, result.Stderr)
 	}

@@ -216,3 +216,39 @@ func TestDropsAreShown(t *testing.T) {
 		t.Errorf("%d packets were dropped of a container within its share", got)
 	}
 }
+
+// TestMarksAreShown: packets of a TCP that can ECN are marked in its queue rather than
+// dropped, and that is shown, also by an agent that came later.
+func TestMarksAreShown(t *testing.T) {
+	b := newBed(t)
+	c := b.Add("loud", labels("max", "10mbit"))
+	plain := b.Add("plain", labels("max", "10mbit"))
+	for _, path := range []string{c.NetNSPath(), b.Host.PeerNetNSPath()} {
+		inside(b, path, "sysctl", "-q", "-w", "net.ipv4.tcp_ecn=1")
+	}
+	inside(b, plain.NetNSPath(), "sysctl", "-q", "-w", "net.ipv4.tcp_ecn=0")
+	agent := b.StartAgent(harness.AgentOptions{})
+	if scheduler := agent.Status().Scheduler; scheduler != "htb+fq_codel" {
+		t.Skipf("this kernel has no fq_codel, the queue that marks: the scheduler is %s", scheduler)
+	}
+	b.Send(c, harness.TCP)
+	b.Send(plain, harness.TCP)
+	// The first marks may come with drops, of a slow start that filled the queue.
+	first, _ := agent.AwaitContainer("loud", "with marks", 20*time.Second, func(c v1.Container) bool { return c.MarkedPackets > 0 })
+	later, _ := agent.AwaitContainer("loud", "with more marks", 20*time.Second, func(c v1.Container) bool { return c.MarkedPackets >= first.MarkedPackets+5 })
+	t.Logf("%d marked, %d dropped; then %d marked, %d dropped", first.MarkedPackets, first.DroppedPackets, later.MarkedPackets, later.DroppedPackets)
+	if later.DroppedPackets != first.DroppedPackets {
+		t.Errorf("%d packets were dropped while %d were marked", later.DroppedPackets-first.DroppedPackets, later.MarkedPackets-first.MarkedPackets)
+	}
+	if got := later.Shares[0].MarkedPackets; got != later.MarkedPackets {
+		t.Errorf("its share has %d marked packets, it has %d", got, later.MarkedPackets)
+	}
+	agent.AwaitContainer("plain", "with drops", 20*time.Second, func(c v1.Container) bool { return c.DroppedPackets > 0 })
+	if got := agent.Container("plain").MarkedPackets; got != 0 {
+		t.Errorf("%d packets of a TCP without ECN were marked", got)
+	}
+	agent.Stop()
+	if got := b.StartAgent(harness.AgentOptions{}).Container("loud"); got.MarkedPackets < later.MarkedPackets {
+		t.Errorf("after a restart of the agent it has %d marked packets, before %d", got.MarkedPackets, later.MarkedPackets)
+	}
+}

@@ -28,8 +28,9 @@ import (
 // API is what a document describes.
 type API struct {
 	Title, Description string
-	// Name is what {name} in a path is.
-	Name string
+	// Name is what {name} in a path is, and Names are others by what is in braces.
+	Name  string
+	Names map[string]string
 	// Sources are the files that the bodies' types are in.
 	Sources    []string
 	Operations []Operation
@@ -92,7 +93,7 @@ func describe(t testing.TB, api API) *huma.OpenAPI {
 		for _, name := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(r.Path, -1) {
 			operation.Parameters = append(operation.Parameters, &huma.Param{
 				Name: name[1], In: "path", Required: true, Schema: schema(""),
-				Description: api.Name,
+				Description: cmp.Or(api.Names[name[1]], api.Name),
 			})
 		}
 		for _, p := range r.Query {

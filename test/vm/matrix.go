@@ -134,7 +134,7 @@ var (
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
-		"|TestDropsAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
+		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
 		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
 		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")

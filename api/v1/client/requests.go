@@ -27,6 +27,19 @@ func (c *Client) Node(ctx context.Context) (v1.Node, error) {
 	return node, c.call(ctx, http.MethodGet, "/v1/node", nil, &node)
 }
 
+// Uplinks lists the uplinks that are shared out.
+func (c *Client) Uplinks(ctx context.Context) ([]v1.Uplink, error) {
+	var list []v1.Uplink
+	return list, c.call(ctx, http.MethodGet, "/v1/uplinks", nil, &list)
+}
+
+// Uplink is one of them. Errors: an *Error with status 404 where there is none of that
+// name.
+func (c *Client) Uplink(ctx context.Context, name string) (v1.Uplink, error) {
+	var uplink v1.Uplink
+	return uplink, c.call(ctx, http.MethodGet, "/v1/uplinks/"+url.PathEscape(name), nil, &uplink)
+}
+
 // Containers lists the containers, and the host class as the last one.
 func (c *Client) Containers(ctx context.Context) ([]v1.Container, error) {
 	var list []v1.Container

@@ -48,7 +48,7 @@ Needs neither weir-edge run nor HAProxy.`,
 		Example: `  weir-edge profile nginx --response-time 500ms >shop.json
   weir-edge profile shop:2 --port 8000 --path /health --memory 64m --cpus 0.5 --users 5,50,100`,
 		Args: exactArgs("IMAGE"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return engineError(o.docker, o.run(cmd, args[0])) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.docker, "docker", "/var/run/docker.sock", "socket of the Docker engine")

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -38,7 +40,9 @@ and say whether the same comes out, or what differs first. Nothing is started or
 // openTrace begins a trace in a new file.
 func openTrace(path string, policy engine.Policy) (*sim.Recorder, *os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if errors.Is(err, fs.ErrExist) {
+		return nil, nil, fmt.Errorf("begin a trace: %s is there already: give another name", path)
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("begin a trace: %w", err)
 	}
 	recorder, err := sim.NewRecorder(f, policy)

@@ -65,7 +65,7 @@ func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadC
 	if name == "-" {
 		return io.NopCloser(in), nil
 	}
-	file, err := os.Open(name)
+	file, err := openFile(name)
 	if err == nil {
 		return file, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +83,18 @@ func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadC
 	if cerrdefs.IsNotFound(err) {
 		return nil, fmt.Errorf("push %s: there is no file and no image of that name: save, build or pull it first", name)
 	}
-	return nil, fmt.Errorf("push %s: there is no file of that name, and the engine says: %w", name, err)
+	return nil, fmt.Errorf("push %s: there is no file of that name, and as an image: %w", name, engineError(docker, err))
+}
+
+// openFile opens a file; a folder, which may have the name of the image that was built
+// there, is none.
+func openFile(name string) (*os.File, error) {
+	if about, err := os.Stat(name); err != nil {
+		return nil, err
+	} else if about.IsDir() {
+		return nil, fs.ErrNotExist
+	}
+	return os.Open(name)
 }
 
 // savedImage is an image that an engine sends.
@@ -167,6 +178,18 @@ func (o *repositoryOptions) addFlags(cmd *cobra.Command) {
 	flags.StringToStringVar(&o.labels, "repository-label", repo.DefaultLabels, "policy of what the repository sends, as labels of containers")
 }
 
+func (o *repositoryOptions) check() error {
+	if (o.cert == "") != (o.key == "") {
+		return usagef("--repository-cert and --repository-key belong together")
+	}
+	if o.address != "" {
+		if _, err := repo.ParseAddress(o.address); err != nil {
+			return usagef("--repository: %w", err)
+		}
+	}
+	return nil
+}
+
 // start makes the repository give images to nodes, if it is to.
 func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (address string, err error) {
 	if o.address == "" {
@@ -174,10 +197,7 @@ func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (addr
 	}
 	parsed, err := repo.ParseAddress(o.address)
 	if err != nil {
-		return "", usagef("--repository: %w", err)
-	}
-	if (o.cert == "") != (o.key == "") {
-		return "", usagef("--repository-cert and --repository-key belong together")
+		return "", err
 	}
 	program, err := os.Executable()
 	if err != nil {

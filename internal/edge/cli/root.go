@@ -45,12 +45,25 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "weir-edge: %s\n", printable(err.Error()))
 	var usage *usageError
-	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
+	message, unknown := err.Error(), strings.HasPrefix(err.Error(), "unknown command")
+	if unknown {
+		message = unknownCommand(message)
+	}
+	fmt.Fprintf(stderr, "weir-edge: %s\n", printable(message))
+	if unknown || errors.As(err, &usage) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// unknownCommand is cobra's message in one line, with what to do.
+func unknownCommand(message string) string {
+	what, guesses, _ := strings.Cut(message, "\n")
+	if names := strings.Fields(guesses); len(names) > 4 { // "Did you mean this?"
+		return what + "; did you mean " + strings.Join(names[4:], " or ") + "?"
+	}
+	return what + "; weir-edge --help lists the commands"
 }
 
 // DefaultSocket is where weir-edge listens.
@@ -79,6 +92,7 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})
+	root.SetHelpCommand(newHelpCommand(root))
 	root.AddCommand(
 		newRunCommand(g),
 		newDeployCommand(g),
@@ -97,6 +111,26 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 		newRepositoryCommand(),
 	)
 	return root
+}
+
+// newHelpCommand is cobra's, but that a command that is not there is an error.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show help for a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				what, _, _ := strings.Cut(err.Error(), "\n") // and guesses
+				return errors.New(what)
+			}
+			if len(rest) > 0 {
+				return usagef("%q has no command %q; see %[1]s --help", cmd.CommandPath(), rest[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 // exactArgs is cobra.ExactArgs with a usage error that names what is missing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,9 +14,12 @@ import (
 	"strings"
 	"time"
 
+	moby "github.com/moby/moby/client"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
@@ -80,7 +84,23 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	return cmd
 }
 
+// check refuses options before anything is made.
+func (o *runOptions) check() error {
+	if o.dashboard != "" {
+		if _, err := config.ParseDashboard(o.dashboard); err != nil {
+			return usagef("--dashboard: %q %w", o.dashboard, err)
+		}
+	}
+	if o.agents.url != "" && !strings.Contains(o.agents.url, "{address}") {
+		return usagef("--agents %s: write {address} where a node's address belongs", o.agents.url)
+	}
+	return o.repository.check()
+}
+
 func (o *runOptions) run(cmd *cobra.Command, socket string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	ctx := cmd.Context()
 	level := slog.LevelInfo
 	if o.verbose {
@@ -88,7 +108,9 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	measurements, err := store.Open(filepath.Join(o.stateDir, storeFile))
-	if err != nil {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run as root (sudo), or give another --state-dir", err)
+	} else if err != nil {
 		return err
 	}
 	defer measurements.Close()
@@ -178,11 +200,22 @@ func (o *runOptions) openPage(api http.Handler, log *slog.Logger) (*http.Server,
 	return page, nil
 }
 
+// engineError says what to do where no engine can be asked.
+func engineError(socket string, err error) error {
+	switch {
+	case !moby.IsErrConnectionFailed(err):
+		return err
+	case unix.Access(socket, unix.R_OK|unix.W_OK) == unix.EACCES:
+		return fmt.Errorf("not allowed to use %s: run as root (sudo)", socket)
+	}
+	return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker), or say where its socket is with --docker", socket)
+}
+
 // runtime is the swarm that the engine manages or, if it manages none, the engine.
 func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, error) {
 	manages, err := swarm.IsManager(ctx, o.docker)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: is Docker running? say where its socket is with --docker", err)
+		return nil, nil, engineError(o.docker, err)
 	}
 	if manages {
 		nodes, err := o.agents.nodes(ctx)
@@ -203,9 +236,6 @@ type agentOptions struct{ url, ca, cert, key, tokenFile string }
 func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	if a.url == "" {
 		return run.Unmeasured{}, nil
-	}
-	if !strings.Contains(a.url, "{address}") {
-		return nil, usagef("--agents %s: write {address} where a node's address belongs", a.url)
 	}
 	if socket, ok := strings.CutPrefix(a.url, "unix://"); ok {
 		return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {

@@ -28,7 +28,7 @@ func newTopCommand(g *global) *cobra.Command {
 		Use:   "top",
 		Short: "Show live nodes, instances, users and decisions",
 		Long: `Show live what nodes have left, how many users services have and where their instances
-are, and what was decided last. Where not all fits, the newest events are left out first.`,
+are, and what was decided last. Where not all fits, the oldest events are left out first.`,
 		Args: exactArgs(),
 	}
 	format := addOutputFlag(cmd)

@@ -36,8 +36,10 @@ const (
 	programFile, dataDir = "/weir-edge", "/repository"
 	certFile, keyFile    = "/tls/cert.pem", "/tls/key.pem"
 
-	// startTimeout bounds the wait for the registry's first answer.
-	startTimeout = 15 * time.Second
+	// startTimeout bounds the wait for the registry's first answer, answerTimeout each
+	// question: at an address that is taken, something may listen and never answer.
+	startTimeout  = 15 * time.Second
+	answerTimeout = time.Second
 )
 
 // DefaultLabels let images give way to what users get.
@@ -167,7 +169,7 @@ func await(ctx context.Context, api *client.Client, o ContainerOptions) error {
 	defer cancel()
 	scheme := "http"
 	// That it answers is all that is asked: what nodes get, they check by digest.
-	asker := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	asker := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	if o.Cert != "" {
 		scheme = "https"
 	}
@@ -181,7 +183,7 @@ func await(ctx context.Context, api *client.Client, o ContainerOptions) error {
 			response.Body.Close()
 			return ended(ctx, api)
 		}
-		if said := ended(ctx, api); said != nil {
+		if said := ended(context.WithoutCancel(ctx), api); said != nil {
 			return said
 		}
 		select {

@@ -74,7 +74,7 @@ func Replay(from io.Reader) (int, error) {
 	lines.Buffer(nil, maxTraceLine)
 	var header traceHeader
 	if err := readLine(lines, &header); err != nil {
-		return 0, fmt.Errorf("read the trace: its first line: %w", err)
+		return 0, fmt.Errorf("read the trace: its first line: %w: traces are what weir-edge run --record writes", err)
 	}
 	if header.Trace != traceName || header.Version != traceVersion {
 		return 0, fmt.Errorf("read the trace: it is no trace of weir-edge of version %d", traceVersion)

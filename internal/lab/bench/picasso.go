@@ -36,9 +36,10 @@ const (
 	picassoLinkBPS   = 100e6
 	picassoRoundTrip = 5 * time.Millisecond
 	picassoMemory    = 1 << 30
-	// picassoFairPart is which part of the machine the nodes have together; users have
-	// the rest.
-	picassoFairPart = 0.5
+	// picassoNodesPart is which part of the machine's processors the nodes have together.
+	// Users and the kernel's forwarding have the rest, so that it is nodes that are
+	// exhausted.
+	picassoNodesPart = 0.1
 	// picassoPatience is after how long a user gives up on an answer.
 	picassoPatience = 5 * time.Second
 )
@@ -53,8 +54,10 @@ type PicassoOptions struct {
 	Users []int
 	// Starts is how often each server is started for figure 9.
 	Starts int
-	// Duration is counted of each side of the competition.
-	Duration time.Duration
+	// Duration is counted of each side of the competition, whose uplinks have
+	// CompetitionLinkBPS.
+	Duration           time.Duration
+	CompetitionLinkBPS uint64
 	// Nginx is that program; empty: as the PATH finds it.
 	Nginx string
 	// WeirBinary and EdgeBinary are the programs that are measured, Version what they
@@ -78,6 +81,8 @@ func (o PicassoOptions) Check() error {
 		return errors.New("a run has 100 requests or more, and each server is started once or more")
 	case o.For < time.Second || o.Duration < time.Second:
 		return errors.New("a run takes a second or more")
+	case o.CompetitionLinkBPS < 1e6 || o.CompetitionLinkBPS > 1e9:
+		return errors.New("the uplinks of the competition have 1mbit to 1gbit")
 	case slices.ContainsFunc(o.Users, func(users int) bool { return users < 1 || users > 5000 }):
 		return errors.New("crowds are of 1 to 5000 users")
 	}
@@ -97,9 +102,10 @@ type PicassoReport struct {
 	EngineSeconds []float64            `json:"engine_seconds,omitempty"`
 	Starts        map[string][]float64 `json:"start_seconds,omitempty"`
 	// ImageBytes are sizes of images.
-	ImageBytes  map[string]uint64    `json:"image_bytes,omitempty"`
-	Competition []PicassoCompetitor  `json:"competition,omitempty"`
-	Minimums    []PicassoMinimumKept `json:"minimums,omitempty"`
+	ImageBytes         map[string]uint64    `json:"image_bytes,omitempty"`
+	CompetitionLinkBPS uint64               `json:"competition_link_bps,omitempty"`
+	Competition        []PicassoCompetitor  `json:"competition,omitempty"`
+	Minimums           []PicassoMinimumKept `json:"minimums,omitempty"`
 	// EdgeResidentBytes is the memory of weir-edge at the end of the competition.
 	EdgeResidentBytes uint64 `json:"edge_resident_bytes,omitempty"`
 	// Missing are servers that could not be measured, and why.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/profile"
@@ -64,12 +65,10 @@ type picassoBed struct {
 	cluster *testbed.Cluster
 	servers []picassoServer
 	cpus    float64 // of a node
-	// engines are how long the engines took to start.
-	engines []time.Duration
 }
 
 func newPicassoBed(ctx context.Context, options PicassoOptions, found *PicassoReport) (b *picassoBed, err error) {
-	b = &picassoBed{options: options, found: found, cpus: picassoFairPart * float64(runtime.NumCPU()) / picassoNodes}
+	b = &picassoBed{options: options, found: found, cpus: picassoNodesPart * float64(runtime.NumCPU()) / picassoNodes}
 	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
@@ -110,11 +109,11 @@ func (b *picassoBed) capNodes(ctx context.Context) error {
 	}
 	b.found.NodeCPUs = b.cpus
 	for i := range b.cluster.Nodes {
-		if err := b.limitLink(ctx, i, true); err != nil {
+		if err := b.limitLink(ctx, i, picassoLinkBPS); err != nil {
 			return err
 		}
 		// What users send is little; the limit is there all the same.
-		out := b.cluster.Host.Command(ctx, "tc", append([]string{"qdisc", "replace", "dev", b.cluster.Nodes[i].HostInterface, "root"}, fullLink()...)...)
+		out := b.cluster.Host.Command(ctx, "tc", append([]string{"qdisc", "replace", "dev", b.cluster.Nodes[i].HostInterface, "root"}, fullLink(picassoLinkBPS)...)...)
 		if text, err := out.CombinedOutput(); err != nil {
 			return fmt.Errorf("limit the link of node %d: %w: %s", i, err, text)
 		}
@@ -131,18 +130,18 @@ func (b *picassoBed) capCPUs(cpus float64) error {
 	return nil
 }
 
-// fullLink is a link of 100 Mbit/s with a queue of a thousand full packets, as interfaces have
-// it by default.
-func fullLink() []string {
-	return []string{"tbf", "rate", strconv.Itoa(picassoLinkBPS), "burst", "32kb", "limit", "1514000"}
+// fullLink is a link with a queue of a thousand full packets, as interfaces have it by
+// default.
+func fullLink(rateBPS uint64) []string {
+	return []string{"tbf", "rate", strconv.FormatUint(rateBPS, 10), "burst", "32kb", "limit", "1514000"}
 }
 
-// limitLink puts the FIFO at a node's uplink, or takes it away.
-func (b *picassoBed) limitLink(ctx context.Context, node int, on bool) error {
+// limitLink puts a FIFO at a node's uplink, or takes it away if the rate is 0.
+func (b *picassoBed) limitLink(ctx context.Context, node int, rateBPS uint64) error {
 	device := b.cluster.Nodes[node].Interface()
 	args := []string{"qdisc", "del", "dev", device, "root"}
-	if on {
-		args = append([]string{"qdisc", "replace", "dev", device, "root"}, fullLink()...)
+	if rateBPS > 0 {
+		args = append([]string{"qdisc", "replace", "dev", device, "root"}, fullLink(rateBPS)...)
 	}
 	if text, err := b.cluster.Engines[node].Command("tc", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("limit the link of node %d: %w: %s", node, err, text)
@@ -216,7 +215,12 @@ func (b *picassoBed) siteFiles() (paths map[string]string, err error) {
 // dial connects a user, a round trip away. This kernel may have no netem, so the users'
 // end of the connection waits: as long as a round trip for the connection, and for each
 // request.
-func (b *picassoBed) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+func (b *picassoBed) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return b.dialCounting(ctx, network, address, &atomic.Uint64{})
+}
+
+// dialCounting adds what a user receives to received.
+func (b *picassoBed) dialCounting(ctx context.Context, network, address string, received *atomic.Uint64) (conn net.Conn, err error) {
 	time.Sleep(picassoRoundTrip)
 	inErr := testbed.InNetNS(b.cluster.Host.NetNSPath(), func() error {
 		conn, err = (&net.Dialer{Timeout: picassoPatience, FallbackDelay: -1}).DialContext(ctx, network, address)
@@ -228,11 +232,20 @@ func (b *picassoBed) dial(ctx context.Context, network, address string) (conn ne
 	if err != nil {
 		return nil, err
 	}
-	return &farConn{conn}, nil
+	return &farConn{conn, received}, nil
 }
 
 // farConn is a connection whose other end is a round trip away.
-type farConn struct{ net.Conn }
+type farConn struct {
+	net.Conn
+	received *atomic.Uint64
+}
+
+func (c *farConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.received.Add(uint64(n))
+	return n, err
+}
 
 func (c *farConn) Write(p []byte) (int, error) {
 	time.Sleep(picassoRoundTrip)
@@ -381,8 +394,11 @@ func (b *picassoBed) replicas(ctx context.Context) error {
 	return nil
 }
 
-// cost is figure 9.
+// cost is figure 9. Nodes are not capped: nothing else runs then.
 func (b *picassoBed) cost(ctx context.Context) error {
+	if err := b.capCPUs(0); err != nil {
+		return err
+	}
 	for _, s := range b.servers {
 		for range b.options.Starts {
 			fmt.Fprintf(b.options.Progress, "%s starts\n", s.name)

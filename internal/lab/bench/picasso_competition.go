@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/profile"
 	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // Who places and protects the service.
@@ -32,15 +35,18 @@ const (
 )
 
 // The competition: on every node a backup fills the uplink with picassoBulkFlows
-// connections, and picassoShopUsers users ask for pages.
+// connections, and picassoShopUsers users at each ask for pages.
 const (
-	picassoBulkFlows  = 8
-	picassoShopUsers  = 10
-	picassoShopBytes  = 20_000
-	picassoShopMinBPS = 40e6
-	shopPort          = 8080
-	bulkPort          = 9000
-	picassoWarmUp     = 3 * time.Second
+	picassoBulkFlows = 8
+	picassoShopUsers = 10
+	picassoShopBytes = 20_000
+	// picassoShopPart is which part of the uplink the service's minimum is.
+	picassoShopPart = 0.4
+	shopPort        = 8080
+	bulkPort        = 9000
+	picassoWarmUp   = 3 * time.Second
+	// picassoLead is what is not counted of a run, at its begin and at its end.
+	picassoLead = 300 * time.Millisecond
 )
 
 // PicassoCompetitor is what the service's users got.
@@ -49,9 +55,12 @@ type PicassoCompetitor struct {
 	MeanMS       float64 `json:"mean_ms"`
 	P95MS        float64 `json:"p95_ms"`
 	RequestsPerS float64 `json:"requests_per_s"`
-	PayloadBPS   float64 `json:"payload_bps"`
-	Requests     int     `json:"requests"`
-	Failed       int     `json:"failed"`
+	// PayloadBPS is what users received.
+	PayloadBPS float64 `json:"payload_bps"`
+	// UplinkBPS is what all nodes sent together, with the backups.
+	UplinkBPS float64 `json:"uplink_bps"`
+	Requests  int     `json:"requests"`
+	Failed    int     `json:"failed"`
 }
 
 // PicassoMinimumKept is what users of one node got of what the service is promised there.
@@ -69,6 +78,12 @@ func (b *picassoBed) competition(ctx context.Context) (err error) {
 	// Uplinks are what is short here.
 	if err := b.capCPUs(0); err != nil {
 		return err
+	}
+	b.found.CompetitionLinkBPS = b.options.CompetitionLinkBPS
+	for node := range b.cluster.Nodes {
+		if err := b.limitLink(ctx, node, b.options.CompetitionLinkBPS); err != nil {
+			return err
+		}
 	}
 	shop := picassoServer{name: "shop", command: []string{
 		"/bin/weir", "traffic", "pages", "--workers", "64", "--work", "1ms", "--queue", "400", "--bytes", strconv.Itoa(picassoShopBytes),
@@ -127,33 +142,57 @@ func (b *picassoBed) backups(ctx context.Context, bulk picassoServer) (leave fun
 // shopSeen is what users of all nodes got.
 func (b *picassoBed) shopSeen(ctx context.Context, placedBy string) error {
 	fmt.Fprintf(b.options.Progress, "competition, %s\n", placedBy)
-	run := func(duration time.Duration) []profile.Answers {
-		answers := make([]profile.Answers, len(b.cluster.Nodes))
+	nodes := len(b.cluster.Nodes)
+	answers, received := make([]profile.Answers, nodes), make([]atomic.Uint64, nodes)
+	run := func(duration time.Duration) *sync.WaitGroup {
 		var crowds sync.WaitGroup
-		for node := range b.cluster.Nodes {
+		for node := range nodes {
 			crowd := b.crowd(node, shopPort, picassoShopUsers)
 			crowd.Fresh, crowd.For = false, duration
+			crowd.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				return b.dialCounting(ctx, network, address, &received[node])
+			}
 			crowds.Go(func() { answers[node] = crowd.Run(ctx) })
 		}
-		crowds.Wait()
-		return answers
+		return &crowds
 	}
-	run(picassoWarmUp)
+	run(picassoWarmUp).Wait()
+	crowds := run(b.options.Duration)
+	time.Sleep(picassoLead)
+	// All are there from here on, and until the last request begins.
+	began, before := time.Now(), make([]uint64, nodes)
+	for node := range nodes {
+		before[node] = received[node].Load()
+	}
+	sentBefore, err := b.sentBytes(ctx)
+	if err != nil {
+		return err
+	}
+	time.Sleep(b.options.Duration - 2*picassoLead)
 	c := PicassoCompetitor{PlacedBy: placedBy}
+	for node := range nodes {
+		bps := float64(received[node].Load()-before[node]) * 8 / time.Since(began).Seconds()
+		c.PayloadBPS += bps
+		if placedBy == placedByWeir {
+			b.found.Minimums = append(b.found.Minimums, PicassoMinimumKept{
+				Node: fmt.Sprint("node", node), PromisedBPS: b.shopMinBPS(), GotBPS: framesBPS(bps),
+			})
+		}
+	}
+	sentAfter, err := b.sentBytes(ctx)
+	if err != nil {
+		return err
+	}
+	c.UplinkBPS = float64(sentAfter-sentBefore) * 8 / time.Since(began).Seconds()
+	crowds.Wait()
 	sum := time.Duration(0)
-	for node, a := range run(b.options.Duration) {
+	for _, a := range answers {
 		good := a.Requests - a.Failed
 		c.Requests += a.Requests
 		c.Failed += a.Failed
 		c.RequestsPerS += float64(good) / a.Took.Seconds()
-		c.PayloadBPS += float64(a.Bytes) * 8 / a.Took.Seconds()
 		c.P95MS = max(c.P95MS, milliseconds(a.P95))
 		sum += a.Mean * time.Duration(good)
-		if placedBy == placedByWeir {
-			b.found.Minimums = append(b.found.Minimums, PicassoMinimumKept{
-				Node: fmt.Sprint("node", node), PromisedBPS: picassoShopMinBPS, GotBPS: framesBPS(a, good),
-			})
-		}
 	}
 	if c.Requests == c.Failed {
 		return fmt.Errorf("%s: none of %d requests was answered", placedBy, c.Requests)
@@ -163,12 +202,38 @@ func (b *picassoBed) shopSeen(ctx context.Context, placedBy string) error {
 	return ctx.Err()
 }
 
-// framesBPS is what answers take of a link: pages, the lines of HTTP before each, and the
-// headers of full packets.
-func framesBPS(a profile.Answers, good int) float64 {
-	const httpBytes, segmentBytes = 120, 1448
-	payload := float64(a.Bytes) + float64(good)*httpBytes
-	return payload * (segmentBytes + tcpHeaderBytes) / segmentBytes * 8 / a.Took.Seconds()
+// shopMinBPS is what the service is promised on every node, in whole Mbit/s.
+func (b *picassoBed) shopMinBPS() float64 {
+	return float64(max(1, uint64(picassoShopPart*float64(b.options.CompetitionLinkBPS)/1e6))) * 1e6
+}
+
+// sentBytes is what all nodes have sent to their users' host.
+func (b *picassoBed) sentBytes(ctx context.Context) (sum uint64, err error) {
+	for _, node := range b.cluster.Nodes {
+		out, err := b.cluster.Host.Command(ctx, "ip", "-s", "-j", "link", "show", "dev", node.HostInterface).Output()
+		if err != nil {
+			return 0, fmt.Errorf("count what %s sends: %w", node.Name, err)
+		}
+		var links []struct {
+			Stats struct {
+				RX struct {
+					Bytes uint64 `json:"bytes"`
+				} `json:"rx"`
+			} `json:"stats64"`
+		}
+		if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
+			return 0, fmt.Errorf("count what %s sends: %w: %s", node.Name, err, out)
+		}
+		sum += links[0].Stats.RX.Bytes
+	}
+	return sum, nil
+}
+
+// framesBPS is what a rate of received bytes takes of a link, with the headers of full
+// packets.
+func framesBPS(receivedBPS float64) float64 {
+	const segmentBytes = 1448
+	return receivedBPS * (segmentBytes + tcpHeaderBytes) / segmentBytes
 }
 
 // bySwarm lets Swarm place one replica for each node, by its own strategy.
@@ -231,7 +296,7 @@ func (b *picassoBed) byWeir(ctx context.Context, shop picassoServer) (err error)
 		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
 			return err
 		}
-		if err := b.limitLink(ctx, node, false); err != nil {
+		if err := b.limitLink(ctx, node, 0); err != nil {
 			return err
 		}
 		end, err := b.startAgent(ctx, node)
@@ -287,7 +352,7 @@ func (b *picassoBed) startAgent(ctx context.Context, number int) (end func() err
 		return nil, err
 	}
 	agent, err := node.StartAgent(testbed.AgentOptions{
-		Program: b.options.WeirBinary, Dir: dir, Uplink: node.Interface(), Rate: strconv.Itoa(picassoLinkBPS/1e6) + "mbit",
+		Program: b.options.WeirBinary, Dir: dir, Uplink: node.Interface(), Rate: policy.FormatRate(b.options.CompetitionLinkBPS),
 		Docker: b.cluster.Engines[number].Socket(),
 	})
 	if err != nil {
@@ -389,7 +454,7 @@ func (b *picassoBed) deployShop(ctx context.Context, shop picassoServer) error {
 		// Four nodes of 99 %.
 		"QoS":    map[string]any{"responseTime": 5, "availability": 99.99999},
 		"ports":  []any{map[string]any{"host": shopPort, "container": 80}},
-		"labels": map[string]string{"weir.min": strconv.Itoa(picassoShopMinBPS/1e6) + "mbit"},
+		"labels": map[string]string{"weir.min": strconv.Itoa(int(b.shopMinBPS()/1e6)) + "mbit"},
 	}
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -432,4 +497,17 @@ func (b *picassoBed) deployShop(ctx context.Context, shop picassoServer) error {
 func (b *picassoBed) removeShop(shop picassoServer) error {
 	_, err := b.edge("rm", shop.name)
 	return err
+}
+
+// FindEdge looks for weir-edge beside a program, and where programs are.
+func FindEdge(beside string) (string, error) {
+	path := filepath.Join(filepath.Dir(beside), "weir-edge")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	path, err := exec.LookPath("weir-edge")
+	if err != nil {
+		return "", errors.New("weir-edge is neither beside weir nor in PATH: say where it is with --weir-edge, or leave out the part competition")
+	}
+	return path, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func picassoOptions() PicassoOptions {
-	return PicassoOptions{Parts: PicassoParts(), Requests: 100, For: time.Second, Duration: time.Second, Users: []int{5}, Starts: 1}
+	return PicassoOptions{Parts: PicassoParts(), Requests: 100, For: time.Second, Duration: time.Second, Users: []int{5}, Starts: 1, CompetitionLinkBPS: 20e6}
 }
 
 func TestPicassoCheck(t *testing.T) {
@@ -23,6 +23,7 @@ func TestPicassoCheck(t *testing.T) {
 		"100 requests or more":                        func(o *PicassoOptions) { o.Requests = 99 },
 		"started once or more":                        func(o *PicassoOptions) { o.Starts = 0 },
 		"a second or more":                            func(o *PicassoOptions) { o.For = time.Millisecond },
+		"1mbit to 1gbit":                              func(o *PicassoOptions) { o.CompetitionLinkBPS = 1000 },
 		"1 to 5000 users":                             func(o *PicassoOptions) { o.Users = []int{5, 0} },
 	} {
 		o := picassoOptions()
@@ -88,7 +89,9 @@ func TestPicassoClaims(t *testing.T) {
 	r = asPaper()
 	r.crowd(false, serverBusybox, layout{4, 1}, paperCrowd).MeanMS = 500
 	r.complete()
-	i := slices.IndexFunc(r.Claims, func(c report.Claim) bool { return strings.HasPrefix(c.Says, serverBusybox+": replicas on the same node") })
+	i := slices.IndexFunc(r.Claims, func(c report.Claim) bool {
+		return strings.HasPrefix(c.Says, serverBusybox+": replicas on the same node")
+	})
 	if r.Claims[i].Judgement != report.NotReproduced || r.Claims[i].Reason == "" {
 		t.Errorf("got %+v", r.Claims[i])
 	}

@@ -24,7 +24,7 @@ type counters struct {
 	ops     []kernel.Op
 	applies int
 	stats   map[uint16]stats
-	drops   map[kernel.Handle]uint32
+	queues  map[kernel.Handle]kernel.QueueStats
 	err     error
 	looks   int // how often counters were asked for
 	asked   int // of how many classes, all together
@@ -34,7 +34,9 @@ type counters struct {
 func (*counters) Qdiscs(int) ([]kernel.Qdisc, error)  { return nil, nil }
 func (*counters) Classes(int) ([]kernel.Class, error) { return nil, nil }
 
-func (k *counters) Drops(int) (map[kernel.Handle]uint32, error) { return k.drops, nil }
+func (k *counters) QueueStats(int) (map[kernel.Handle]kernel.QueueStats, error) {
+	return k.queues, nil
+}
 
 func (k *counters) ClassStats(_ int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
 	k.looks++

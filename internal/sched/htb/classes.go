@@ -212,7 +212,7 @@ func (b *Backend) drain() (any, removed bool, err error) {
 		}
 		waiting := slices.ContainsFunc(b.kernelStats, func(s kernel.ClassStats) bool { return s.BacklogBytes > 0 })
 		if !waiting || m.turnsSince >= drainAtMost {
-			m.forgetDrops(m.leaves &^ wanted)
+			m.forgetQueues(m.leaves &^ wanted)
 			m.leaves, removed = wanted, true
 		}
 	}
@@ -279,27 +279,31 @@ func addCounted(dst []stats, from int, number uint16, read kernel.ClassStats) []
 	return dst
 }
 
-// countDrops takes in what a member's queues dropped, by minor, and says how much that
-// is with those that are gone.
-func (m *member) countDrops(drops map[uint16]uint32) (packets uint32, known bool) {
-	packets = m.dropped
-	for kind := range m.drops {
-		dropped, there := drops[trafficMinor(m.want.Number, sched.TrafficClass(kind))]
-		m.drops[kind] = dropped
-		packets += dropped
+// countQueues takes in what a member's queues dropped and marked, by minor, and says
+// how much that is with those that are gone.
+func (m *member) countQueues(read map[uint16]kernel.QueueStats) (all kernel.QueueStats, known bool) {
+	all = m.goneQueues
+	for kind := range m.queues {
+		queue, there := read[trafficMinor(m.want.Number, sched.TrafficClass(kind))]
+		m.queues[kind] = queue
+		all = sum(all, queue)
 		known = known || there
 	}
-	return packets, known
+	return all, known
 }
 
-// forgetDrops keeps what leaves had dropped that are removed.
-func (m *member) forgetDrops(removed leaves) {
-	for kind := range m.drops {
+// forgetQueues keeps what leaves had dropped and marked that are removed.
+func (m *member) forgetQueues(removed leaves) {
+	for kind := range m.queues {
 		if (sched.TrafficClass(kind) == sched.Unclassified) == (removed == plainLeaf) {
-			m.dropped += m.drops[kind]
-			m.drops[kind] = 0
+			m.goneQueues = sum(m.goneQueues, m.queues[kind])
+			m.queues[kind] = kernel.QueueStats{}
 		}
 	}
+}
+
+func sum(a, b kernel.QueueStats) kernel.QueueStats {
+	return kernel.QueueStats{DroppedPackets: a.DroppedPackets + b.DroppedPackets, MarkedPackets: a.MarkedPackets + b.MarkedPackets}
 }
 
 // leafCount is how many leaves classes have.

@@ -74,15 +74,16 @@ func (d *device) ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.C
 	return dst, nil
 }
 
-func (d *device) Drops(ifindex int) (map[kernel.Handle]uint32, error) {
+func (d *device) QueueStats(ifindex int) (map[kernel.Handle]kernel.QueueStats, error) {
 	if ifindex != testIfindex {
 		return nil, unix.ENODEV
 	}
-	drops := map[kernel.Handle]uint32{}
+	queues := map[kernel.Handle]kernel.QueueStats{}
 	for _, q := range d.qdiscs {
-		drops[q.Handle] = uint32(q.Handle.Major()) + 1
+		major := uint32(q.Handle.Major())
+		queues[q.Handle] = kernel.QueueStats{DroppedPackets: major + 1, MarkedPackets: major + 2}
 	}
-	return drops, nil
+	return queues, nil
 }
 
 func (d *device) Apply(ifindex int, ops []kernel.Op) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/demand"
+	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/plan"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -39,11 +40,11 @@ type member struct {
 	leaves     leaves
 	turnsSince int
 	// divided: it has or had traffic classes, so what it sent is counted by its
-	// share, which stays; dropped is what its leaves had dropped that were removed,
-	// and drops what those that are there have, by kind of traffic.
-	divided bool
-	dropped uint32
-	drops   [sched.NumTrafficClasses]uint32
+	// share, which stays; goneQueues is what its leaves had dropped and marked that
+	// were removed, and queues what those that are there have, by kind of traffic.
+	divided    bool
+	goneQueues kernel.QueueStats
+	queues     [sched.NumTrafficClasses]kernel.QueueStats
 	// backlogBytes is what is queued, as last asked.
 	backlogBytes uint64
 	// counters were read at countedAt, with countedBacklogBytes, and had changed

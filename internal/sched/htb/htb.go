@@ -15,7 +15,7 @@ import (
 type TrafficControl interface {
 	Qdiscs(ifindex int) ([]kernel.Qdisc, error)
 	Classes(ifindex int) ([]kernel.Class, error)
-	Drops(ifindex int) (map[kernel.Handle]uint32, error)
+	QueueStats(ifindex int) (map[kernel.Handle]kernel.QueueStats, error)
 	ClassStats(ifindex int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error)
 	Apply(ifindex int, ops []kernel.Op) error
 }
@@ -262,17 +262,17 @@ func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
 	return dst, nil
 }
 
-// drops tells how many packets were dropped from each queue, by the minor of its
-// leaf; the counts wrap. It costs more than stats.
-func (b *Backend) drops() (map[uint16]uint32, error) {
-	drops, err := b.tc.Drops(b.ifindex)
+// queueStats tells how many packets were dropped from each queue and marked in it,
+// by the minor of its leaf. It costs more than stats.
+func (b *Backend) queueStats() (map[uint16]kernel.QueueStats, error) {
+	queues, err := b.tc.QueueStats(b.ifindex)
 	if err != nil {
 		return nil, err
 	}
-	byMinor := make(map[uint16]uint32, len(drops))
-	for handle, packets := range drops {
+	byMinor := make(map[uint16]kernel.QueueStats, len(queues))
+	for handle, q := range queues {
 		if minor := handle.Major(); minor < shareBit {
-			byMinor[minor] = packets
+			byMinor[minor] = q
 		}
 	}
 	return byMinor, nil

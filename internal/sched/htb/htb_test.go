@@ -232,10 +232,14 @@ func TestStats(t *testing.T) {
 	}
 }
 
-func TestDrops(t *testing.T) {
+func TestQueueStats(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
-	got, err := New(d, testIfindex).drops()
-	if want := map[uint16]uint32{1: 2, 2: 3, 16: 17}; err != nil || !maps.Equal(got, want) {
+	got, err := New(d, testIfindex).queueStats()
+	if want := map[uint16]kernel.QueueStats{
+		1:  {DroppedPackets: 2, MarkedPackets: 3},
+		2:  {DroppedPackets: 3, MarkedPackets: 4},
+		16: {DroppedPackets: 17, MarkedPackets: 18},
+	}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 }

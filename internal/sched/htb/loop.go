@@ -255,9 +255,9 @@ func (b *Backend) readCounters(now time.Time, count bool) error {
 }
 
 // count takes in the counters that were read, for people to look at: all of one
-// moment. Where drops cannot be read, that is said.
+// moment. Where drops and marks cannot be read, that is said.
 func (b *Backend) count(now time.Time, read []stats) error {
-	drops, _ := b.drops()
+	queues, _ := b.queueStats()
 	for i := range read {
 		m, s := b.member(read[i].number), &read[i]
 		counters := sched.Counters{SentBytes: s.sentBytes, SentPackets: s.sentPackets}
@@ -265,10 +265,12 @@ func (b *Backend) count(now time.Time, read []stats) error {
 		if counters.DirectBytes, counters.DirectPackets, err = b.traffic.DirectSent(s.number); err != nil {
 			return err
 		}
-		counters.DroppedPackets, counters.DropsKnown = m.countDrops(drops)
+		queue, known := m.countQueues(queues)
+		counters.DroppedPackets, counters.MarkedPackets, counters.QueueKnown = queue.DroppedPackets, queue.MarkedPackets, known
 		m.trafficCounters = s.traffic
 		for kind := range m.trafficCounters {
-			m.trafficCounters[kind].DroppedPackets = m.drops[kind]
+			m.trafficCounters[kind].DroppedPackets = m.queues[kind].DroppedPackets
+			m.trafficCounters[kind].MarkedPackets = m.queues[kind].MarkedPackets
 		}
 		if counters.SentBytes != m.counters.SentBytes || counters.DirectBytes != m.counters.DirectBytes {
 			m.sentAt = now

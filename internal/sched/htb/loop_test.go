@@ -276,7 +276,7 @@ func TestSnapshot(t *testing.T) {
 	b.traffic.offered[a.want.Number] = 5000
 	b.traffic.directBytes[a.want.Number] = 500
 	b.kernel.stats[a.want.Number] = stats{sentBytes: 4000, sentPackets: 4, backlogBytes: 700}
-	b.kernel.drops = map[kernel.Handle]uint32{leafQdisc(a.want.Number): 3}
+	b.kernel.queues = map[kernel.Handle]kernel.QueueStats{leafQdisc(a.want.Number): {DroppedPackets: 3, MarkedPackets: 7}}
 	b.control(at)
 	var seen sched.Snapshot
 	b.Snapshot(&seen)
@@ -285,9 +285,9 @@ func TestSnapshot(t *testing.T) {
 		Number: a.want.Number, Active: true, ActiveSince: epoch,
 		DemandBPS: a.demand.SteadyBPS(), EntitledBPS: 100e6, GuaranteedBPS: a.guaranteedBPS, AllocatedBPS: a.allocatedBPS,
 		PacketBytes: 3125, BacklogBytes: 700, CountedAt: at,
-		Counters: sched.Counters{SentBytes: 4000, SentPackets: 4, DirectBytes: 500, DirectPackets: 10, DroppedPackets: 3, DropsKnown: true},
+		Counters: sched.Counters{SentBytes: 4000, SentPackets: 4, DirectBytes: 500, DirectPackets: 10, DroppedPackets: 3, MarkedPackets: 7, QueueKnown: true},
 	}
-	want.Traffic[sched.Unclassified].DroppedPackets = 3
+	want.Traffic[sched.Unclassified] = sched.TrafficCounters{DroppedPackets: 3, MarkedPackets: 7}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -296,13 +296,13 @@ func TestSnapshot(t *testing.T) {
 	}
 
 	// It falls silent: not active any more, when its counters have stood for a while.
-	b.kernel.drops = nil
+	b.kernel.queues = nil
 	b.kernel.stats[a.want.Number] = stats{sentBytes: 4700, sentPackets: 5}
 	for now := at; now.Before(at.Add(3 * time.Second)); now = now.Add(changingInterval) {
 		b.control(now)
 	}
 	b.Snapshot(&seen)
-	if got := seen.Competitors[1]; got.Active || got.BacklogBytes != 0 || got.Counters.SentBytes != 4700 || got.Counters.DropsKnown || got.DemandBPS != 0 {
+	if got := seen.Competitors[1]; got.Active || got.BacklogBytes != 0 || got.Counters.SentBytes != 4700 || got.Counters.QueueKnown || got.DemandBPS != 0 {
 		t.Errorf("silent: %+v", got)
 	}
 }

@@ -100,6 +100,14 @@ func parse(b []byte, shared bool) (Message, error) {
 // takes to agree on one.
 func speaksAnyVersion(t Type) bool { return t == OFPT_HELLO || t == OFPT_ERROR }
 
+// checkVersion refuses a header of another version than 1.3, but for those types.
+func checkVersion(b []byte) error {
+	if t := Type(b[1]); b[0] != Version && (b[0] == 0 || !speaksAnyVersion(t)) {
+		return &Error{"ofp_header", 0, fmt.Errorf("%v of version %d: %w (version %d)", t, b[0], ErrUnsupported, Version)}
+	}
+	return nil
+}
+
 func unmarshal(m Message, b []byte) error { return read(m, b, false) }
 
 // coders are those that nobody uses: every message needs one for a moment.
@@ -114,8 +122,8 @@ func read(m Message, b []byte, shared bool) error {
 	switch {
 	case Type(b[1]) != t:
 		return bad(1, fmt.Errorf("message type %v, want %v", Type(b[1]), t))
-	case b[0] != Version && (b[0] == 0 || !speaksAnyVersion(t)):
-		return bad(0, fmt.Errorf("%v of version %d: %w (version %d)", t, b[0], ErrUnsupported, Version))
+	case checkVersion(b) != nil:
+		return checkVersion(b)
 	case length < HeaderLen:
 		return bad(2, fmt.Errorf("length %d is less than a header's", length))
 	case length > len(b):

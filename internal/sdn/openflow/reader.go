@@ -41,6 +41,9 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 	r.buffer = append(r.buffer, make([]byte, length-HeaderLen)...)
 	if n, err := io.ReadFull(r.r, r.buffer[HeaderLen:]); err != nil {
+		if err := checkVersion(r.buffer); err != nil { // then the length means nothing either
+			return nil, err
+		}
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

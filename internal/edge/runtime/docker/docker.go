@@ -236,6 +236,9 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ string) error {
+	if _, err := r.api.ContainerStart(ctx, runtime.ProxyName(s.Name), client.ContainerStartOptions{}); err != nil {
+		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+	}
 	labels := runtime.InstanceLabels(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
 	for _, port := range s.Ports {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // socketName is HAProxy's, in its folder.
@@ -47,7 +48,8 @@ func (r *Runtime) learnFolders(listed []container.Summary) {
 	maps.Copy(r.folders, folders)
 }
 
-// Deploy implements runtime.Runtime.
+// Deploy implements runtime.Runtime. A proxy that has a minimum runs from when that is
+// promised to an instance (Start): the agent admits what it sees running.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if _, err := os.Stat(runtime.HAProxyPath); err != nil {
 		return fmt.Errorf("start the proxy of %s: HAProxy is not installed: apt-get install haproxy", s.Name)
@@ -91,7 +93,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	r.folders[s.Name] = folder
 	r.mu.Unlock()
 	err = r.save(s.Name, s.Proxy.File())
-	if err == nil {
+	if _, guarded := s.Labels[policy.Prefix+"min"]; err == nil && !guarded {
 		_, err = r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{})
 	}
 	if err != nil {
@@ -144,6 +146,12 @@ func (r *Runtime) removeFiles(service string) error {
 	delete(r.folders, service)
 	r.mu.Unlock()
 	err := os.RemoveAll(folder)
+	for range 5 { // another weir-edge may be writing there, which has not seen yet that the service is gone
+		if !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+		err = os.RemoveAll(folder)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the files of the proxy of %s: %w", service, err)
 	}
@@ -155,11 +163,20 @@ func (r *Runtime) Control() string {
 	return runtime.ProxyFolder + "/" + socketName + " mode 600 level admin"
 }
 
-// Proxies implements runtime.Runtime.
+// Proxies implements runtime.Runtime: none before it is started for the first time.
 func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy, error) {
 	node, err := r.node(ctx)
 	if err != nil {
 		return nil, err
+	}
+	found, err := r.api.ContainerInspect(ctx, runtime.ProxyName(service), client.ContainerInspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		return nil, nil // removed meanwhile
+	} else if err != nil {
+		return nil, r.unreachable(err)
+	}
+	if state := found.Container.State; state != nil && state.Status == container.StateCreated {
+		return nil, nil
 	}
 	return []runtime.Proxy{{
 		Node:    node,
