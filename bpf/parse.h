@@ -272,15 +272,18 @@ static __always_inline int weir_ip(struct __sk_buff *skb, __u32 offset, struct w
  */
 __noinline int weir_parse(struct __sk_buff *skb, __u32 link_bytes, struct weir_headers *h)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 offset = link_bytes, i;
 	__be16 kind = skb->protocol;
 	__be16 *p;
 
 	if (!h)
 		return WEIR_PARSED_NO;
+#ifndef WEIR_NO_PULL
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
 	if (data + WEIR_PULL_BYTES > end && end - data < skb->len)
 		bpf_skb_pull_data(skb, skb->len < WEIR_PULL_BYTES ? skb->len : WEIR_PULL_BYTES);
+#endif
 	if (link_bytes) {
 		p = weir_at(skb, ETH_HLEN - 2, 2);
 		if (!p)

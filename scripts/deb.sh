@@ -13,20 +13,24 @@ cd "$root"
 . scripts/release.sh
 new_stage "deb-$arch"
 
-GOARCH=$goarch build "$stage/weir" weir
-bill "$stage/weir" >"$stage/weir.cdx.json"
+for program in weir weir-edge; do
+	GOARCH=$goarch build "$stage/$program" $program
+	bill "$stage/$program" >"$stage/$program.cdx.json"
+done
 sed 's|@BINDIR@|/usr/bin|' packaging/weir.service >"$stage/weir.service"
 "${go[@]}" run ./tools/man "$stage/man"
 gzip -9n "$stage"/man/*
-native=$stage/weir
-if [ "$goarch" != "$("${go[@]}" env GOHOSTARCH)" ]; then
-	native=$stage/native
-	build "$native" weir
-fi
-"$native" completion bash >"$stage/weir.bash"
-"$native" completion zsh >"$stage/_weir"
-"$native" completion fish >"$stage/weir.fish"
-rm -f "$stage/native"
+for program in weir weir-edge; do
+	native=$stage/$program
+	if [ "$goarch" != "$("${go[@]}" env GOHOSTARCH)" ]; then
+		native=$stage/native
+		build "$native" $program
+	fi
+	"$native" completion bash >"$stage/$program.bash"
+	"$native" completion zsh >"$stage/_$program"
+	"$native" completion fish >"$stage/$program.fish"
+	rm -f "$stage/native"
+done
 gzip -9nc CHANGELOG.md >"$stage/changelog.gz"
 cat - LICENSE >"$stage/copyright" <<END
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/

@@ -40,7 +40,7 @@ build() {
 	"${go[@]}" build -trimpath -buildvcs=false -ldflags "$flags" -o "$1" "./cmd/$2"
 }
 
-# bill PROGRAM: what it is made of, in CycloneDX.
+# bill PROGRAM: what it is made of, in CycloneDX. The pages of the browser are in both.
 bill() {
-	"${go[@]}" run ./tools/sbom -name weir -version "$version" -npm web/package-lock.json -bundled preact,uplot "$1"
+	"${go[@]}" run ./tools/sbom -name "$(basename "$1")" -version "$version" -npm web/package-lock.json -bundled preact,uplot "$1"
 }

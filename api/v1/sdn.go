@@ -47,14 +47,16 @@ type SDNPort struct {
 
 // SDNQueue is one queue of a port. Counters are the switch's own.
 type SDNQueue struct {
-	ID             uint32 `json:"id"`
-	Class          string `json:"class"` // ef, af or be
-	MinBPS         uint64 `json:"min_bps,omitempty"`
-	MaxBPS         uint64 `json:"max_bps,omitempty"`
-	RateBPS        uint64 `json:"rate_bps"` // sent, between the last two statistics
-	SentBytes      uint64 `json:"sent_bytes"`
-	SentPackets    uint64 `json:"sent_packets"`
-	DroppedPackets uint64 `json:"dropped_packets"`
+	ID    uint32 `json:"id"`
+	Class string `json:"class"` // ef, af or be
+	// Applications go here although others of their class need not.
+	Applications   []string `json:"applications,omitempty"`
+	MinBPS         uint64   `json:"min_bps,omitempty"`
+	MaxBPS         uint64   `json:"max_bps,omitempty"`
+	RateBPS        uint64   `json:"rate_bps"` // sent, between the last two statistics
+	SentBytes      uint64   `json:"sent_bytes"`
+	SentPackets    uint64   `json:"sent_packets"`
+	DroppedPackets uint64   `json:"dropped_packets"`
 }
 
 // SDNLink is a link between two switches.

@@ -36,6 +36,10 @@ type container struct {
 	// flowsRefused says why it has none.
 	flowsSeen    bool
 	flowsRefused error
+	// answersSeen: what its cgroup is sent counts for its flows (host mode), until
+	// answersKnown that of an earlier agent may; answersRefused says why it does not.
+	answersSeen, answersKnown bool
+	answersRefused            error
 	// trustRefused says why its DSCP field is not trusted, or still is.
 	trustRefused error
 

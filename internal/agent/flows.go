@@ -23,6 +23,7 @@ type flowKeeper interface {
 	TrustDSCP(number uint16, trust bool) error
 	Forget(number uint16) error
 	Attach(tap identity.Tap, number uint16) error
+	AttachCgroup(path string, number uint16) error
 	Live(number uint16, most int, now time.Time) ([]v1.Flow, error)
 	Use(flows.Choice) error
 	InForce() v1.Classifier
@@ -108,7 +109,39 @@ func (a *Agent) keepFlows() {
 				c.attachments[i].assigned = false
 			}
 		}
+		a.keepAnswers(c)
 	}
+}
+
+// keepAnswers has what a host-mode container is sent count for its flows, where these
+// are looked at. Other containers have taps for that.
+func (a *Agent) keepAnswers(c *container) {
+	want := c.flowsSeen && c.mode == v1.ModeHost && c.CgroupPath != ""
+	if !want {
+		a.dropAnswers(c)
+		return
+	}
+	if c.answersSeen {
+		return
+	}
+	c.answersRefused = a.flows.AttachCgroup(c.CgroupPath, c.number)
+	c.answersSeen, c.answersKnown = c.answersRefused == nil, true
+	if c.answersRefused != nil {
+		a.log.Debug("look at what a cgroup is sent", "name", c.Name, "error", c.answersRefused)
+	}
+}
+
+// dropAnswers ends what keepAnswers, or that of an earlier agent, did.
+func (a *Agent) dropAnswers(c *container) {
+	c.answersRefused = nil
+	if c.CgroupPath == "" || c.answersKnown && !c.answersSeen || !c.answersKnown && c.mode != v1.ModeHost {
+		return
+	}
+	err := identity.DetachCgroup(c.CgroupPath)
+	if err != nil && !errors.Is(err, kernel.ErrNoCgroup) {
+		a.log.Warn("look at what a cgroup is sent no more", "name", c.Name, "error", err)
+	}
+	c.answersSeen, c.answersKnown = false, true
 }
 
 // attachTap makes what passes the tap of a container carry its number, and where its
@@ -138,6 +171,9 @@ func (c *container) flowsComplaints() (reasons []string) {
 	case c.trustRefused != nil:
 		reasons = append(reasons, "its DSCP field is not looked at as asked: "+c.trustRefused.Error())
 	}
+	if c.answersRefused != nil {
+		reasons = append(reasons, "what it is sent does not count for its flows: "+c.answersRefused.Error())
+	}
 	for _, at := range c.attachments {
 		if at.flowsRefused != nil {
 			reasons = append(reasons, fmt.Sprintf("its flows through %s are not told apart: %v", at.Interface, at.flowsRefused))
@@ -156,6 +192,7 @@ func (a *Agent) forgetTraffic(c *container, number uint16) {
 		}
 	}
 	c.flowsSeen, c.flowsRefused = false, nil
+	a.dropAnswers(c)
 	for _, s := range c.shares {
 		s.classAssigned, s.classRefused = false, nil
 		if !s.uplink.installed() {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,8 @@ type fakeFlows struct {
 	classifier, attach error
 	table              map[uint16]error
 	trust              error
+	// cgroups are those of which what they are sent was asked for.
+	cgroups []string
 	// trusted are those whose DSCP field decides.
 	trusted map[uint16]bool
 }
@@ -54,6 +57,11 @@ func (f *fakeFlows) Each(number uint16, fn func(identity.Flow) bool) error {
 }
 func (f *fakeFlows) AttachFlows(_ identity.Tap, number uint16) error {
 	f.attached = append(f.attached, number)
+	return f.attach
+}
+
+func (f *fakeFlows) AttachCgroup(path string, number uint16) error {
+	f.cgroups = append(f.cgroups, fmt.Sprint(number, " ", path))
 	return f.attach
 }
 
@@ -131,6 +139,43 @@ func TestFlowsNotInForce(t *testing.T) {
 				t.Error("its tap does not look at flows")
 			}
 		})
+	}
+}
+
+// What a host-mode container is sent is looked at, at its cgroup, for as long as its
+// flows are, and of no other; where it cannot be, that is said until it can.
+func TestAnswers(t *testing.T) {
+	b := newBench(t, 100e6)
+	kernel := b.useFlows()
+	b.startAuto("bridged")
+	seen := discovery.Container{ID: "1", Name: "c", Runtime: "docker", HostNetwork: true, CgroupPath: "/sys/fs/cgroup/none", StartedAt: epoch,
+		Labels: map[string]string{"weir.class": "auto"}}
+	b.learn(discovery.Event{Source: "docker", Updated: &seen})
+	kernel.attach = errors.New("no memory")
+	b.reconcile()
+	c := b.registry.byKey[key{"docker", "1"}]
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "what it is sent does not count for its flows: no memory") {
+		t.Errorf("%s: %s", state, reason)
+	}
+	kernel.attach, kernel.cgroups = nil, nil
+	for range 2 {
+		b.reconcile()
+	}
+	if state, reason := c.state(); state != v1.StateOK {
+		t.Errorf("when it can be: %s: %s", state, reason)
+	}
+	want := []string{fmt.Sprint(c.number, " /sys/fs/cgroup/none")}
+	if !slices.Equal(kernel.cgroups, want) {
+		t.Errorf("asked for %v, want %v", kernel.cgroups, want)
+	}
+	for _, class := range []string{"ef", "auto"} {
+		if err := b.set(c, v1.PolicyChange{Class: &class}); err != nil {
+			t.Fatal(err)
+		}
+		b.reconcile()
+	}
+	if !slices.Equal(kernel.cgroups, append(want, want...)) {
+		t.Errorf("after it had another class for a while: asked for %v", kernel.cgroups)
 	}
 }
 

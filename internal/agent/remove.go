@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/weir-project/weir/internal/identity"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/state"
 	"github.com/weir-project/weir/internal/uplink"
@@ -85,6 +86,12 @@ func Remove(stateDir, device string) ([]string, error) {
 	var errs []error
 	for _, c := range store.Containers {
 		errs = append(errs, undo(c.NetNSPath, c.Number, recalledAttachments(c.Attached)))
+		if c.CgroupPath == "" {
+			continue
+		}
+		if err := identity.DetachCgroup(c.CgroupPath); !errors.Is(err, kernel.ErrNoCgroup) {
+			errs = append(errs, err)
+		}
 	}
 	var done []string
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {

@@ -135,7 +135,7 @@ func busyHost() *fakeAgent {
 					Priority: v1.LayerLimits, Latency: v1.LayerLabels, Class: v1.LayerBuiltIn,
 				},
 				EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40,
-				DroppedPackets: 1234, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
+				DroppedPackets: 1234, MarkedPackets: 5678, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
 			},
 			{
 				ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Policy: v1.Policy{Weight: 100},
@@ -161,7 +161,7 @@ func busyHost() *fakeAgent {
 		c := &agent.containers[i]
 		c.Shares = []v1.Share{{
 			Uplink: "eth0", EntitledBPS: c.EntitledBPS, AllocatedBPS: c.AllocatedBPS, RateBPS: c.RateBPS,
-			BacklogBytes: c.BacklogBytes, SentBytes: c.SentBytes, DroppedPackets: c.DroppedPackets,
+			BacklogBytes: c.BacklogBytes, SentBytes: c.SentBytes, DroppedPackets: c.DroppedPackets, MarkedPackets: c.MarkedPackets,
 			DelayP50MS: c.DelayP50MS, DelayP99MS: c.DelayP99MS,
 		}}
 	}

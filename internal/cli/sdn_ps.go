@@ -61,8 +61,9 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 				t.add([]string{"", name, portTo(p), "-", "", "", "", "", "", "", portState}, printable(p.Reason))
 			}
 			for i, q := range p.Queues {
+				class := strings.Join(append([]string{q.Class}, q.Applications...), " ")
 				row := []string{
-					"", "", "", strconv.FormatUint(uint64(q.ID), 10), q.Class, rateOrDash(q.MinBPS), rateOrDash(q.MaxBPS), rateOrDash(q.RateBPS),
+					"", "", "", strconv.FormatUint(uint64(q.ID), 10), class, rateOrDash(q.MinBPS), rateOrDash(q.MaxBPS), rateOrDash(q.RateBPS),
 					strconv.FormatUint(q.SentBytes, 10), strconv.FormatUint(q.DroppedPackets, 10), "",
 				}
 				note := ""

@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sdn/controller"
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/ovsdb"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -23,7 +27,9 @@ type sdnQueueFlags struct {
 	ovsdb        []string
 	rates        []string
 	efMax, afMin string
+	file         string
 	replace      bool
+	set          *pflag.FlagSet
 }
 
 func (f *sdnQueueFlags) add(set *pflag.FlagSet) {
@@ -31,6 +37,8 @@ func (f *sdnQueueFlags) add(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.rates, "rate", nil, "what every port may send, or one as PORT=RATE; may be repeated (default: the speed that the link reports)")
 	set.StringVar(&f.efMax, "ef-max", "50%", "part of a port's rate that EF may claim")
 	set.StringVar(&f.afMin, "af-min", "30%", "part of a port's rate that AF can always have")
+	set.StringVar(&f.file, "queues", "", "up to 8 other queues and what goes to each, from this file in place of --ef-max and --af-min (docs/sdn.md)")
+	f.set = set
 	set.BoolVar(&f.replace, "replace", false, "put a QoS aside that somebody configured on a port")
 }
 
@@ -52,24 +60,62 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 			o.RateBPS = rate
 		}
 	}
-	if o.Shares.EFMax, err = parsePercent(f.efMax); err != nil {
-		return o, usagef("--ef-max %w", err)
-	}
-	if o.Shares.AFMin, err = parsePercent(f.afMin); err != nil {
-		return o, usagef("--af-min %w", err)
-	}
-	if err := o.Shares.Check(); err != nil {
-		return o, &usageError{err}
+	if o.Queues, err = f.queueMap(); err != nil {
+		return o, err
 	}
 	for _, address := range f.ovsdb {
 		if err := ovsdb.CheckAddress(address); err != nil {
 			return o, usagef("--ovsdb %w", err)
 		}
 	}
+	if len(f.ovsdb) == 0 && f.file != "" {
+		return o, usagef("--queues needs --ovsdb: it is there that queues are made")
+	}
 	if len(f.ovsdb) == 0 && len(f.rates) > 0 {
 		return o, usagef("--rate needs --ovsdb: it is there that queues are made")
 	}
 	return o, nil
+}
+
+// queueMap is which queues every port gets.
+func (f *sdnQueueFlags) queueMap() (qos.Map, error) {
+	if f.file != "" {
+		if f.set.Changed("ef-max") || f.set.Changed("af-min") {
+			return qos.Map{}, usagef("--queues says what --ef-max and --af-min would: write the minimums in %s", f.file)
+		}
+		b, err := os.ReadFile(f.file)
+		if err != nil {
+			return qos.Map{}, fmt.Errorf("read the queues: %w", err)
+		}
+		m, err := qos.ReadMap(b)
+		if err != nil {
+			return m, usagef("--queues %s: %w", f.file, err)
+		}
+		return m, nil
+	}
+	var shares qos.Shares
+	var err error
+	if shares.EFMax, err = parsePercent(f.efMax); err != nil {
+		return qos.Map{}, usagef("--ef-max %w", err)
+	}
+	if shares.AFMin, err = parsePercent(f.afMin); err != nil {
+		return qos.Map{}, usagef("--af-min %w", err)
+	}
+	if err := shares.Check(); err != nil {
+		return qos.Map{}, &usageError{err}
+	}
+	return shares.Map(), nil
+}
+
+// assign tells a controller which queue what goes to.
+func assign(config *core.Config, m qos.Map, levels appid.Levels) {
+	for l, id := range m.Levels {
+		config.Queues[l] = openflow.Queue(id)
+	}
+	config.TypeQueues = map[int]core.TypeQueue{}
+	for i, id := range m.Types {
+		config.TypeQueues[i] = core.TypeQueue{Queue: openflow.Queue(id), Level: levels[i]}
+	}
 }
 
 // parsePercent reads a percentage as a fraction.

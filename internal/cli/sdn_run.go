@@ -20,8 +20,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/qos"
 )
 
 // defaultSDNSocket is where `weir sdn ps` finds the controller.
@@ -66,7 +68,7 @@ Switches may have several controllers, all of which are given --takeover-after: 
 is the master, the others show what they see and take over when it is gone.
 
 With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
-(0, where everything else goes too). They stay as well; 'weir sdn down' takes them
+(0, where everything else goes too), or those that --queues describes. They stay as well; 'weir sdn down' takes them
 away.`,
 		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
@@ -102,11 +104,11 @@ away.`,
 }
 
 func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
-	options, err := f.options(log)
+	queues, err := f.queues.options()
 	if err != nil {
 		return err
 	}
-	queues, err := f.queues.options()
+	options, err := f.options(log, queues.Queues)
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 }
 
 // options checks what was written and turns it into a controller's.
-func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
+func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
 		return controller.Options{}, usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
@@ -165,7 +167,11 @@ func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
 	case f.maxFlows < 1:
 		return controller.Options{}, usagef("--max-flows %d is less than 1", f.maxFlows)
 	}
-	classifier, err := f.classifier()
+	model, err := f.readModel()
+	if err != nil {
+		return controller.Options{}, err
+	}
+	classifier, err := core.NewClassifier(model)
 	if err != nil {
 		return controller.Options{}, err
 	}
@@ -178,6 +184,7 @@ func (f *sdnRunFlags) options(log *slog.Logger) (controller.Options, error) {
 		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
 		TakeoverAfter: f.takeover, Routes: routes,
 	}
+	assign(&config, queues, model.Levels)
 	var id [8]byte
 	var claim [2]byte
 	_, _ = rand.Read(config.LLDPKey[:]) // it never fails
@@ -221,7 +228,8 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	return routes, nil
 }
 
-func (f *sdnRunFlags) classifier() (*core.Classifier, error) {
+// readModel reads the classifier and what the operator says of levels.
+func (f *sdnRunFlags) readModel() (*appid.Model, error) {
 	model, err := loadClassifier(f.model)
 	if err != nil {
 		return nil, err
@@ -229,7 +237,7 @@ func (f *sdnRunFlags) classifier() (*core.Classifier, error) {
 	if err := model.Levels.Override(f.levels); err != nil {
 		return nil, &usageError{err}
 	}
-	return core.NewClassifier(model)
+	return model, nil
 }
 
 // tls is the configuration of tls listeners: both sides prove who they are.

@@ -33,6 +33,7 @@ func (m *memory) OpenTable(number uint16, flows int) error { m.tables[number] = 
 func (m *memory) TableFlows(number uint16) (int, error)    { return m.tables[number], nil }
 func (m *memory) CloseTable(number uint16) error           { delete(m.tables, number); return nil }
 func (*memory) AttachFlows(identity.Tap, uint16) error     { return nil }
+func (*memory) AttachCgroup(string, uint16) error          { return nil }
 func (m *memory) Close() error                             { return nil }
 func (m *memory) SetTrustDSCP(number uint16, trust bool) error {
 	m.trusted = append(m.trusted, trust)

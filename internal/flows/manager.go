@@ -28,6 +28,7 @@ type Kernel interface {
 	TableFlows(number uint16) (int, error)
 	CloseTable(number uint16) error
 	AttachFlows(tap identity.Tap, number uint16) error
+	AttachCgroup(path string, number uint16) error
 	SetTrustDSCP(number uint16, trust bool) error
 	Each(number uint16, fn func(identity.Flow) bool) error
 	Close() error
@@ -191,6 +192,12 @@ func (m *Manager) InForce() v1.Classifier {
 // Attach has what passes a tap be classified, for a number that Keep gave a table.
 func (m *Manager) Attach(tap identity.Tap, number uint16) error {
 	return m.kernel.AttachFlows(tap, number)
+}
+
+// AttachCgroup has what the sockets of a host-mode container's cgroup are sent count for
+// its flows, for a number that Keep gave a table.
+func (m *Manager) AttachCgroup(path string, number uint16) error {
+	return m.kernel.AttachCgroup(path, number)
 }
 
 // Close ends it. What is in the kernel stays.

@@ -65,6 +65,8 @@ func helper(mode string) error {
 		return send(target, 0)
 	case "forge":
 		return send(target, forgedPriority)
+	case "exchange":
+		return exchange(target)
 	case "serve":
 		listener, err := net.Listen("tcp", target.String())
 		if err != nil {

@@ -83,15 +83,18 @@ func TestChangeAPolicy(t *testing.T) {
 	write := func(field, value string) {
 		act(ctx, t, chromedp.Evaluate(fmt.Sprintf(`(() => { const e = document.querySelector("[name=%s]"); e.value = %q; e.dispatchEvent(new Event(e.tagName === "SELECT" ? "change" : "input", {bubbles: true})); })()`, field, value), nil))
 	}
-	holds(ctx, t, `document.querySelector("[name=ef_max]:not([readonly])")?.value === "50%" && document.querySelector("[name=af_min]").value === "3mbit" && document.querySelector("[name=class]").value === "auto"`)
+	holds(ctx, t, `document.querySelector("[name=ef_max]:not([readonly])")?.value === "50%" && document.querySelector("[name=af_min]").value === "3mbit" && document.querySelector("[name=class]").value === "auto" && document.querySelector("[name=dscp]").value === "mark"`)
 	write("class", "ef")
 	write("ef_max", "2mbit")
 	write("af_min", "40%")
+	holds(ctx, t, `[...document.querySelector("[name=dscp]").options].map((o) => o.value).join(" ") === "none trust mark both" && document.querySelector("[name=dscp]").value === "none"`)
+	write("dscp", "mark")
 	holds(ctx, t, `document.querySelector("[name=af_min]").value === "40%"`)
 	act(ctx, t, chromedp.Click(".change button[type=submit]"))
 	holds(ctx, t, contains(".change", "up to 50% → 2mbit (2mbit), AF has 3mbit → 40% (20mbit)"))
+	holds(ctx, t, contains(".change", "DSCP none → mark: what the field says when a packet comes counts for nothing, and it is set to the class"))
 	agent.change(func(a *fakeAgent) {
-		if got := a.wanted; *got.Class != "ef" || *got.EFMax != "2mbit" || *got.AFMin != "40%" || got.Weight != nil || got.Min != nil {
+		if got := a.wanted; *got.Class != "ef" || *got.DSCP != "mark" || *got.EFMax != "2mbit" || *got.AFMin != "40%" || got.Weight != nil || got.Min != nil {
 			t.Errorf("previewed: %+v", got)
 		}
 	})

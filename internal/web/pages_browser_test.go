@@ -144,7 +144,7 @@ func TestPageOverRestartAndUpgrade(t *testing.T) {
 
 // The page is there soon, also with many containers. How soon is logged: machines differ.
 func TestFirstPaint(t *testing.T) {
-	ctx := open(t, manyContainers(), 1280, "light")
+	ctx := open(t, manyContainers(1), 1280, "light")
 	holds(ctx, t, `performance.getEntriesByName("first-contentful-paint").length === 1`)
 	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 204`)
 	var paint, loaded float64

@@ -26,6 +26,8 @@ func TestPackage(t *testing.T) {
 		"/usr/share/fish/vendor_completions.d/weir.fish": file, "/usr/share/doc/weir/copyright": file,
 		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/weir.cdx.json": file,
 		"/usr/share/doc/weir/examples/weir.yaml": file,
+		"/usr/bin/weir-edge":                     program, "/usr/share/man/man1/weir-edge-run.1.gz": file,
+		"/usr/share/bash-completion/completions/weir-edge": file, "/usr/share/doc/weir/weir-edge.cdx.json": file,
 	} {
 		if files[name] != mode {
 			t.Errorf("%s is %q, want %q", name, files[name], mode)

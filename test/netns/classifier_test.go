@@ -132,6 +132,26 @@ func TestReplaceTheClassifier(t *testing.T) {
 	}
 }
 
+// TestDelayOfAFlow: weir flows says how long the packets of each flow waited: of one that
+// fills its container's share long, of one that goes first not.
+func TestDelayOfAFlow(t *testing.T) {
+	b := newBed(t)
+	phone := b.Add("phone", labels("class", "auto"))
+	agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
+	names := &application{port: 53, class: v1.ClassEF, payloadBytes: 160, bps: mbit}
+	files := &application{port: 69, class: v1.ClassBE, payloadBytes: 1200, bps: 30 * mbit}
+	timedApplications(t, b, phone, []*application{names, files})
+	b.Await("delays of both flows", 30*time.Second, func() (bool, string) {
+		first, _ := toPort(b, t, 53)
+		bulk, _ := toPort(b, t, 69)
+		return first.DelayMS > 0 && bulk.DelayMS > 2*first.DelayMS,
+			fmt.Sprintf("names %+v\nfiles %+v\nclasses %+v", first, bulk, agent.Container("phone").Classes)
+	})
+	if text := b.MustWeir("flows", "phone"); !strings.Contains(text, "DELAY") || !strings.Contains(text, "ms") {
+		t.Errorf("weir flows says\n%s", text)
+	}
+}
+
 // TestEFAboveItsMaximum: a flow that sends more EF than goes first is told as it happens:
 // by ps, by explain, and by an event when it begins and when it is over.
 func TestEFAboveItsMaximum(t *testing.T) {

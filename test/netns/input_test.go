@@ -142,7 +142,7 @@ func TestCommandsWithoutPermission(t *testing.T) {
 func TestLabelsThatAreNotInForce(t *testing.T) {
 	b := newBed(t)
 	b.Add("late", labels("latency", "0.4ms", "min", "10mbit"))
-	b.Add("classy", labels("class", "ef", "af-min", "90mbit"))
+	b.Add("classy", labels("class", "auto", "af-min", "90mbit"))
 	b.Add("greedy", labels("min", "90mbit", "weight", "7"))
 	agent := b.StartAgent(harness.AgentOptions{})
 	for _, want := range []struct {

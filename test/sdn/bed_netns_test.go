@@ -88,11 +88,17 @@ func newBed(t *testing.T) *bed {
 // queues.
 func newKernelBed(t *testing.T) *bed {
 	t.Helper()
+	kernelDatapath(t)
+	awake(t)
+	return newBedOf(t, true)
+}
+
+// kernelDatapath skips a test where no packet goes through queues.
+func kernelDatapath(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
 		t.Skip("this kernel has no module openvswitch loaded: the suite vm has one that has")
 	}
-	awake(t)
-	return newBedOf(t, true)
 }
 
 func newBedOf(t *testing.T, kernel bool) *bed {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,6 +137,83 @@ func (b *bed) queuesAreClasses() {
 			t.Errorf("weir sdn ps says of p1: %+v", p)
 		}
 	}
+}
+
+// TestEightQueues: a port has as many queues as a file says, with their bounds, an
+// application type has its own, and other queues take their place in the file.
+func TestEightQueues(t *testing.T) {
+	b := newBed(t)
+	file := b.path("queues.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`queues:
+  0: {priority: 7}
+  1: {min: 20%, priority: 2}
+  2: {min: 10mbit, max: 50%, priority: 0}
+  3: {min: 5mbit, priority: 1}
+  4: {min: 4mbit}
+  5: {min: 3mbit}
+  6: {min: 2mbit}
+  7: {min: 1mbit, max: 2mbit, priority: 6}
+map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
+`)
+	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--queues", file)
+	h1, h2 := b.twoStations()
+	b.udp(h1, h2, "198.18.66.2", 53) // DNS: SERVICES
+	b.tcp(h1, h2, "198.18.66.2", 25) // SMTP: EMAIL
+	entries := b.entries("br0")
+	for port, queue := range map[string]string{"53": "3", "25": "7"} {
+		if line := lineWith(entries, "tp_dst="+port); !strings.Contains(line, "set_queue:"+queue+",output:") {
+			t.Errorf("to port %s: %q, want queue %s", port, line, queue)
+		}
+	}
+	classes := func(want map[string]string) {
+		t.Helper()
+		b.wait("classes of HTB", 15*time.Second, func() error {
+			seen := b.inSpace(b.space, "tc", "class", "show", "dev", "p1")
+			if n := strings.Count(seen, "class htb "); n != len(want)+1 { // and the root
+				return fmt.Errorf("%d classes: %s", n, seen)
+			}
+			for class, words := range want {
+				if lineWith(seen, "class htb "+class+" ", words) == "" {
+					return fmt.Errorf("no class %s of %s: %s", class, words, seen)
+				}
+			}
+			return nil
+		})
+	}
+	classes(map[string]string{
+		"1:1": "rate 55Mbit ceil 100Mbit", "1:2": "prio 2 rate 20Mbit ceil 100Mbit", "1:3": "prio 0 rate 10Mbit ceil 50Mbit", "1:4": "prio 1 rate 5Mbit",
+		"1:5": "rate 4Mbit", "1:6": "rate 3Mbit", "1:7": "rate 2Mbit", "1:8": "prio 6 rate 1Mbit ceil 2Mbit",
+	})
+	p1 := b.port("p1")
+	if len(p1.Queues) != 8 || p1.Queues[3].Class != "ef" || fmt.Sprint(p1.Queues[3].Applications) != "[SERVICES]" || p1.Queues[0].MinBPS != 55e6 {
+		t.Errorf("weir sdn ps says of p1: %+v", p1)
+	}
+	b.weir.stop(syscall.SIGTERM)
+
+	write("queues: {1: {min: 60mbit}, 2: {min: 60mbit}}\n")
+	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--queues", file)
+	b.wait("the refusal", 15*time.Second, func() error {
+		if p := b.port("p1"); p.State != "refused" || !strings.Contains(p.Reason, "more than the port's rate of 100mbit") {
+			return fmt.Errorf("p1 is %s: %s", p.State, p.Reason)
+		}
+		return nil
+	})
+	b.weir.stop(syscall.SIGTERM)
+
+	write("queues: {1: {min: 60mbit}, 2: {min: 30mbit}}\n")
+	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--queues", file)
+	classes(map[string]string{"1:1": "rate 10Mbit", "1:2": "rate 60Mbit", "1:3": "rate 30Mbit"})
+	b.wait("the end of the other rows", 15*time.Second, func() error {
+		if n := strings.Count(b.vsctl("--columns=_uuid", "list", "queue"), "_uuid"); n != 6 {
+			return fmt.Errorf("%d queues, want 3 a port", n)
+		}
+		return nil
+	})
 }
 
 // TestQueuesOfOthers: what somebody else configured stays until weir is told to

@@ -1,4 +1,4 @@
-// Command man writes a manual page for each of weir's commands into a folder, dated by
+// Command man writes a manual page for each command of weir and weir-edge into a folder, dated by
 // SOURCE_DATE_EPOCH if that is set.
 package main
 
@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
 	"github.com/weir-project/weir/internal/cli"
+	edgecli "github.com/weir-project/weir/internal/edge/cli"
 )
 
 func main() {
@@ -23,14 +25,15 @@ func main() {
 }
 
 func write(folder string) error {
-	root := cli.Command()
-	root.DisableAutoGenTag = true
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	header := &doc.GenManHeader{Section: "1", Source: "Weir", Manual: "Weir"}
-	if err := doc.GenManTree(root, header, folder); err != nil {
-		return fmt.Errorf("write manual pages: %w", err)
+	for _, root := range []*cobra.Command{cli.Command(), edgecli.NewRoot()} {
+		root.DisableAutoGenTag = true
+		header := &doc.GenManHeader{Section: "1", Source: "Weir", Manual: "Weir"}
+		if err := doc.GenManTree(root, header, folder); err != nil {
+			return fmt.Errorf("write manual pages: %w", err)
+		}
 	}
 	return nil
 }

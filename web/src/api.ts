@@ -15,6 +15,7 @@ export interface Policy {
   class: string;
   ef_max: Part;
   af_min: Part;
+  dscp: string; // "": the field is left alone
 }
 
 export interface PolicyFrom {
@@ -26,6 +27,7 @@ export interface PolicyFrom {
   class: string;
   ef_max: string;
   af_min: string;
+  dscp: string;
 }
 
 export interface ClassShare {
@@ -35,6 +37,7 @@ export interface ClassShare {
   rate_bps: number;
   backlog_bytes: number;
   dropped_packets: number;
+  marked_packets: number;
   delay_p50_ms: number;
   delay_p99_ms: number;
 }
@@ -48,6 +51,7 @@ export interface Share {
   rate_bps: number;
   backlog_bytes: number;
   dropped_packets: number;
+  marked_packets: number;
   delay_p50_ms: number;
   delay_p99_ms: number;
   classes?: ClassShare[];
@@ -140,6 +144,7 @@ export interface PolicyChange {
   class?: string;
   ef_max?: string;
   af_min?: string;
+  dscp?: string;
 }
 
 export interface Flow {
@@ -185,6 +190,7 @@ export interface HistorySample {
   delay_p50_ms: number;
   delay_p99_ms: number;
   dropped_packets: number;
+  marked_packets: number;
 }
 
 export interface HistoryShare {

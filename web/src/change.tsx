@@ -9,6 +9,7 @@ import { Name } from "./name";
 type Field = keyof PolicyChange;
 
 const classes = ["none", "ef", "af", "be", "auto"];
+const dscpUses = ["none", "trust", "mark", "both"];
 
 const fields: { name: Field; label: string; hint: string; choices?: string[] }[] = [
   { name: "weight", label: "Weight", hint: "0 to 10000" },
@@ -19,6 +20,7 @@ const fields: { name: Field; label: string; hint: string; choices?: string[] }[]
   { name: "class", label: "Class", hint: "auto: of each flow by itself", choices: classes },
   { name: "ef_max", label: "EF goes first up to", hint: "such as 50%, or 2mbit" },
   { name: "af_min", label: "AF before BE", hint: "such as 30%, or 2mbit" },
+  { name: "dscp", label: "DSCP", hint: "trust: it decides the class; mark: it is set to the class", choices: dscpUses },
 ];
 
 type Values = Record<Field, string>;
@@ -28,7 +30,7 @@ function valuesOf(p: Policy): Values {
     weight: String(p.weight), priority: String(p.priority),
     min: p.min_bps ? exactRate(p.min_bps) : "none", max: p.max_bps ? exactRate(p.max_bps) : "none",
     latency: p.latency_ms ? p.latency_ms + "ms" : "none",
-    class: p.class || "none", ef_max: part(p.ef_max), af_min: part(p.af_min),
+    class: p.class || "none", ef_max: part(p.ef_max), af_min: part(p.af_min), dscp: p.dscp || "none",
   };
 }
 
@@ -132,6 +134,19 @@ function InClasses({ before, after, hasBPS }: { before: Policy; after: Policy; h
   );
 }
 
+// Marking is what a change does to what its packets say of their class.
+function Marking({ before, after }: { before: Policy; after: Policy }) {
+  if (before.dscp === after.dscp) return null;
+  const trusts = after.dscp === "trust" || after.dscp === "both";
+  const marks = after.dscp === "mark" || after.dscp === "both";
+  return (
+    <p>
+      DSCP {before.dscp || "none"} → <b>{after.dscp || "none"}</b>: what the field says when a packet
+      comes {trusts ? "decides its class" : "counts for nothing"}, and it {marks ? "is set to the class for the next hop" : "stays as it is"}.
+    </p>
+  );
+}
+
 function Shown({ preview, id }: { preview: Preview; id: string }) {
   if (preview.refused) return <p class="trouble" role="alert"><Name text={preview.refused} /></p>;
   const alike = (a: number, b: number) => Math.abs(a - b) <= 0.001 * Math.max(a, b);
@@ -159,6 +174,7 @@ function Shown({ preview, id }: { preview: Preview; id: string }) {
           </div>
         );
       })}
+      {preview.before && <Marking before={preview.before} after={preview.after} />}
       {preview.uplinks.length === 0 && <p class="nothing">It has no share of an uplink at the moment: nobody gets more or less.</p>}
     </>
   );

@@ -8,7 +8,7 @@ import { Name } from "./name";
 
 const classColumns = [
   { name: "class" }, { name: "has first", number: true }, { name: "sends", number: true },
-  { name: "delay p50 / p99", number: true }, { name: "queued", number: true }, { name: "drops", number: true },
+  { name: "delay p50 / p99", number: true }, { name: "queued", number: true }, { name: "drops", number: true }, { name: "marks", number: true },
 ];
 
 function first(s: ClassShare): string {
@@ -25,7 +25,7 @@ export function Classes({ list, uplink }: { list: ClassShare[]; uplink: string }
         cells: [
           s.class.toUpperCase(), first(s), rate(s.rate_bps),
           s.delay_p99_ms > 0 ? `${Number(s.delay_p50_ms.toPrecision(2))} / ${milliseconds(s.delay_p99_ms)}` : "–",
-          bytes(s.backlog_bytes), s.dropped_packets,
+          bytes(s.backlog_bytes), s.dropped_packets, s.marked_packets,
         ],
       }))} />
     </section>

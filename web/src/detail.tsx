@@ -59,6 +59,7 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
     ["latency", policy.latency_ms ? milliseconds(policy.latency_ms) : "none", from.latency],
     ["class", policy.class || "none", from.class],
     ...(policy.class === "" ? [] : [["EF first up to", part(policy.ef_max), from.ef_max], ["AF before BE", part(policy.af_min), from.af_min]] as [string, string, string][]),
+    ["DSCP", policy.dscp || "none", from.dscp],
   ];
   return (
     <section class="detail" aria-label="One container" onKeyDown={(event) => event.key === "Escape" && props.close()}>
@@ -98,8 +99,11 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
             ]} />
           <Plot title="Waiting in its queue" times={times} format={bytes} height={180} theme={theme} atLeast={1500}
             lines={[{ key: "backlog", label: "queued", values: series.backlog, colour: "c5" }]} />
-          <Plot title="Dropped from its queue" times={times} format={perSecond} height={180} theme={theme} atLeast={1}
-            lines={[{ key: "drops", label: "packets", values: series.drops, colour: "c6" }]} />
+          <Plot title="Dropped from its queue, and marked in it (ECN)" times={times} format={perSecond} height={180} theme={theme} atLeast={1}
+            lines={[
+              { key: "drops", label: "dropped", values: series.drops, colour: "c6" },
+              { key: "marks", label: "marked", values: series.marks, colour: "c0" },
+            ]} />
         </div>
       )}
     </section>

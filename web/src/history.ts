@@ -20,11 +20,14 @@ export interface Series {
   p99: Values;
   backlog: Values;
   drops: Values;
-  // dropped is the counter's last value, of which drops are the differences.
+  marks: Values;
+  // dropped and marked are the counters' last values, of which drops and marks are the
+  // differences.
   dropped: number | null;
+  marked: number | null;
 }
 
-const measures = ["rate", "wanted", "entitled", "min", "max", "p50", "p99", "backlog", "drops"] as const;
+const measures = ["rate", "wanted", "entitled", "min", "max", "p50", "p99", "backlog", "drops", "marks"] as const;
 
 export function keyOf(c: Container): string {
   return c.runtime + "\n" + c.id + "\n" + c.name;
@@ -71,7 +74,7 @@ export class History {
         const none = (): Values => this.times.map(() => null);
         series = {
           rate: none(), wanted: none(), entitled: none(), min: none(), max: none(), p50: none(), p99: none(),
-          backlog: none(), drops: none(), dropped: null,
+          backlog: none(), drops: none(), dropped: null, marks: none(), marked: null,
         };
         this.series.set(name, series);
       }
@@ -85,11 +88,17 @@ export class History {
       series.p50[i] = sends ? share.delay_p50_ms : null;
       series.p99[i] = sends ? share.delay_p99_ms : null;
       series.backlog[i] = share.backlog_bytes;
-      const more = series.dropped === null ? -1 : share.dropped_packets - series.dropped;
-      series.drops[i] = more >= 0 && since > 0 ? more / since : null;
+      series.drops[i] = growth(series.dropped, share.dropped_packets, since);
+      series.marks[i] = growth(series.marked, share.marked_packets, since);
       series.dropped = share.dropped_packets;
+      series.marked = share.marked_packets;
     }
   }
+}
+
+// growth is by how much a counter grows a second, since that many ago.
+function growth(before: number | null, now: number, since: number): number | null {
+  return before !== null && now >= before && since > 0 ? (now - before) / since : null;
 }
 
 // before puts what the agent remembers before the page's own samples, which begin at the
@@ -106,7 +115,7 @@ export function before(samples: HistorySample[], asked: number, times: number[],
     rate: (s) => s.rate_bps, wanted: (s) => (s.wants_more ? null : s.wanted_bps), entitled: (s) => s.entitled_bps,
     min: () => min || null, max: () => max || null,
     p50: (s) => (s.delay_p99_ms > 0 ? s.delay_p50_ms : null), p99: (s) => (s.delay_p99_ms > 0 ? s.delay_p99_ms : null),
-    backlog: (s) => s.backlog_bytes, drops: (s) => s.dropped_packets,
+    backlog: (s) => s.backlog_bytes, drops: (s) => s.dropped_packets, marks: (s) => s.marked_packets,
   };
   const joined = { ...series };
   for (const name of measures) joined[name] = [...earlier.map(values[name]), ...series[name].slice(own)];

@@ -1,6 +1,6 @@
 // The containers of an uplink, one a row; on a phone, one a card.
 
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import type { Container, Share, Uplink } from "./api";
 import { bytes, exactRate, milliseconds, rate } from "./format";
 import { type History, keyOf } from "./history";
@@ -12,17 +12,24 @@ export function shareAt(c: Container, uplink: string): Share | undefined {
 }
 
 // Bar is what a container sends, with marks where it is entitled to, where its
-// minimum and where its maximum is. The numbers are in the row, too.
-function Bar(props: { share: Share; min: number; max: number; fullBPS: number }) {
-  const at = (bps: number) => Math.min(100, (100 * bps) / props.fullBPS);
-  const mark = (kind: string, bps: number) => bps > 0 && <line class={kind} x1={at(bps)} x2={at(bps)} y1={kind === "entitled" ? 0 : 2} y2={kind === "entitled" ? 12 : 10} />;
+// minimum and where its maximum is, in tenths of a percent of the full bar; 0 for none.
+// The numbers are in the row, too.
+interface Bar {
+  rate: number;
+  entitled: number;
+  floor: number;
+  ceiling: number;
+}
+
+function Drawn({ bar }: { bar: Bar }) {
+  const mark = (kind: string, at: number) => at > 0 && <line class={kind} x1={at} x2={at} y1={kind === "entitled" ? 0 : 2} y2={kind === "entitled" ? 12 : 10} />;
   return (
-    <svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">
-      <rect class="room" width="100" height="8" y="2" />
-      <rect class="rate" width={at(props.share.rate_bps)} height="8" y="2" />
-      {mark("floor", props.min)}
-      {mark("ceiling", props.max)}
-      {mark("entitled", props.share.entitled_bps)}
+    <svg class="bar" viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="room" width="1000" height="8" y="2" />
+      <rect class="rate" width={bar.rate} height="8" y="2" />
+      {mark("floor", bar.floor)}
+      {mark("ceiling", bar.ceiling)}
+      {mark("entitled", bar.entitled)}
     </svg>
   );
 }
@@ -33,42 +40,109 @@ function Cell(props: { column: number; class?: string; children: ComponentChildr
   return <td role="cell" data-label={columns[props.column]} class={props.class}>{props.children}</td>;
 }
 
-function Row(props: { c: Container; uplink: Uplink; history: History; fullBPS: number; selected: boolean; choose: (key: string) => void }) {
-  const { c, uplink } = props;
-  const { policy } = c;
-  const key = keyOf(c);
-  const share = shareAt(c, uplink.name);
-  const drops = props.history.of(key, uplink.name)?.drops.at(-1);
-  return (
-    <tr role="row" class={props.selected ? "selected" : ""}>
-      <th role="rowheader" scope="row">
-        <button type="button" aria-expanded={props.selected} onClick={() => props.choose(props.selected ? "" : key)}>
-          <Name text={c.name} />
-        </button>
-        <small class="quiet">{c.mode}</small>
-      </th>
-      <Cell column={1} class="number">{policy.weight}</Cell>
-      <Cell column={2} class="number">{policy.min_bps ? exactRate(policy.min_bps) : "–"}</Cell>
-      <Cell column={3} class="number">{policy.max_bps ? exactRate(policy.max_bps) : "–"}</Cell>
-      <Cell column={4} class="number">{policy.priority || "–"}</Cell>
-      <Cell column={5} class="number">{policy.latency_ms ? milliseconds(policy.latency_ms) : "–"}</Cell>
-      <Cell column={6} class="number">{share ? wants(share) : "–"}</Cell>
-      <Cell column={7} class="number">{share ? rate(share.entitled_bps) : "–"}</Cell>
-      <Cell column={8} class="number strong">{share ? rate(share.rate_bps) : "–"}</Cell>
-      <Cell column={9} class="bars">{share && <Bar share={share} min={policy.min_bps} max={policy.max_bps} fullBPS={props.fullBPS} />}</Cell>
-      <Cell column={10} class="number">
-        {share && share.delay_p99_ms > 0 ? `${Number(share.delay_p50_ms.toPrecision(2))} / ${milliseconds(share.delay_p99_ms)}` : "–"}
-      </Cell>
-      <Cell column={11} class="number">{share ? bytes(share.backlog_bytes) : "–"}</Cell>
-      <Cell column={12} class="number">{share ? share.dropped_packets + (drops ? ` (${Math.round(drops)}/s)` : "") : "–"}</Cell>
-      <Cell column={13} class="why"><span class={"state " + c.state}>{c.state}</span> <Reason c={c} share={share} /></Cell>
-    </tr>
-  );
+// RowText is all that a row shows, of plain values: a row is drawn again only when one
+// of them is another one.
+interface RowText {
+  name: string;
+  mode: string;
+  weight: number;
+  min: string;
+  max: string;
+  priority: number;
+  latency: string;
+  wants: string;
+  entitled: string;
+  sends: string;
+  delay: string;
+  queued: string;
+  drops: string;
+  state: string;
+  why: string;
+  // foreign: the agent's words are in why, with names that others chose.
+  foreign: boolean;
 }
 
-function Reason({ c, share }: { c: Container; share: Share | undefined }) {
-  const text = why(c, share);
-  return c.reason !== "" ? <Name text={text} /> : <>{text}</>;
+// mostMoving is how many bars move to where they are next; that of hundreds takes three
+// times the processor's time of all else.
+const mostMoving = 20;
+
+const none = "–";
+
+function textOf(c: Container, share: Share | undefined, drops: number | null | undefined): RowText {
+  const { policy } = c;
+  return {
+    name: c.name, mode: c.mode, weight: policy.weight, priority: policy.priority,
+    min: policy.min_bps ? exactRate(policy.min_bps) : none,
+    max: policy.max_bps ? exactRate(policy.max_bps) : none,
+    latency: policy.latency_ms ? milliseconds(policy.latency_ms) : none,
+    wants: share ? wants(share) : none,
+    entitled: share ? rate(share.entitled_bps) : none,
+    sends: share ? rate(share.rate_bps) : none,
+    delay: share && share.delay_p99_ms > 0 ? `${Number(share.delay_p50_ms.toPrecision(2))} / ${milliseconds(share.delay_p99_ms)}` : none,
+    queued: share ? bytes(share.backlog_bytes) : none,
+    drops: share ? share.dropped_packets + (drops ? ` (${Math.round(drops)}/s)` : "") : none,
+    state: c.state, why: why(c, share), foreign: c.reason !== "",
+  };
+}
+
+function barOf(c: Container, share: Share, fullBPS: number): Bar {
+  const at = (bps: number) => Math.min(1000, Math.round((1000 * bps) / fullBPS));
+  return { rate: at(share.rate_bps), entitled: at(share.entitled_bps), floor: at(c.policy.min_bps), ceiling: at(c.policy.max_bps) };
+}
+
+function same<T extends object>(a: T | undefined, b: T | undefined): boolean {
+  if (!a || !b) return a === b;
+  for (const name in a) if (a[name] !== b[name]) return false;
+  return true;
+}
+
+interface RowProps {
+  id: string;
+  text: RowText;
+  bar: Bar | undefined;
+  selected: boolean;
+  choose: (key: string) => void;
+}
+
+class Row extends Component<RowProps> {
+  override shouldComponentUpdate(next: RowProps): boolean {
+    const { id, text, bar, selected, choose } = this.props;
+    return id !== next.id || selected !== next.selected || choose !== next.choose || !same(text, next.text) || !same(bar, next.bar);
+  }
+
+  override render({ id, text, bar, selected, choose }: RowProps) {
+    return (
+      <tr role="row" class={selected ? "selected" : ""}>
+        <th role="rowheader" scope="row">
+          <button type="button" aria-expanded={selected} onClick={() => choose(selected ? "" : id)}>
+            <Name text={text.name} />
+          </button>
+          <small class="quiet">{text.mode}</small>
+        </th>
+        <Cell column={1} class="number">{text.weight}</Cell>
+        <Cell column={2} class="number">{text.min}</Cell>
+        <Cell column={3} class="number">{text.max}</Cell>
+        <Cell column={4} class="number">{text.priority || none}</Cell>
+        <Cell column={5} class="number">{text.latency}</Cell>
+        <Cell column={6} class="number">{text.wants}</Cell>
+        <Cell column={7} class="number">{text.entitled}</Cell>
+        <Cell column={8} class="number strong">{text.sends}</Cell>
+        <Cell column={9} class="bars">{bar && <Drawn bar={bar} />}</Cell>
+        <Cell column={10} class="number">{text.delay}</Cell>
+        <Cell column={11} class="number">{text.queued}</Cell>
+        <Cell column={12} class="number">{text.drops}</Cell>
+        <Cell column={13} class="why">
+          <span class={"state " + text.state}>{text.state}</span> {text.foreign ? <Name text={text.why} /> : text.why}
+        </Cell>
+      </tr>
+    );
+  }
+}
+
+// roundUp has one digit and a half: bars that change their scale are all drawn again.
+function roundUp(bps: number): number {
+  const power = 10 ** Math.floor(Math.log10(bps));
+  return power * ([1, 1.5, 2, 3, 5, 7].find((step) => step * power >= bps) ?? 10);
 }
 
 export function Table(props: { uplink: Uplink; containers: Container[]; history: History; selected: string; choose: (key: string) => void }) {
@@ -78,7 +152,7 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
     const share = shareAt(c, uplink.name);
     return Math.max(share?.rate_bps ?? 0, share?.entitled_bps ?? 0, c.policy.min_bps);
   }));
-  const fullBPS = Math.min(Math.max(uplink.rate_bps, 1), largest * 1.1);
+  const fullBPS = Math.min(Math.max(uplink.rate_bps, 1), roundUp(largest));
   return (
     <>
       <p class="legend marks">
@@ -89,7 +163,7 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
         <span class="quiet">full bar: {rate(fullBPS)}</span>
       </p>
       <div class="wide containers">
-        <table role="table" aria-label={"Containers at " + uplink.name}>
+        <table role="table" class={containers.length <= mostMoving ? "few" : ""} aria-label={"Containers at " + uplink.name}>
           <thead role="rowgroup">
             <tr role="row">
               {columns.map((name, i) => (
@@ -100,10 +174,14 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
             </tr>
           </thead>
           <tbody role="rowgroup">
-            {containers.map((c) => (
-              <Row key={keyOf(c)} c={c} uplink={uplink} history={props.history} fullBPS={fullBPS}
-                selected={props.selected === keyOf(c)} choose={props.choose} />
-            ))}
+            {containers.map((c) => {
+              const key = keyOf(c);
+              const share = shareAt(c, uplink.name);
+              return (
+                <Row key={key} id={key} text={textOf(c, share, props.history.of(key, uplink.name)?.drops.at(-1))}
+                  bar={share && barOf(c, share, fullBPS)} selected={props.selected === key} choose={props.choose} />
+              );
+            })}
           </tbody>
         </table>
       </div>

@@ -226,7 +226,11 @@ func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, e
 		return rt, nodes, err
 	}
 	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
-	return rt, run.NewLocal(o.agent), err
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, err := run.NewLocal(ctx, o.agent)
+	return rt, nodes, err
 }
 
 // agentOptions say how to reach the agents of a swarm's nodes.

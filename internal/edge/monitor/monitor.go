@@ -47,8 +47,7 @@ type Agent interface {
 
 // Target is a node to ask.
 type Target struct {
-	Name    string
-	Address string // for people
+	Name string
 	// Agent is nil for a node without one.
 	Agent Agent
 }
@@ -108,9 +107,6 @@ type reading struct {
 	cpus                   map[string]float64
 	trips                  []float64
 	offset                 float64
-	// watched and there are for how long the node was asked, and answered, in seconds.
-	watched, there float64
-	last           time.Time // of watched
 }
 
 // usage is what containers have used by a moment of their node's clock.
@@ -142,23 +138,6 @@ func (m *Monitor) SetTargets(targets []Target) {
 		m.readings[t.Name] = &reading{Target: t}
 	}
 	maps.DeleteFunc(m.readings, func(name string, _ *reading) bool { return !named[name] })
-}
-
-// Watched is for how long nodes were asked and answered, in seconds.
-type Watched struct {
-	WatchedSeconds float64 `json:"watched_seconds"`
-	ThereSeconds   float64 `json:"there_seconds"`
-}
-
-// SetWatched takes up what was measured earlier, of nodes that are targets.
-func (m *Monitor) SetWatched(earlier map[string]Watched) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name, w := range earlier {
-		if r := m.readings[name]; r != nil && w.ThereSeconds >= 0 && w.WatchedSeconds >= w.ThereSeconds {
-			r.watched, r.there = w.WatchedSeconds, w.ThereSeconds
-		}
-	}
 }
 
 // Run asks every period until ctx ends.
@@ -235,14 +214,7 @@ func (r *reading) note(now time.Time, o Options, node v1.Node, snapshot v1.Snaps
 	r.asked++
 	r.noAgent = errors.Is(err, client.ErrNoAgent)
 	spoke := err == nil || r.noAgent || speaks(err)
-	// Time in which nobody asked counts for nothing.
-	if passed := now.Sub(r.last).Seconds(); !r.last.IsZero() && passed > 0 && passed < 3*(o.PeriodSeconds+o.TimeoutSeconds) {
-		r.watched += passed
-		if spoke {
-			r.there += passed
-		}
-	}
-	r.last, r.err = now, err
+	r.err = err
 	if spoke {
 		r.spoke = now
 	}

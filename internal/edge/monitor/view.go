@@ -11,13 +11,6 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 )
 
-// View is all that is known of all nodes: the "json object with monitored data that
-// includes information of all edge nodes" (PiCasso, section III.B).
-type View struct {
-	At    time.Time `json:"at"`
-	Nodes []Node    `json:"nodes"` // by name
-}
-
 // State says how a node is.
 type State string
 
@@ -37,82 +30,73 @@ const (
 
 // Node is what is known of one node.
 type Node struct {
-	Name    string `json:"name"`
-	Address string `json:"address"`
-	State   State  `json:"state"`
+	Name  string
+	State State
 	// Reason says why it is not ready, or why it did not answer the last question.
-	Reason string `json:"reason,omitempty"`
+	Reason string
 	// Problems are what it says that cannot be, and what is odd about it.
-	Problems []string `json:"problems,omitempty"`
+	Problems []string
 	// AgeSeconds is how old all of the following is; absent if it never answered.
-	AgeSeconds *float64 `json:"age_seconds,omitempty"`
-	// Version is that of its agent.
-	Version string `json:"version,omitempty"`
+	AgeSeconds *float64
 	// RoundTripSeconds is the shortest of the last questions.
-	RoundTripSeconds float64 `json:"round_trip_seconds"`
-	// ClockOffsetSeconds is by how much the node's clock is ahead of this machine's.
-	ClockOffsetSeconds float64 `json:"clock_offset_seconds"`
-	Watched
+	RoundTripSeconds float64
 	// Node is the paper's monitoring object, and the same in numbers.
-	Node *v1.Node `json:"node,omitempty"`
+	Node *v1.Node
 	// Uplink is where services are served; nil without one.
-	Uplink *Uplink `json:"uplink,omitempty"`
+	Uplink *Uplink
 	// Containers are what the node's agent controls, but for the host itself.
-	Containers []Container `json:"containers,omitempty"`
+	Containers []Container
 }
 
 // Uplink is what a node's uplink has to give.
 type Uplink struct {
-	Name    string `json:"name"`
-	RateBPS uint64 `json:"rate_bps"`
-	SentBPS uint64 `json:"sent_bps"`
+	Name    string
+	RateBPS uint64
+	SentBPS uint64
 	// BudgetBPS is what minimums may claim together, AdmittedBPS what they do.
-	BudgetBPS   uint64 `json:"budget_bps"`
-	AdmittedBPS uint64 `json:"admitted_bps"`
+	BudgetBPS   uint64
+	AdmittedBPS uint64
 }
 
 // Container is a container of a node.
 type Container struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	ID   string
+	Name string
+	// Groups are the service and the pod that it is of.
+	Groups []string
 	// CPUs are the processors that it keeps busy; nil if that is not known.
-	CPUs        *float64 `json:"cpus,omitempty"`
-	MemoryBytes *uint64  `json:"memory_bytes,omitempty"`
-	SentBPS     uint64   `json:"sent_bps"`
+	CPUs        *float64
+	MemoryBytes *uint64
+	SentBPS     uint64
 	// MinBPS is the minimum that it asks for, AdmittedBPS what is in force at the
 	// node's uplink.
-	MinBPS      uint64   `json:"min_bps"`
-	AdmittedBPS uint64   `json:"admitted_bps"`
-	State       v1.State `json:"state"`
-	Reason      string   `json:"reason,omitempty"`
+	MinBPS      uint64
+	AdmittedBPS uint64
+	State       v1.State
+	Reason      string
 }
 
-// View is what is known now.
-func (m *Monitor) View() View {
+// Is says whether a container has a name in its engine, or is a task of the Swarm service
+// that has it, whose label the agent tells as a group.
+func (c *Container) Is(name string) bool {
+	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
+}
+
+// Nodes are all nodes by name, as they are known now: the "json object with monitored data
+// that includes information of all edge nodes" (PiCasso, section III.B).
+func (m *Monitor) Nodes() []Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	view := View{At: now, Nodes: []Node{}}
-	hosts := map[string]string{}
+	nodes := []Node{}
 	for _, r := range m.sorted() {
-		n := r.view(now, m.options)
-		if n.Node != nil && n.Node.Measured.Hostname != "" {
-			host := n.Node.Measured.Hostname
-			if other, twice := hosts[host]; twice {
-				n.Problems = append(n.Problems, fmt.Sprintf("%s has the same host name, %q: is it the same machine?", other, host))
-			}
-			hosts[host] = n.Name
-		}
-		view.Nodes = append(view.Nodes, n)
+		nodes = append(nodes, r.view(now, m.options))
 	}
-	return view
+	return nodes
 }
 
 func (r *reading) view(now time.Time, o Options) Node {
-	n := Node{
-		Name: r.Name, Address: r.Address, Problems: slices.Clone(r.problems),
-		ClockOffsetSeconds: r.offset, Watched: Watched{WatchedSeconds: r.watched, ThereSeconds: r.there},
-	}
+	n := Node{Name: r.Name, Problems: slices.Clone(r.problems)}
 	n.State, n.Reason = r.state(now, o)
 	if offset := max(r.offset, -r.offset); offset > oddOffset {
 		n.Problems = append(n.Problems, fmt.Sprintf("its clock is %.0f s off: set it by NTP", r.offset))
@@ -121,7 +105,7 @@ func (r *reading) view(now time.Time, o Options) Node {
 		return n
 	}
 	age := max(now.Sub(r.answered).Seconds(), 0)
-	n.AgeSeconds, n.Version = &age, r.snapshot.Status.Version
+	n.AgeSeconds = &age
 	if len(r.trips) > 0 {
 		n.RoundTripSeconds = slices.Min(r.trips)
 	}
@@ -206,7 +190,7 @@ func (r *reading) containers(u *Uplink) []Container {
 			continue
 		}
 		c := Container{
-			ID: seen.ID, Name: seen.Name, SentBPS: seen.RateBPS, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
+			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, SentBPS: seen.RateBPS, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
 		}
 		if u != nil {
 			c.AdmittedBPS = admitted(seen, u)
@@ -224,9 +208,8 @@ func (r *reading) containers(u *Uplink) []Container {
 }
 
 // Engine is the node as the engine has it. ours says which containers' minimums the
-// ledger holds (nil: none); those of all others are promised by somebody else. prior is the part of
-// the time that a node is expected to be there of which nothing is known.
-func (n *Node) Engine(ours func(*Container) bool, prior float64) engine.Node {
+// ledger holds (nil: none); those of all others are promised by somebody else.
+func (n *Node) Engine(ours func(*Container) bool) engine.Node {
 	e := engine.Node{Name: n.Name, Reason: n.Reason, State: engine.NodeReady}
 	switch n.State {
 	case StateGone:
@@ -235,8 +218,9 @@ func (n *Node) Engine(ours func(*Container) bool, prior float64) engine.Node {
 		e.State = engine.NodeStale
 	case StateReady:
 		e.Weir, e.Reason = n.Uplink != nil, ""
+	case StateNoWeir: // it runs, and nobody measures it
+		e.Reason = ""
 	}
-	e.Availability = engine.EstimateAvailability(n.ThereSeconds, n.WatchedSeconds, prior)
 	if n.Node != nil && n.State != StateNoWeir {
 		m := &n.Node.Measured
 		e.CPUs, e.CPUUsedPercent, e.Load1 = float64(m.CPUs), m.CPUUsedPercent, m.Load1

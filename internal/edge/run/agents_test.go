@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -25,15 +27,21 @@ func TestAgents(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	uplink := v1.MeasuredUplink{Name: "eth0", RateBPS: 100e6, SentBPS: 7e6, AdmittedBPS: 20e6, FreeBPS: 75e6}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/node", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, v1.Node{Measured: v1.Measured{
-			At: time.Now(), Hostname: "near", CPUs: 4, CPUUsedPercent: 12, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 29, Uplinks: []v1.MeasuredUplink{uplink},
+			At: time.Now(), Hostname: "near", CPUs: 4, CPUUsedPercent: 12, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 29,
 		}})
 	})
 	mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, Present: true}}}})
+		answer(w, v1.Snapshot{
+			Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, Present: true}, {Name: "gone0", RateBPS: 1e9}}},
+			// A task of the Swarm service that is the proxy of s, and somebody else.
+			Containers: []v1.Container{
+				{ID: "1", Name: "edgeproxy-s.x2bkq.9fjw", Groups: []string{"edgeproxy-s"}, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 40e6}}},
+				{ID: "2", Name: "edgeproxy-other.x2bkq.7a0c", Groups: []string{"edgeproxy-other"}, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 7e6}}},
+			},
+		})
 	})
 	agent := httptest.NewTLSServer(mux)
 	defer agent.Close()
@@ -51,19 +59,36 @@ func TestAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var seen []Measured
+	var found []Measured
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if seen = agents.Measure(t.Context(), nodes); seen[1].Weir {
+		if found = agents.Measure(t.Context(), nodes); found[1].Seen.State == monitor.StateReady {
 			break
 		}
 	}
-	if m := seen[1]; !m.Weir || m.State != engine.NodeReady || m.Values.CPUs != 4 || m.RoundTrip == 0 || m.Error != nil {
-		t.Errorf("the one that answers: %+v", m)
+	promises := engine.Promises{"s.1": {Service: "s", Node: "near", MinBPS: 40e6}}
+	m := &Manager{presence: newPresence(nil)}
+	is := func(i int) engine.Node { return m.node(&seen{promises: promises}, found[i]) }
+	// What weir-edge itself has promised is not others'; an uplink that is not there gives nothing.
+	if n := is(1); !n.Weir || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.BudgetBPS != 95e6 || n.OtherMinBPS != 7e6 || !found[1].there() {
+		t.Errorf("the one that answers: %+v", n)
 	}
-	if m := seen[0]; m.Weir {
-		t.Errorf("the one that nobody reaches: %+v", m)
+	if n := is(0); n.Weir {
+		t.Errorf("the one that nobody reaches: %+v", n)
 	}
-	if m := seen[2]; m.Weir || m.Error != nil {
-		t.Errorf("the one without an address: %+v", m)
+	if n := is(2); n.Weir || n.State != engine.NodeReady || n.Reason != "" || !found[2].there() {
+		t.Errorf("the one without an address: %+v", n)
+	}
+}
+
+// TestLocal: without an agent this host is measured, and nothing is promised at its uplinks.
+func TestLocal(t *testing.T) {
+	local, err := NewLocal(t.Context(), filepath.Join(t.TempDir(), "nobody.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := local.Measure(t.Context(), []runtime.Node{{Name: "here", Ready: true}})
+	n := (&Manager{presence: newPresence(nil)}).node(&seen{}, found[0])
+	if n.State != engine.NodeReady || n.Reason != "" || n.Weir || n.CPUs < 1 || n.MemoryBytes == 0 || n.BudgetBPS != 0 {
+		t.Errorf("%+v", n)
 	}
 }

@@ -4,91 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/node"
 	"github.com/weir-project/weir/internal/stats"
 )
 
-// localPeriod is the time between two questions to the agent of this host.
-const localPeriod = time.Second
+// NewLocal measures the only node, which is this host, until ctx ends: by its Weir agent,
+// which listens at socket, or, where there is none, by itself.
+func NewLocal(ctx context.Context, socket string) (*Agents, error) {
+	agent := &localAgent{agent: client.Unix(socket), meter: node.NewMeter()}
+	a, err := newAgents(ctx, func(runtime.Node) (monitor.Agent, error) { return agent, nil })
+	if err == nil {
+		a.first = true // it answers at once, or is not there
+	}
+	return a, err
+}
 
-// Local measures the only node, which is this host: by its Weir agent or, where there
-// is none, by itself. It implements Nodes.
-type Local struct {
-	agent *client.Client
+// localAgent asks the agent of this host. Without one it says what can be measured, and
+// of no uplink and no container.
+type localAgent struct {
+	agent monitor.Agent
 	meter *node.Meter
-
-	mu   sync.Mutex
-	last Measured
-	used map[string]float64 // processor seconds of containers, by ID
-	at   time.Time          // of used
 }
 
-// NewLocal makes a measurer of this host, whose agent listens at socket.
-func NewLocal(socket string) *Local {
-	return &Local{agent: client.Unix(socket), meter: node.NewMeter()}
-}
-
-// Measure implements Nodes.
-func (l *Local) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.last.At) > localPeriod {
-		if fresh, err := l.measure(ctx); err != nil {
-			l.last.Error = err
-		} else {
-			l.last = fresh
-		}
+// Snapshot implements monitor.Agent.
+func (l *localAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
+	seen, err := l.agent.Snapshot(ctx)
+	if errors.Is(err, client.ErrNoAgent) {
+		return v1.Snapshot{}, nil
 	}
-	list := make([]Measured, len(nodes))
-	for i, n := range nodes {
-		list[i] = l.last
-		list[i].Node = n
-	}
-	return list
+	return seen, err
 }
 
-func (l *Local) measure(ctx context.Context) (Measured, error) {
-	ctx, cancel := context.WithTimeout(ctx, localPeriod)
-	defer cancel()
-	m := Measured{At: time.Now()}
+// Node implements monitor.Agent.
+func (l *localAgent) Node(ctx context.Context) (v1.Node, error) {
 	seen, err := l.agent.Node(ctx)
-	switch {
-	case err == nil:
-		m.Weir = true
-		if m.Containers, err = l.agent.Containers(ctx); err != nil {
-			return m, err
-		}
-	case errors.Is(err, client.ErrNoAgent):
-		if seen, err = l.meter.Measure(m.At, &stats.Snapshot{}); err != nil {
-			return m, fmt.Errorf("measure this host: %w", err)
-		}
-	default:
-		return m, err
+	if !errors.Is(err, client.ErrNoAgent) {
+		return seen, err
 	}
-	m.Values = seen.Measured
-	m.CPUs = l.rates(m.At, seen.Measured.Containers)
-	return m, nil
-}
-
-// rates are the processors that containers have kept busy since the last question.
-func (l *Local) rates(now time.Time, containers []v1.MeasuredContainer) map[string]float64 {
-	passed := now.Sub(l.at).Seconds()
-	used, rates := map[string]float64{}, map[string]float64{}
-	for _, c := range containers {
-		if c.CPUSeconds == nil {
-			continue
-		}
-		used[c.ID] = *c.CPUSeconds
-		if before, known := l.used[c.ID]; known && passed > 0 {
-			rates[c.ID] = max(0, *c.CPUSeconds-before) / passed
-		}
+	if seen, err = l.meter.Measure(time.Now(), &stats.Snapshot{}); err != nil {
+		return v1.Node{}, fmt.Errorf("measure this host: %w", err)
 	}
-	l.used, l.at = used, now
-	return rates
+	return seen, nil
 }

@@ -5,34 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// Measured is what is known of a node, and since when.
+// Measured is a node of the container engine, and what is measured of it.
 type Measured struct {
 	Node runtime.Node
-	// State is how it is, if whoever measures it has an opinion.
-	State engine.NodeState
-	// At is when it answered last; zero: never.
-	At time.Time
-	// Error is why it does not answer now.
-	Error error
-	// Weir: an agent told this, its uplinks and its containers.
-	Weir       bool
-	Values     v1.Measured
-	Containers []v1.Container
-	// CPUs are the processors that containers keep busy, by ID.
-	CPUs map[string]float64
-	// RoundTrip is how long it takes to the node, 0 if that is not known.
-	RoundTrip time.Duration
+	Seen monitor.Node
+}
+
+// there says whether the node is, as far as anybody can tell.
+func (m *Measured) there() bool {
+	return m.Node.Ready && (m.Seen.State == monitor.StateReady || m.Seen.State == monitor.StateNoWeir)
 }
 
 // seen is everything that one round goes by.
@@ -136,53 +128,32 @@ func (m *Manager) input(s *seen) engine.Input {
 	in.Instances = m.instances(s)
 	for i, a := range s.nodes {
 		for _, b := range s.nodes[i+1:] {
-			if a.RoundTrip > 0 && b.RoundTrip > 0 {
+			link := engine.Link{From: a.Node.Name, To: b.Node.Name}
+			if a, b := a.Seen.RoundTripSeconds, b.Seen.RoundTripSeconds; a > 0 && b > 0 {
 				// Both are measured from here, on one network: the farther one counts.
-				in.Links = append(in.Links, engine.Link{From: a.Node.Name, To: b.Node.Name, RoundTripSeconds: max(a.RoundTrip, b.RoundTrip).Seconds()})
+				link.RoundTripSeconds = max(a, b)
+				in.Links = append(in.Links, link)
 			}
 		}
 	}
 	return in
 }
 
-// How old what a node last said may be.
-const (
-	staleAfter = 2 * time.Second
-	goneAfter  = 4 * time.Second
-)
-
 func (m *Manager) node(s *seen, n Measured) engine.Node {
-	node := engine.Node{
-		Name: n.Node.Name, State: engine.NodeReady, CPUs: float64(n.Node.CPUs), MemoryBytes: n.Node.MemoryBytes,
-		Availability: m.presence.availability(n.Node.Name, engine.DefaultPolicy().NodeAvailability), Weir: n.Weir,
+	node := n.Seen.Engine(func(c *monitor.Container) bool { return s.promised(n.Node.Name, c) })
+	node.Name = n.Node.Name
+	node.Availability = m.presence.availability(n.Node.Name, engine.DefaultPolicy().NodeAvailability)
+	if node.CPUs == 0 {
+		node.CPUs, node.MemoryBytes = float64(n.Node.CPUs), n.Node.MemoryBytes
 	}
 	if n.Node.Architecture != "" {
 		node.Platform = "linux/" + n.Node.Architecture
 	}
-	age := time.Since(n.At)
 	switch {
 	case !n.Node.Ready:
 		node.State, node.Reason = engine.NodeGone, n.Node.Reason
 	case n.Node.Draining:
 		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
-	case n.State != "":
-		node.State = n.State
-		if n.Error != nil {
-			node.Reason = n.Error.Error()
-		}
-	case n.At.IsZero() || n.Error != nil && age > goneAfter:
-		node.State, node.Reason = engine.NodeGone, fmt.Sprintf("it does not answer: %v", n.Error)
-	case n.Error != nil && age > staleAfter:
-		node.State, node.Reason = engine.NodeStale, fmt.Sprintf("it has not answered for %v: %v", age.Round(time.Second), n.Error)
-	}
-	if v := n.Values; v.CPUs > 0 {
-		node.CPUs, node.CPUUsedPercent, node.Load1 = float64(v.CPUs), v.CPUUsedPercent, v.Load1
-		node.MemoryBytes, node.MemoryUsedBytes, node.DiskFreeBytes = v.MemoryBytes, v.MemoryUsedBytes, v.DiskFreeBytes
-	}
-	if u, ok := uplink(n.Values); ok && n.Weir {
-		node.UplinkBPS, node.UplinkSentBPS = u.RateBPS, u.SentBPS
-		node.BudgetBPS = u.AdmittedBPS + u.FreeBPS
-		node.OtherMinBPS = u.AdmittedBPS - min(u.AdmittedBPS, m.ownMinBPS(s, n))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,38 +166,16 @@ func (m *Manager) node(s *seen, n Measured) engine.Node {
 	return node
 }
 
-// uplink is where services are served: the one with the highest rate.
-func uplink(v v1.Measured) (best v1.MeasuredUplink, ok bool) {
-	for _, u := range v.Uplinks {
-		if !ok || u.RateBPS > best.RateBPS {
-			best, ok = u, true
+// promised says whether the minimum that a container of a node has in force stands for
+// what the ledger promises: that of an instance, or of a proxy of a service with an
+// instance there.
+func (s *seen) promised(node string, c *monitor.Container) bool {
+	for id, p := range s.promises {
+		if p.Node == node && (c.Is(runtime.InstanceName(id)) || c.Is(runtime.ProxyName(p.Service))) {
+			return true
 		}
 	}
-	return best, ok
-}
-
-// ownMinBPS are the minimums in force on a node that stand for what the ledger
-// promises: those of instances, and those of proxies of services with an instance
-// there.
-func (m *Manager) ownMinBPS(s *seen, n Measured) (sum uint64) {
-	for _, c := range n.Containers {
-		if c.State == v1.StateRejected {
-			continue
-		}
-		for id, p := range s.promises {
-			if p.Node == n.Node.Name && (isOf(c, runtime.InstanceName(id)) || isOf(c, runtime.ProxyName(p.Service))) {
-				sum += c.Policy.MinBPS
-				break
-			}
-		}
-	}
-	return sum
-}
-
-// isOf says whether a container has a name in its engine, or is a task of the Swarm
-// service that has it, whose label the agent tells as a group.
-func isOf(c v1.Container, name string) bool {
-	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
+	return false
 }
 
 // instances are those that run, start, end or are promised.
@@ -354,19 +303,20 @@ func (m *Manager) measureInstance(s *seen, c runtime.Instance, i *engine.Instanc
 		if n.Node.Name != c.Node {
 			continue
 		}
-		for _, used := range n.Values.Containers {
-			if used.ID == c.ContainerID && used.MemoryBytes != nil {
-				i.MemoryBytes = *used.MemoryBytes
-			}
-		}
-		i.CPUs = n.CPUs[c.ContainerID]
-		for _, policed := range n.Containers {
-			own := policed.ID == c.ContainerID
+		for k := range n.Seen.Containers {
+			seen := &n.Seen.Containers[k]
+			own := seen.ID == c.ContainerID
 			if own {
-				i.SentBPS = policed.RateBPS
+				i.SentBPS = seen.SentBPS
+				if seen.MemoryBytes != nil {
+					i.MemoryBytes = *seen.MemoryBytes
+				}
+				if seen.CPUs != nil {
+					i.CPUs = *seen.CPUs
+				}
 			}
-			if (own || isOf(policed, runtime.ProxyName(c.Service))) && policed.State == v1.StateRejected {
-				i.MinRefused, i.Reason = true, policed.Reason
+			if (own || seen.Is(runtime.ProxyName(c.Service))) && seen.State == v1.StateRejected {
+				i.MinRefused, i.Reason = true, seen.Reason
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func (p *presence) note(m *Manager, nodes []Measured) {
 		}
 		if passed > 0 && passed < longestPause {
 			seen.WatchedSeconds += passed.Seconds()
-			if n.Node.Ready && n.Error == nil {
+			if n.there() {
 				seen.ThereSeconds += passed.Seconds()
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -57,21 +56,6 @@ func TestDrainWithoutProxy(t *testing.T) {
 	m.endDrained(&seen{proxies: map[string][]seenProxy{"s": {{err: errors.New("timeout")}}}})
 	if m.stopping["s.1"].ending {
 		t.Error("it was ended at once")
-	}
-}
-
-// Swarm names a task's container after the service, the slot and the task.
-func TestOwnMinimumInSwarm(t *testing.T) {
-	m := &Manager{}
-	s := &seen{promises: engine.Promises{"s.1": {Service: "s", Node: "n", MinBPS: 7}}}
-	task := func(name, service string) v1.Container {
-		return v1.Container{Name: name, Groups: []string{service}, Policy: v1.Policy{MinBPS: 7}}
-	}
-	n := Measured{Node: runtime.Node{Name: "n"}, Containers: []v1.Container{
-		task("edgeproxy-s.x2bkq.9fjw", "edgeproxy-s"), task("edgeproxy-other.x2bkq.7a0c", "edgeproxy-other"),
-	}}
-	if got := m.ownMinBPS(s, n); got != 7 {
-		t.Errorf("%d bit/s in force are the promised ones, want 7", got)
 	}
 }
 

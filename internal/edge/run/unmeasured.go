@@ -2,8 +2,8 @@ package run
 
 import (
 	"context"
-	"time"
 
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -16,7 +16,7 @@ type Unmeasured struct{}
 func (Unmeasured) Measure(_ context.Context, nodes []runtime.Node) []Measured {
 	list := make([]Measured, len(nodes))
 	for i, n := range nodes {
-		list[i] = Measured{Node: n, At: time.Now()}
+		list[i] = Measured{Node: n, Seen: monitor.Node{Name: n.Name, State: monitor.StateNoWeir}}
 	}
 	return list
 }

@@ -95,8 +95,11 @@ func wireNode(s *seen, n engine.Node, measured Measured) edge.Node {
 	if measured.Node.Address.IsValid() {
 		w.Address = measured.Node.Address.String()
 	}
-	if !measured.At.IsZero() {
-		w.AgeSeconds = time.Since(measured.At).Seconds()
+	if age := measured.Seen.AgeSeconds; age != nil {
+		w.AgeSeconds = *age
+	}
+	if w.Reason == "" {
+		w.Reason = strings.Join(measured.Seen.Problems, "; ")
 	}
 	for _, p := range s.promises {
 		if p.Node == n.Name {

@@ -9,6 +9,9 @@ import (
 
 const llqSource = "SDN-LLQ (IEEE Access 2017)"
 
+const llqPath = "The path here is another: a container's interface, a bridge, NAT and the kernel's scheduler, on processors of a virtual machine " +
+	"that receive as well; the paper measures at a switch's ports. No frame waits for another one."
+
 // llqNumber is something that the paper gives three numbers of, one for each flow.
 type llqNumber struct {
 	what, unit string
@@ -44,12 +47,16 @@ var (
 			return (peer.ThroughputBPS.Median/fifo.ThroughputBPS.Median - 1) * 100
 		}}
 
+	llqQuietJitterLess = llqNumber{"jitter less than FIFO's, no congestion", "%", llqQuietBPS, [3]float64{66.17, 61.61, 50.41}, false, reduction(jitterOf)}
+	llqQuietThroughput = llqNumber{"throughput of FIFO's, no congestion", "%", llqQuietBPS, [3]float64{100, 100, 100}, false,
+		func(fifo, peer LLQFlow) float64 { return peer.ThroughputBPS.Median / fifo.ThroughputBPS.Median * 100 }}
+
 	llqPaper = []llqNumber{
 		{"delay without congestion", "µs", llqQuietBPS, [3]float64{6.31, 6.18, 6.24}, true, absolute(delayOf)},
 		llqQuietDelay,
 		{"delay less than FIFO's, no congestion", "%", llqQuietBPS, [3]float64{28.8, 28.3, 28.5}, false, reduction(delayOf)},
 		{"jitter without congestion", "µs", llqQuietBPS, [3]float64{3.02, 3.93, 2.20}, true, absolute(jitterOf)},
-		llqQuietJitter,
+		llqQuietJitter, llqQuietJitterLess, llqQuietThroughput,
 		llqDelay, llqJitter, llqThroughput,
 	}
 )
@@ -112,8 +119,7 @@ func (r LLQReport) judgePeer(peer string) []report.Claim {
 				}
 				return list
 			},
-			otherwise: "The path here is another: a container's interface, a bridge, NAT and the kernel's scheduler, on processors of a virtual machine " +
-				"that receive as well; the paper measures at a switch's ports. No frame waits for another one.",
+			otherwise: r.path,
 		},
 		{
 			where: "figure 8, " + peer, says: "Without congestion three queues reduce the delay by 28 % against one.",
@@ -121,6 +127,24 @@ func (r LLQReport) judgePeer(peer string) []report.Claim {
 				return llqPaper[2].numbers(r, peer, atLeast, ef, af, be)
 			},
 			otherwise: "A frame that meets an empty queue waits in none, however many there are; to choose among them takes work.",
+		},
+		{
+			where: "figure 10, " + peer, says: "Without congestion three queues reduce the jitter by 66.17, 61.61 and 50.41 % against one.",
+			numbers: func(findings) []number {
+				return llqQuietJitterLess.numbers(r, peer, atLeast, ef, af, be)
+			},
+			otherwise: "Frames that meet empty queues wait in none, however many there are: the jitter is that of the path.",
+		},
+		{
+			where: "figure 12, " + peer, says: "Without congestion the throughputs with one queue and with three are similar.",
+			numbers: func(findings) []number {
+				list := llqQuietThroughput.numbers(r, peer, atLeast, ef, af, be)
+				for i := range list {
+					list[i].tolerance = 0.01
+				}
+				return list
+			},
+			otherwise: "More than 1 % is missing of what FIFO carries.",
 		},
 		{
 			where: "figures 7 and 9, " + peer, says: "With congestion the delay of voice is 99.996 % less than FIFO's, that of video 90.66 %.",

@@ -68,15 +68,27 @@ func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		count, rates := p.Queues[id], made.Queues[id]
 		class := "-"
-		if i := slices.Index(c.options.Core.Queues[:], id); i >= 0 {
-			class = className(appid.Level(i))
+		if level, ok := c.options.Core.ClassOf(id); ok {
+			class = className(level)
 		}
 		out.Queues = append(out.Queues, v1.SDNQueue{
-			ID: uint32(id), Class: class, MinBPS: rates.MinBPS, MaxBPS: rates.MaxBPS, RateBPS: rounded(count.RateBPS),
+			ID: uint32(id), Class: class, Applications: c.applications(id), MinBPS: rates.MinBPS, MaxBPS: rates.MaxBPS, RateBPS: rounded(count.RateBPS),
 			SentBytes: count.TxBytes, SentPackets: count.TxPackets, DroppedPackets: count.Dropped,
 		})
 	}
 	return out
+}
+
+// applications are the application types that have a queue of their own, if it is
+// this one.
+func (c *Controller) applications(id openflow.Queue) []string {
+	var names []string
+	for i, name := range appid.Types {
+		if q, ok := c.options.Core.TypeQueues[i]; ok && q.Queue == id {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func rounded(v float64) uint64 { return uint64(math.Round(max(v, 0))) }

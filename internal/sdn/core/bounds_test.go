@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -162,6 +163,19 @@ func TestSwitchThatInvents(t *testing.T) {
 	n := c.switches[1]
 	if len(c.flows) > 101 || len(n.ports[1].queues) > maxQueuesPerPort || len(n.ports) > MaxPorts || len(c.switches) > maxSwitches {
 		t.Errorf("%d flows of 100, %d queues, %d ports, %d switches", len(c.flows), len(n.ports[1].queues), len(n.ports), len(c.switches))
+	}
+}
+
+// TestCountersNotKept: a switch that does not count what a queue sends says so by
+// all ones, which is neither a count nor a rate.
+func TestCountersNotKept(t *testing.T) {
+	c := bounded(100)
+	none := openflow.QueueStats{PortNo: 1, TxBytes: math.MaxUint64, TxPackets: math.MaxUint64, TxErrors: math.MaxUint64}
+	for range 2 {
+		c.QueueStats(c.now.Add(time.Second), 1, []openflow.QueueStats{none})
+		if q := c.switches[1].ports[1].queues[0]; q.TxBytes != 0 || q.TxPackets != 0 || q.Dropped != 0 || q.RateBPS != 0 {
+			t.Errorf("%+v", *q)
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ import (
 // Config is what an operator may choose.
 type Config struct {
 	Queues QueueMap
+	// TypeQueues are the queues of application types, by index of appid.Types, that
+	// do not go to that of their level.
+	TypeQueues map[int]TypeQueue
 	// IdleTimeoutSeconds is how long a flow may be silent before its entry goes.
 	IdleTimeoutSeconds uint16
 	// FailSafe lets switches forward to known stations by themselves, as best

@@ -506,3 +506,30 @@ func TestEveryPairReaches(t *testing.T) {
 		}
 	})
 }
+
+// TestTypeQueues: an application type with a queue of its own goes there, in its
+// usual level, and a flow that is found there stays there.
+func TestTypeQueues(t *testing.T) {
+	c := Config{Queues: DefaultQueues(), TypeQueues: map[int]TypeQueue{0: {3, appid.EF}, 5: {4, appid.AF}, 8: {0, appid.BE}}}
+	for _, one := range []struct {
+		v    Verdict
+		want openflow.Queue
+	}{
+		{Verdict{Level: appid.EF, Type: 0}, 3}, {Verdict{Level: appid.AF, Type: 5}, 4}, {Verdict{Level: appid.EF, Type: 1}, 2},
+		{Verdict{Level: appid.BE, Type: 5}, 0}, // not sure of it
+		{Verdict{Level: appid.BE, Type: 8}, 0}, {Verdict{Level: appid.BE, Type: -1}, 0},
+	} {
+		if got := c.queue(one.v); got != one.want {
+			t.Errorf("%+v goes to queue %d, want %d", one.v, got, one.want)
+		}
+	}
+	for queue, want := range map[openflow.Queue]appid.Level{0: appid.BE, 1: appid.AF, 2: appid.EF, 3: appid.EF, 4: appid.AF, 7: appid.BE} {
+		v := c.found(queue)
+		if v.Level != want || v.Type != -1 {
+			t.Errorf("in queue %d: %+v, want %s", queue, v, want)
+		}
+		if got := c.queue(v); got != queue && queue != 7 {
+			t.Errorf("found in queue %d, goes to %d", queue, got)
+		}
+	}
+}

@@ -157,7 +157,7 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 		c.hostEntries(f.DstMAC, path, false)
 	}
 	if asked {
-		c.send(at.Switch, packetOut(at.Number, m.Data, through(c.cfg.Queues[v.Level], path[0].Out)...))
+		c.send(at.Switch, packetOut(at.Number, m.Data, through(c.cfg.queue(v), path[0].Out)...))
 	}
 }
 
@@ -228,7 +228,7 @@ func (c *Core) install(f *Flow, path []topology.Hop) {
 			c.fallBack(n, f, hop)
 			continue
 		}
-		match, actions := f.entry(hop, c.cfg.Queues[f.Verdict.Level])
+		match, actions := f.entry(hop, c.cfg.queue(f.Verdict))
 		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
 		m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 		if hop == f.Path[0] {

@@ -141,6 +141,8 @@ type Verdict struct {
 	// ARP, ICMP and the like.
 	Type       int
 	Confidence float64 // in the level, 0 to 1
+	// kept is the queue of a flow that was found there, of no level's; 0: none.
+	kept openflow.Queue
 }
 
 // TypeName is the application type's name, or "-".

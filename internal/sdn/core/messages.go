@@ -1,6 +1,9 @@
 package core
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
@@ -182,6 +185,52 @@ func (q *QueueMap) level(queue openflow.Queue) appid.Level {
 		}
 	}
 	return appid.BE
+}
+
+// TypeQueue is the queue that an application type has for itself, and the level
+// of the type.
+type TypeQueue struct {
+	Queue openflow.Queue
+	Level appid.Level
+}
+
+// queue is the queue of a verdict: that of its application type if that has one of
+// its own and the verdict is sure of it, otherwise that of its level.
+func (c *Config) queue(v Verdict) openflow.Queue {
+	if v.kept != 0 {
+		return v.kept
+	}
+	if q, ok := c.TypeQueues[v.Type]; ok && q.Level == v.Level {
+		return q.Queue
+	}
+	return c.Queues[v.Level]
+}
+
+// found is the verdict on a flow that is found in a queue.
+func (c *Config) found(queue openflow.Queue) Verdict {
+	v := Verdict{Level: c.Queues.level(queue), Type: -1}
+	if level, ok := c.levelOfTypes(queue); ok && !slices.Contains(c.Queues[:], queue) {
+		v.Level, v.kept = level, queue
+	}
+	return v
+}
+
+// levelOfTypes is the level of the first application type that has a queue.
+func (c *Config) levelOfTypes(queue openflow.Queue) (appid.Level, bool) {
+	for _, i := range slices.Sorted(maps.Keys(c.TypeQueues)) {
+		if c.TypeQueues[i].Queue == queue {
+			return c.TypeQueues[i].Level, true
+		}
+	}
+	return appid.BE, false
+}
+
+// ClassOf is the level that a queue is for; false if it is nobody's.
+func (c *Config) ClassOf(queue openflow.Queue) (appid.Level, bool) {
+	if i := slices.Index(c.Queues[:], queue); i >= 0 {
+		return appid.Level(i), true
+	}
+	return c.levelOfTypes(queue)
 }
 
 // queueAndPort are what entries made with through say.

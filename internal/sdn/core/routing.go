@@ -237,7 +237,7 @@ func (c *Core) routeTo(w *waiting, h *ipv4, next openflow.MAC, to *host) {
 		c.add(k, v, path, opener, next)
 		c.addBack(back, h.src, v, to.at, opener)
 	}
-	c.send(w.at.Switch, packetOut(w.at.Number, w.data, append(rewrite(next), through(c.cfg.Queues[v.Level], outOf(path[0]))...)...))
+	c.send(w.at.Switch, packetOut(w.at.Number, w.data, append(rewrite(next), through(c.cfg.queue(v), outOf(path[0]))...)...))
 }
 
 // addBack gives the answers of TCP and UDP their entries at once.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -144,7 +145,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 		return nil
 	}
 	f := &Flow{
-		ID: id, Key: k, Verdict: Verdict{Level: c.cfg.Queues.level(queue), Type: -1},
+		ID: id, Key: k, Verdict: c.cfg.found(queue),
 		Began: c.now.Add(-time.Duration(s.DurationSec) * time.Second), active: c.now, counted: c.now, sent: c.now,
 		// What it has carried before is not this controller's to count.
 		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true, next: nextOf(s.Instructions),
@@ -193,7 +194,7 @@ func (c *Core) lookAgain(f *Flow) {
 		}
 		one.Verdict, one.Second = v, true
 		for _, hop := range one.Path {
-			match, actions := one.entry(hop, c.cfg.Queues[v.Level])
+			match, actions := one.entry(hop, c.cfg.queue(v))
 			c.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...))
 		}
 	}
@@ -246,6 +247,15 @@ const (
 	typeBulk = 8
 )
 
+// known is a counter, nothing if the switch does not keep it, which it says by all
+// ones (OpenFlow 1.3.5, section A.3.5.8).
+func known(counter uint64) uint64 {
+	if counter == math.MaxUint64 {
+		return 0
+	}
+	return counter
+}
+
 // QueueStats takes the counters of a switch's queues.
 func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueStats) {
 	c.at(now)
@@ -258,6 +268,7 @@ func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueS
 		if p == nil {
 			continue
 		}
+		s.TxBytes, s.TxPackets, s.TxErrors = known(s.TxBytes), known(s.TxPackets), known(s.TxErrors)
 		q := p.queues[s.QueueID]
 		if q == nil {
 			if len(p.queues) >= maxQueuesPerPort {

@@ -33,7 +33,7 @@ type Options struct {
 	RateBPS uint64
 	// PortRateBPS are the rates of single ports by name.
 	PortRateBPS map[string]uint64
-	Shares      qos.Shares
+	Queues      qos.Map
 	// Replace puts aside what somebody else configured.
 	Replace bool
 	// Controls tells whether a switch is this controller's.
@@ -173,7 +173,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 		if !ok {
 			rate = m.options.RateBPS
 		}
-		change := qos.Plan(p.seen, rate, m.options.Shares, m.options.Replace)
+		change := qos.Plan(p.seen, rate, m.options.Queues, m.options.Replace)
 		state := stateOf(p, change)
 		if err := m.apply(ctx, c, p, change); err != nil {
 			if !c.Connected() {

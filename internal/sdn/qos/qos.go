@@ -3,11 +3,11 @@
 //
 // Problem: Open vSwitch has the kernel's HTB make the queues of a port
 // (linux-htb: ovs-vswitchd.conf.db(5), tables QoS and Queue), and HTB takes any
-// numbers, fitting or not. Method: three queues whose minimums add up to the
-// port's rate, so that a guarantee never depends on what others leave: HTB serves
+// numbers, fitting or not. Method: queues, three or as an operator's map has them,
+// whose minimums are no more than the port's rate together, so that a guarantee never depends on what others leave: HTB serves
 // a class within its rate before any class that borrows. EF has the part that it
 // may claim, AF its minimum, BE the rest; what one leaves idle the next takes in
-// the order EF, AF, BE.
+// the order EF, AF, BE, or of their priorities.
 //
 // Limits: HTB cannot have EF beyond its part compete as BE, as design 3.6 has it;
 // it competes as EF for what is idle, never for what AF and BE are guaranteed.
@@ -74,17 +74,6 @@ const minQueueBPS = 12000
 // minRateBPS is the least rate of a port.
 const minRateBPS = 1000000
 
-// Queues are the queues of a port with a rate, by level.
-func (s Shares) Queues(rateBPS uint64) [appid.NumLevels]Queue {
-	part := func(f float64) uint64 { return max(uint64(f*float64(rateBPS)), minQueueBPS) }
-	ef, af := part(s.EFMax), part(s.AFMin)
-	return [appid.NumLevels]Queue{
-		appid.EF: {ID: IDs[appid.EF], MinBPS: ef, MaxBPS: rateBPS, Priority: 0},
-		appid.AF: {ID: IDs[appid.AF], MinBPS: af, MaxBPS: rateBPS, Priority: 1},
-		appid.BE: {ID: IDs[appid.BE], MinBPS: rateBPS - min(ef+af, rateBPS-minQueueBPS), MaxBPS: rateBPS, Priority: 2},
-	}
-}
-
 // Config is the row's other_config.
 func (q Queue) Config() map[string]string {
 	return map[string]string{
@@ -146,7 +135,7 @@ type Change struct {
 	Reason string
 	// RateBPS is the port's rate: what was asked for, or the link's speed.
 	RateBPS uint64
-	Queues  [appid.NumLevels]Queue
+	Queues  []Queue
 }
 
 // RateConfig is the QoS row's other_config.
@@ -156,7 +145,7 @@ func (c *Change) RateConfig() map[string]string {
 
 // Plan decides about a port. rateBPS 0 is the link's speed; replace takes the
 // place of what somebody else configured.
-func Plan(p Port, rateBPS uint64, s Shares, replace bool) Change {
+func Plan(p Port, rateBPS uint64, m Map, replace bool) Change {
 	refuse := func(format string, args ...any) Change {
 		return Change{Action: Refuse, Reason: fmt.Sprintf(format, args...)}
 	}
@@ -176,7 +165,11 @@ func Plan(p Port, rateBPS uint64, s Shares, replace bool) Change {
 	if rateBPS < minRateBPS {
 		return refuse("a rate of %s is less than %s", mbit(rateBPS), mbit(minRateBPS))
 	}
-	c := Change{RateBPS: rateBPS, Queues: s.Queues(rateBPS)}
+	queues, err := m.Of(rateBPS)
+	if err != nil {
+		return refuse("%v", err)
+	}
+	c := Change{RateBPS: rateBPS, Queues: queues}
 	switch {
 	case !p.QoS.Ours() || p.QoS.Type != Type || !c.has(p.QoS.Queues):
 		c.Action = Create

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/weir-project/weir/internal/appid"
 )
 
 // TestQueues: minimums add up to the rate, BE has something, and nothing exceeds
@@ -19,9 +17,14 @@ func TestQueues(t *testing.T) {
 		}
 		rate := rapid.Uint64Range(minRateBPS, 400e9).Draw(rt, "rate")
 		sum := uint64(0)
-		for l, q := range s.Queues(rate) {
+		m := s.Map()
+		queues, err := m.Of(rate)
+		if err != nil || len(queues) != len(IDs) {
+			rt.Fatalf("%+v, %v", queues, err)
+		}
+		for id, q := range queues {
 			sum += q.MinBPS
-			if q.MinBPS == 0 || q.MinBPS > rate || q.MaxBPS != rate || q.Priority != l || q.ID != IDs[l] {
+			if q.MinBPS == 0 || q.MinBPS > rate || q.MaxBPS != rate || q.ID != id || IDs[q.Priority] != id {
 				rt.Fatalf("%+v of %d", q, rate)
 			}
 		}
@@ -29,8 +32,10 @@ func TestQueues(t *testing.T) {
 			rt.Fatalf("minimums are %d of %d", sum, rate)
 		}
 	})
-	if q := halfAndThird.Queues(100e6); q[appid.EF].MinBPS != 50e6 || q[appid.AF].MinBPS != 30e6 || q[appid.BE].MinBPS != 20e6 || q[appid.BE].ID != 0 {
-		t.Errorf("%+v", q)
+	m := halfAndThird.Map()
+	q, err := m.Of(100e6)
+	if err != nil || q[2].MinBPS != 50e6 || q[1].MinBPS != 30e6 || q[0].MinBPS != 20e6 {
+		t.Errorf("%+v, %v", q, err)
 	}
 }
 
@@ -59,7 +64,7 @@ func asMade(p Port, c Change) Port {
 }
 
 func TestPlan(t *testing.T) {
-	s := halfAndThird
+	s := halfAndThird.Map()
 	free := Port{Name: "p1", LinkSpeedBPS: 1e9}
 	foreign := free
 	foreign.QoS = &Row{UUID: "x", Type: "linux-hfsc"}
@@ -89,6 +94,10 @@ func TestPlan(t *testing.T) {
 		if got.Action != c.want || !strings.Contains(got.Reason, c.says) || (got.Reason == "") != (c.want != Refuse) {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+	much := Map{Queues: []Spec{{ID: 0}, {ID: 1, Min: Part{BPS: 60e6}}, {ID: 2, Min: Part{BPS: 50e6}}}}
+	if got := Plan(free, 100e6, much, false); got.Action != Refuse || !strings.Contains(got.Reason, "together, more than the port's rate of 100mbit") {
+		t.Errorf("minimums above the rate: %+v", got)
 	}
 	changed := asMade(free, Plan(free, 100e6, s, false))
 	changed.QoS.Queues[2] = QueueRow{Config: map[string]string{"min-rate": "1"}}

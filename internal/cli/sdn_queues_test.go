@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/qos"
+)
+
+// TestSDNQueueFile: what is wrong with the queues is said before anything starts.
+func TestSDNQueueFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "queues.yaml")
+	if err := os.WriteFile(file, []byte("queues: {1: {min: 30%}, 2: {min: 50%}}\nmap: {voip: 3}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const database = "--ovsdb=unix:/nowhere"
+	for says, args := range map[string][]string{
+		"VOIP goes to queue 3, and there is none":        {"--queues", file, database},
+		"--queues needs --ovsdb":                         {"--queues", writeGoodQueues(t)},
+		"--queues says what --ef-max and --af-min would": {"--queues", file, "--ef-max", "40%", database},
+		"read the queues: open /nowhere":                 {"--queues", "/nowhere", database},
+		"--ef-max \"half\" is not a percentage":          {"--ef-max", "half", database},
+	} {
+		code, _, stderr := run(append([]string{"sdn", "run"}, args...)...)
+		if code == 0 || !strings.Contains(stderr, says) {
+			t.Errorf("%v: exit code %d: %s, want %q", args, code, stderr, says)
+		}
+	}
+}
+
+func writeGoodQueues(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "good.yaml")
+	if err := os.WriteFile(file, []byte("queues: {1: {min: 30%}, 2: {min: 50%}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestAssign: the controller sends levels and types where the queues are.
+func TestAssign(t *testing.T) {
+	m, err := qos.ReadMap([]byte("queues: {4: {min: 30%}, 5: {min: 50%}, 6: {}}\nmap: {ef: 5, af: 4, web: 6}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := core.Config{Queues: core.DefaultQueues()}
+	levels := appid.DefaultLevels()
+	levels[5] = appid.BE
+	assign(&config, m, levels)
+	if config.Queues != (core.QueueMap{appid.EF: 5, appid.AF: 4, appid.BE: 0}) {
+		t.Errorf("levels: %v", config.Queues)
+	}
+	if web := config.TypeQueues[5]; len(config.TypeQueues) != 1 || web != (core.TypeQueue{Queue: 6, Level: appid.BE}) {
+		t.Errorf("types: %v", config.TypeQueues)
+	}
+}

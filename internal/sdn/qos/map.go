@@ -1,0 +1,247 @@
+package qos
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// MaxQueues is how many queues a port can have (SDN-LLQ, section III.A.4).
+const MaxQueues = 8
+
+// lowestPriority is the last of HTB's priorities, TC_HTB_NUMPRIO - 1.
+const lowestPriority = 7
+
+// Part is a rate: bits per second, or a fraction of the port's; neither: not
+// said.
+type Part struct {
+	Fraction float64
+	BPS      uint64
+}
+
+func (p Part) given() bool { return p != Part{} }
+
+// of is the part of a rate.
+func (p Part) of(rateBPS uint64) uint64 {
+	if p.BPS != 0 {
+		return p.BPS
+	}
+	return uint64(p.Fraction * float64(rateBPS))
+}
+
+// Spec is what is asked of one queue. Without a minimum queue 0 has what the
+// others leave, and others the least that a queue can have; without a maximum,
+// the port's rate.
+type Spec struct {
+	ID       int
+	Min, Max Part
+	Priority int // 0 to 7, the lowest borrows first
+}
+
+// Map is which queues a port has, and which queue what goes to.
+type Map struct {
+	// Queues are in the order of their numbers; queue 0 is always there.
+	Queues []Spec
+	Levels [appid.NumLevels]int
+	// Types are the queues of single application types, by index of appid.Types.
+	Types map[int]int
+}
+
+// Map is that of the three queues that shares are for.
+func (s Shares) Map() Map {
+	return Map{
+		Queues: []Spec{
+			{ID: IDs[appid.BE], Priority: 2},
+			{ID: IDs[appid.AF], Min: Part{Fraction: s.AFMin}, Priority: 1},
+			{ID: IDs[appid.EF], Min: Part{Fraction: s.EFMax}, Priority: 0},
+		},
+		Levels: IDs,
+	}
+}
+
+// mapFile is a map as it is written.
+type mapFile struct {
+	Queues map[string]specFile `yaml:"queues"`
+	Map    map[string]string   `yaml:"map"`
+}
+
+type specFile struct {
+	Min      string `yaml:"min"`
+	Max      string `yaml:"max"`
+	Priority *int   `yaml:"priority"`
+}
+
+// ReadMap reads a map in YAML (docs/sdn.md). Errors say what to write instead.
+func ReadMap(b []byte) (Map, error) {
+	var file mapFile
+	if err := yaml.UnmarshalWithOptions(b, &file, yaml.Strict()); err != nil {
+		var at yaml.Error
+		if errors.As(err, &at) && at.GetToken() != nil {
+			return Map{}, fmt.Errorf("line %d: %s; known are queues (min, max, priority of each) and map", at.GetToken().Position.Line, at.GetMessage())
+		}
+		return Map{}, fmt.Errorf("read YAML: %w", err)
+	}
+	if len(file.Queues) == 0 {
+		return Map{}, errors.New("queues: is empty; write for example {1: {min: 30%}, 2: {min: 50%}}")
+	}
+	m := Map{Levels: IDs, Types: map[int]int{}}
+	for _, name := range slices.Sorted(maps.Keys(file.Queues)) {
+		q, err := file.Queues[name].spec(name)
+		if err != nil {
+			return Map{}, err
+		}
+		m.Queues = append(m.Queues, q)
+	}
+	if !m.has(0) {
+		m.Queues = append(m.Queues, Spec{Priority: lowestPriority})
+	}
+	slices.SortFunc(m.Queues, func(a, b Spec) int { return cmp.Compare(a.ID, b.ID) })
+	written := map[appid.Level]bool{}
+	for _, name := range slices.Sorted(maps.Keys(file.Map)) {
+		if err := m.assign(name, file.Map[name], written); err != nil {
+			return Map{}, err
+		}
+	}
+	return m, m.check(written)
+}
+
+// spec reads what is written of a queue.
+func (f specFile) spec(name string) (Spec, error) {
+	id, err := strconv.Atoi(name)
+	if err != nil || id < 0 || id >= MaxQueues {
+		return Spec{}, fmt.Errorf("queues: %q is no number of a queue: a port has up to %d, numbered 0 to %d", name, MaxQueues, MaxQueues-1)
+	}
+	q := Spec{ID: id, Priority: lowestPriority}
+	if f.Priority != nil {
+		q.Priority = *f.Priority
+	}
+	if q.Priority < 0 || q.Priority > lowestPriority {
+		return q, fmt.Errorf("queues: %d: priority %d is not within 0 (first) and %d", id, q.Priority, lowestPriority)
+	}
+	if q.Min, err = parsePart(f.Min); err != nil {
+		return q, fmt.Errorf("queues: %d: min: %q %w", id, f.Min, err)
+	}
+	if q.Max, err = parsePart(f.Max); err != nil {
+		return q, fmt.Errorf("queues: %d: max: %q %w", id, f.Max, err)
+	}
+	return q, nil
+}
+
+// parsePart reads a rate or a percentage; nothing is none.
+func parsePart(s string) (p Part, err error) {
+	if s == "" {
+		return p, nil
+	}
+	if number, ok := strings.CutSuffix(s, "%"); ok {
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(v > 0 && v <= 100) {
+			return p, errors.New("is no percentage above 0 % and up to 100 %")
+		}
+		return Part{Fraction: v / 100}, nil
+	}
+	if p.BPS, err = policy.ParseRate(s); err != nil {
+		return p, fmt.Errorf("%w, or a percentage of the port's rate such as 30%%", err)
+	}
+	if p.BPS < minQueueBPS {
+		return p, fmt.Errorf("is less than %d bit/s, with which HTB keeps no time", minQueueBPS)
+	}
+	return p, nil
+}
+
+// assign has a level or an application type go to a queue.
+func (m *Map) assign(name, queue string, written map[appid.Level]bool) error {
+	id, err := strconv.Atoi(queue)
+	if err != nil {
+		return fmt.Errorf("map: %s: %q is no number of a queue", name, queue)
+	}
+	level, err := appid.ParseLevel(name)
+	i := slices.Index(appid.Types, strings.ToUpper(name))
+	_, twice := m.Types[i]
+	switch {
+	case err == nil && written[level]:
+		return fmt.Errorf("map: %s is there twice", level)
+	case err == nil:
+		m.Levels[level], written[level] = id, true
+	case i < 0:
+		return fmt.Errorf("map: %q is neither a level (ef, af, be) nor an application type (%s)", name, strings.Join(appid.Types, ", "))
+	case twice:
+		return fmt.Errorf("map: %s is there twice", appid.Types[i])
+	default:
+		m.Types[i] = id
+	}
+	return nil
+}
+
+func (m *Map) has(id int) bool {
+	return slices.ContainsFunc(m.Queues, func(q Spec) bool { return q.ID == id })
+}
+
+// check says what is wrong with a map whatever a port's rate is.
+func (m *Map) check(written map[appid.Level]bool) error {
+	if m.Levels[appid.BE] != 0 {
+		return fmt.Errorf("map: be goes to queue %d; it must be 0, where everything goes that no queue is named for", m.Levels[appid.BE])
+	}
+	for l, id := range m.Levels {
+		if !m.has(id) {
+			level := strings.ToLower(appid.Level(l).String())
+			how := ""
+			if !written[appid.Level(l)] {
+				how = " unless map says otherwise"
+			}
+			return fmt.Errorf("map: %s goes to queue %d%s, and there is none: give it under queues, or write another number", level, id, how)
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(m.Types)) {
+		if !m.has(m.Types[i]) {
+			return fmt.Errorf("map: %s goes to queue %d, and there is none: give it under queues, or write another number", appid.Types[i], m.Types[i])
+		}
+	}
+	fractions := 0.0
+	for _, q := range m.Queues {
+		fractions += q.Min.Fraction
+	}
+	if fractions > 1+1e-9 {
+		return fmt.Errorf("queues: the minimums are %.4g %% of the rate together: at most 100", 100*fractions)
+	}
+	return nil
+}
+
+// Of are the queues of a port with a rate. Their minimums fit it.
+func (m *Map) Of(rateBPS uint64) ([]Queue, error) {
+	var out []Queue
+	rest := -1
+	sum := uint64(0)
+	for _, s := range m.Queues {
+		q := Queue{ID: s.ID, MinBPS: max(s.Min.of(rateBPS), minQueueBPS), MaxBPS: rateBPS, Priority: s.Priority}
+		if s.Max.given() {
+			q.MaxBPS = max(s.Max.of(rateBPS), minQueueBPS)
+		}
+		if q.MaxBPS > rateBPS {
+			return nil, fmt.Errorf("queue %d has a maximum of %s, more than the port's rate of %s", q.ID, mbit(q.MaxBPS), mbit(rateBPS))
+		}
+		if q.MinBPS > q.MaxBPS {
+			return nil, fmt.Errorf("queue %d has a minimum of %s, more than its maximum of %s", q.ID, mbit(q.MinBPS), mbit(q.MaxBPS))
+		}
+		sum += q.MinBPS
+		out = append(out, q)
+		if s.ID == 0 && !s.Min.given() {
+			rest = len(out) - 1
+		}
+	}
+	if sum > rateBPS+uint64(len(out))*minQueueBPS {
+		return nil, fmt.Errorf("the minimums of its queues are %s together, more than the port's rate of %s", mbit(sum), mbit(rateBPS))
+	}
+	if rest >= 0 {
+		out[rest].MinBPS = max(min(rateBPS-min(sum-minQueueBPS, rateBPS), out[rest].MaxBPS), minQueueBPS)
+	}
+	return out, nil
+}

@@ -1,0 +1,120 @@
+package qos
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/appid"
+)
+
+func TestReadMap(t *testing.T) {
+	m, err := ReadMap([]byte(`
+queues:
+  1: {min: 30%, priority: 2}
+  2: {min: 20mbit, max: 50%, priority: 0}
+  3: {min: 10mbit, priority: 1}
+map: {EF: 2, voip: 3, P2P: 0}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Levels != [appid.NumLevels]int{2, 1, 0} || len(m.Types) != 2 || m.Types[0] != 3 || m.Types[9] != 0 {
+		t.Errorf("%+v", m)
+	}
+	queues, err := m.Of(100e6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Queue{{0, 40e6, 100e6, 7}, {1, 30e6, 100e6, 2}, {2, 20e6, 50e6, 0}, {3, 10e6, 100e6, 1}}
+	for i := range want {
+		if i >= len(queues) || queues[i] != want[i] {
+			t.Errorf("queue %d: %+v, want %+v", i, queues, want[i])
+		}
+	}
+}
+
+// TestBadMaps: what is wrong is named, and what to do.
+func TestBadMaps(t *testing.T) {
+	const two = "queues: {1: {min: 30%}, 2: {min: 50%}}\n"
+	for text, says := range map[string]string{
+		"":                           "queues: is empty",
+		"queues: [1, 2]":             "line 1: ",
+		"queues: {1: {mim: 3mbit}}":  `line 1: unknown field "mim"`,
+		"queues: {8: {min: 1mbit}}":  `"8" is no number of a queue: a port has up to 8, numbered 0 to 7`,
+		"queues: {-1: {min: 1mbit}}": "numbered 0 to 7",
+		"queues: {ef: {min: 1mbit}}": "numbered 0 to 7",
+		"queues: {0: {}, 1: {}, 2: {}, 3: {}, 4: {}, 5: {}, 6: {}, 7: {}, 8: {}}": "a port has up to 8",
+		"queues: {1: {min: 1mbit}, 1: {min: 2mbit}}":                              "line 1: ",
+		"queues: {1: {min: 30MB}}":                                                "1: min: \"30MB\" has the unit \"MB\": bytes are not accepted",
+		"queues: {1: {min: 30}}":                                                  `1: min: "30" `,
+		"queues: {1: {min: 1kbit}}":                                               "less than 12000 bit/s",
+		"queues: {1: {min: 0%}}":                                                  "no percentage above 0 %",
+		"queues: {1: {max: 130%}}":                                                "up to 100 %",
+		"queues: {1: {min: x%}}":                                                  "no percentage",
+		"queues: {1: {priority: 8}}":                                              "priority 8 is not within 0 (first) and 7",
+		"queues: {1: {min: 60%}, 2: {min: 50%}}":                                  "110 % of the rate together: at most 100",
+		"queues: {1: {min: 30%}}":                                                 "ef goes to queue 2 unless map says otherwise, and there is none",
+		two + "map: {ef: 3}":                                                      "ef goes to queue 3, and there is none",
+		two + "map: {voip: 4}":                                                    "VOIP goes to queue 4, and there is none",
+		two + "map: {be: 1}":                                                      "be goes to queue 1; it must be 0",
+		two + "map: {skype: 1}":                                                   `"skype" is neither a level (ef, af, be) nor an application type (VOIP,`,
+		two + "map: {voip: 1, VOIP: 2}":                                           "VOIP is there twice",
+		two + "map: {voip: first}":                                                `map: voip: "first" is no number of a queue`,
+		two + "map: {ef: 2, EF: 1}":                                               "EF is there twice",
+		"queues: {1: {min: 3mbit}, 2: }\nmap: {ef: 1.5}\n":                        `ef: "1.5" is no number`,
+	} {
+		if _, err := ReadMap([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", text, err, says)
+		}
+	}
+}
+
+// TestMapDoesNotFit: what cannot be at a port's rate is refused with numbers.
+func TestMapDoesNotFit(t *testing.T) {
+	for says, m := range map[string]Map{
+		"queue 1 has a maximum of 200mbit, more than the port's rate of 100mbit": {Queues: []Spec{{}, {ID: 1, Max: Part{BPS: 200e6}}}},
+		"queue 1 has a minimum of 20mbit, more than its maximum of 10mbit":       {Queues: []Spec{{}, {ID: 1, Min: Part{BPS: 20e6}, Max: Part{Fraction: 0.1}}}},
+		"are 140mbit together, more than the port's rate of 100mbit":             {Queues: []Spec{{Min: Part{Fraction: 0.5}}, {ID: 1, Min: Part{BPS: 90e6}}}},
+	} {
+		if q, err := m.Of(100e6); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v, %v, want %q", q, err, says)
+		}
+	}
+}
+
+// TestMinimumsFit: whatever the map, minimums are no more than the rate together,
+// and than their maximums, or the map is refused.
+func TestMinimumsFit(t *testing.T) {
+	part := func(rt *rapid.T, name string) Part {
+		switch rapid.IntRange(0, 2).Draw(rt, name) {
+		case 0:
+			return Part{Fraction: rapid.Float64Range(0.01, 1).Draw(rt, name)}
+		case 1:
+			return Part{BPS: rapid.Uint64Range(minQueueBPS, 2e8).Draw(rt, name)}
+		}
+		return Part{}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		var m Map
+		for id := range rapid.IntRange(1, MaxQueues).Draw(rt, "queues") {
+			m.Queues = append(m.Queues, Spec{ID: id, Min: part(rt, "min"), Max: part(rt, "max")})
+		}
+		rate := rapid.Uint64Range(minRateBPS, 1e10).Draw(rt, "rate")
+		queues, err := m.Of(rate)
+		if err != nil {
+			return
+		}
+		sum := uint64(0)
+		for _, q := range queues {
+			sum += q.MinBPS
+			if q.MinBPS < minQueueBPS || q.MinBPS > q.MaxBPS || q.MaxBPS > rate {
+				rt.Fatalf("%+v of %d", q, rate)
+			}
+		}
+		if sum > rate+MaxQueues*minQueueBPS {
+			rt.Fatalf("%d of %d: %+v", sum, rate, queues)
+		}
+	})
+}
