@@ -32,6 +32,7 @@ for program in weir weir-edge; do
 	rm -f "$stage/native"
 done
 gzip -9nc CHANGELOG.md >"$stage/changelog.gz"
+notices "$stage/weir" "$stage/weir-edge" | gzip -9n >"$stage/licenses.gz"
 cat - LICENSE >"$stage/copyright" <<END
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: weir
@@ -40,7 +41,8 @@ Source: https://github.com/weir-project/weir
 Files: *
 Copyright: The Weir authors
 License: Apache-2.0, and GPL-2.0-only for the BPF programs
- See LICENSES in the source. The Apache License is:
+ The file licenses.gz beside this one has the licences of what it is made of. The Apache
+ License is:
 END
 find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 

@@ -29,6 +29,7 @@ mkdir -p "$files"/{usr/bin,usr/share/doc/weir,etc/weir,run/weir,tmp,proc,sys,dev
 GOARCH=$goarch build "$files/usr/bin/weir" weir
 bill "$files/usr/bin/weir" >"$files/usr/share/doc/weir/weir.cdx.json"
 cp LICENSE "$files/usr/share/doc/weir/copyright"
+notices "$files/usr/bin/weir" | gzip -9n >"$files/usr/share/doc/weir/licenses.gz"
 chmod -R u=rwX,go=rX "$files"
 
 layout=$stage/layout

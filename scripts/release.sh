@@ -44,3 +44,35 @@ build() {
 bill() {
 	"${go[@]}" run ./tools/sbom -name "$(basename "$1")" -version "$version" -npm web/package-lock.json -bundled preact,uplot "$1"
 }
+
+# notices PROGRAM...: the licences of all that is in them, which every copy of them has to
+# have with it; each text once. A part without one is an error.
+notices() {
+	local modules sum files module dir file
+	local -A parts=() texts=()
+	note() { # PART FILE
+		sum=$(sha256sum <"$2" | cut -d' ' -f1)
+		parts[$sum]+="$1"$'\n'
+		texts[$sum]=$2
+	}
+	for file in LICENSES/*; do
+		module=${file##*/}
+		note "${module%.txt}" "$file"
+	done
+	note "Go's library" "$("${go[@]}" env GOROOT)/LICENSE"
+	mapfile -t modules < <("${go[@]}" version -m "$@" | awk '$1 == "dep" { print $2 }' | LC_ALL=C sort -u)
+	while read -r module dir; do
+		files=0
+		for file in "$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
+			[ -f "$file" ] || continue
+			files=1
+			note "$module" "$file"
+		done
+		[ "$files" = 1 ] || { echo "notices: $module has no licence in $dir" >&2 && return 1; }
+	done < <("${go[@]}" list -m -f '{{.Path}} {{.Dir}}' "${modules[@]}")
+	for sum in $(printf '%s\n' "${!parts[@]}" | LC_ALL=C sort); do
+		printf '%s\n' "${parts[$sum]}"
+		cat "${texts[$sum]}"
+		printf '\n%s\n\n' ------------------------------------------------------------------------
+	done
+}

@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +20,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // defaultSDNSocket is where `weir sdn ps` finds the controller.
@@ -110,9 +109,6 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(f.socket), 0o755); err != nil {
-		return fmt.Errorf("make the folder of the socket: %w", err)
-	}
 	var listeners []net.Listener
 	for _, address := range f.listen {
 		l, err := controller.Listen(address, secure)
@@ -128,17 +124,19 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	for _, m := range databases {
 		group.Go(func() error { return m.Run(ctx) })
 	}
-	pages := map[string]http.Handler{"unix:" + f.socket: c.Handler(databases.status)}
-	if f.http != "" { // of a network, which learns no more than metrics
-		pages["tcp:"+f.http] = c.Metrics(databases.status)
+	api, err := unixsock.Listen("controller", f.socket, "")
+	if err != nil {
+		return err
 	}
-	for address, page := range pages {
-		l, err := controller.Listen(address, nil)
+	defer api.Close()
+	group.Go(func() error { return controller.ServeHTTP(ctx, api, c.Handler(databases.status), log) })
+	if f.http != "" { // of a network, which learns no more than metrics
+		l, err := controller.Listen("tcp:"+f.http, nil)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		group.Go(func() error { return controller.ServeHTTP(ctx, l, page) })
+		group.Go(func() error { return controller.ServeHTTP(ctx, l, c.Metrics(databases.status), log) })
 	}
 	group.Go(func() error { return c.Run(ctx, listeners...) })
 	for _, l := range listeners {

@@ -1,6 +1,7 @@
-// Package httpapi is what the clients of Weir's daemons have in common: requests and
-// answers in JSON, over a Unix socket or TLS; what is not a success has a v1.Error as
-// its body; events are a stream of JSON objects.
+// Package httpapi is what the APIs of Weir's daemons have in common. For clients: requests
+// and answers in JSON, over a Unix socket or TLS; what is not a success has a v1.Error as
+// its body; events are a stream of JSON objects. For servers: what bounds a connection
+// (server.go).
 package httpapi
 
 import (

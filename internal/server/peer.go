@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/httpapi"
 )
 
 // Who asks? The kernel says so of each connection to a Unix socket
@@ -35,7 +36,7 @@ var socketBudget = access.Budget{
 // as, may do everything; whoever else may open the socket has the role of the group.
 func (a *API) Socket(group access.Role) *http.Server {
 	limits, places := access.NewLimits(userPerSecond, userBurst), access.NewPlaces(socketBudget)
-	s := a.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httpapi.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := access.Of(r.Context())
 		if !places.Admit(r.Context(), caller) {
 			a.noPlace(w, r, caller)
@@ -46,7 +47,7 @@ func (a *API) Socket(group access.Role) *http.Server {
 			return
 		}
 		a.ServeHTTP(w, r)
-	}))
+	}), a.log)
 	ask := func(conn net.Conn) access.Caller {
 		uid, err := peerUID(conn)
 		switch {

@@ -49,14 +49,8 @@ type Agent interface {
 const (
 	// requestTimeout bounds how long a request waits for the agent.
 	requestTimeout = 10 * time.Second
-	// headerTimeout bounds how long a request may take to arrive, and idleTimeout
-	// how long a connection may wait for the next one.
-	headerTimeout = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
 	// maxBodyBytes bounds what a request may send.
 	maxBodyBytes = 64 << 10
-	// maxHeaderBytes bounds what it may say before its body.
-	maxHeaderBytes = 32 << 10
 )
 
 // API is an agent's API. As a handler it needs to be told who asks (access.With).
@@ -104,14 +98,6 @@ func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 			a.log.Info("asked for a change", "by", caller.Name, "method", request.Method, "path", request.URL.Path)
 		}
 		next(w, request)
-	}
-}
-
-// server is for one listener.
-func (a *API) server(handler http.Handler) *http.Server {
-	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/httpapi"
 )
 
 // The network is where anybody asks. The agent listens there only if it is told to, and
@@ -77,10 +78,10 @@ var errHandshakes = errors.New("too many connections one after another: keep one
 // Remote returns a server for listeners of ListenTLS.
 func (a *API) Remote(tokens *access.Tokens, certificates *access.Certificates) *http.Server {
 	places := access.NewPlaces(remoteBudget)
-	s := a.server(&remote{
+	s := httpapi.NewServer(&remote{
 		API: a, tokens: tokens, certificates: certificates, places: places,
 		callers: access.NewLimits(callerPerSecond, callerBurst), failing: access.NewLimits(failuresPerSecond, failedBurst),
-	})
+	}, a.log)
 	s.IdleTimeout = remoteIdleTimeout
 	places.Watch(s, func(conn net.Conn) string { return access.Network(conn.RemoteAddr().String()) })
 	return s

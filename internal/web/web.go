@@ -40,6 +40,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/third_party/uplot"
 )
 
@@ -52,9 +53,7 @@ const (
 	// maxRequests is how many requests are answered at once; one for events goes
 	// on for as long as its reader follows them. Those with a token are counted apart.
 	maxRequests, maxTokenRequests = 128, 32
-	// headerTimeout bounds how long a request may take to arrive, and
-	// answerTimeout how long an answer may take to be read.
-	headerTimeout = 5 * time.Second
+	// answerTimeout bounds how long an answer may take to be read.
 	answerTimeout = 15 * time.Second
 	// idleTimeout ends connections that ask for nothing.
 	idleTimeout = 30 * time.Second
@@ -76,11 +75,8 @@ func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Serve
 
 // server is one of a handler, with its bounds.
 func (g *gate) server(handler http.Handler, log *slog.Logger) *http.Server {
-	s := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	s := httpapi.NewServer(handler, log)
+	s.IdleTimeout, s.MaxHeaderBytes = idleTimeout, maxHeaderBytes
 	g.places.Watch(s, func(conn net.Conn) string { return access.Network(conn.RemoteAddr().String()) })
 	return s
 }

@@ -24,7 +24,7 @@ func TestPackage(t *testing.T) {
 		"/usr/share/man/man1/weir.1.gz": file, "/usr/share/man/man1/weir-agent.1.gz": file,
 		"/usr/share/bash-completion/completions/weir": file, "/usr/share/zsh/vendor-completions/_weir": file,
 		"/usr/share/fish/vendor_completions.d/weir.fish": file, "/usr/share/doc/weir/copyright": file,
-		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/weir.cdx.json": file,
+		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/licenses.gz": file, "/usr/share/doc/weir/weir.cdx.json": file,
 		"/usr/share/doc/weir/examples/weir.yaml": file,
 		"/usr/bin/weir-edge":                     program, "/usr/share/man/man1/weir-edge-run.1.gz": file,
 		"/usr/share/bash-completion/completions/weir-edge": file, "/usr/share/doc/weir/weir-edge.cdx.json": file,
@@ -54,6 +54,12 @@ func TestPackage(t *testing.T) {
 	}
 	if page := run(t, "gzip", "-dc", filepath.Join(unpacked, "usr/share/man/man1/weir-set.1.gz")); !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(page, "weight") {
 		t.Errorf("the manual of weir set: %.300s", page)
+	}
+	licenses := run(t, "gzip", "-dc", filepath.Join(unpacked, "usr/share/doc/weir/licenses.gz"))
+	for _, part := range []string{"\nMIT-uPlot\n", "\ngithub.com/cilium/ebpf\n", "\nGo's library\n", "Redistributions in binary form"} {
+		if !strings.Contains("\n"+licenses, part) {
+			t.Errorf("the licences have no %q", part)
+		}
 	}
 	if script, err := os.ReadFile(filepath.Join(unpacked, "usr/share/bash-completion/completions/weir")); err != nil || !strings.Contains(string(script), "__start_weir") {
 		t.Errorf("the completion: %v", err)

@@ -135,6 +135,16 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+func TestEventIsOneLine(t *testing.T) {
+	var b strings.Builder
+	if err := printEvent(&b, edge.Event{Kind: edge.EventFailed, Node: "a\nb", Message: "no room\n2026-01-01 00:00:00  node  c  is ready"}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(b.String(), "\n") != 1 {
+		t.Errorf("%q", b.String())
+	}
+}
+
 func TestExplanation(t *testing.T) {
 	var b bytes.Buffer
 	err := printExplanation(&b, edge.Explanation{

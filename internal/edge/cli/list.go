@@ -43,7 +43,7 @@ func table(w io.Writer, head string, rows [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(head, " ", "\t"))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = strings.ReplaceAll(printable(row[i]), "\n", " ")
+			row[i] = oneLine(row[i])
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
@@ -146,7 +146,7 @@ func printEvent(w io.Writer, e edge.Event) error {
 	if about == "" {
 		about = e.Service + e.Node
 	}
-	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, printable(about), printable(e.Message)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, oneLine(about), oneLine(e.Message)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
@@ -177,7 +177,7 @@ what else could have been done, and what was decided and done before.`,
 func printExplanation(w io.Writer, e edge.Explanation) error {
 	var b strings.Builder
 	s := e.Service
-	fmt.Fprintf(&b, "%s (%s): %d users, %d of %d instances answer, response %s\n\n", s.Name, s.Image, s.Users, s.Running, s.Instances, milliseconds(s.ResponseMS))
+	fmt.Fprintf(&b, "%s (%s): %s, %d of %s answer, response %s\n\n", s.Name, s.Image, counted(s.Users, "user"), s.Running, counted(s.Instances, "instance"), milliseconds(s.ResponseMS))
 	if s.Reason != "" {
 		fmt.Fprintf(&b, "%s\n\n", s.Reason)
 	}
@@ -225,7 +225,7 @@ func considered(d edge.Decision) string {
 		b.WriteString("\n")
 	}
 	for _, e := range excluded {
-		fmt.Fprintf(&b, "    not on %s: %s (%d nodes)\n", e.Example, e.Reason, e.Nodes)
+		fmt.Fprintf(&b, "    not on %s: %s (%s)\n", e.Example, e.Reason, counted(e.Nodes, "node"))
 	}
 	return b.String()
 }

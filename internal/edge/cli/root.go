@@ -190,3 +190,6 @@ func printable(text string) string {
 		return unicode.ReplacementChar
 	}, text)
 }
+
+// oneLine is printable for what has a line of its own.
+func oneLine(text string) string { return strings.ReplaceAll(printable(text), "\n", " ") }

@@ -28,6 +28,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/store"
+	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/unixsock"
 	"github.com/weir-project/weir/internal/web"
 )
@@ -160,7 +161,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	defer page.Close()
 	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
-	return serve(ctx, cancel, server.New(handler), listener, manager)
+	return serve(ctx, cancel, httpapi.NewServer(handler, log), listener, manager)
 }
 
 // serve answers and manages until ctx ends, or one of the two fails.

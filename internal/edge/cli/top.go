@@ -138,11 +138,20 @@ func topHead(s edge.Snapshot) []string {
 			ready++
 		}
 	}
-	head := fmt.Sprintf("%d of %d nodes are ready, %d services, %d instances, %d users", ready, len(s.Nodes), len(s.Services), len(s.Instances), users)
+	head := fmt.Sprintf("%d of %d nodes are ready, %s, %s, %s", ready, len(s.Nodes),
+		counted(len(s.Services), "service"), counted(len(s.Instances), "instance"), counted(users, "user"))
 	if s.DryRun {
 		head += ", dry run: nothing is changed"
 	}
 	return []string{head}
+}
+
+// counted is "1 node", "2 nodes".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // lines is a table as lines.

@@ -28,7 +28,7 @@ func busyTop() topSample {
 
 func TestRenderTop(t *testing.T) {
 	text := renderTop(busyTop(), 160, 0)
-	for _, want := range []string{"1 of 2 nodes are ready, 1 services, 2 instances, 18 users", "██▌··  50%", "█████ 100%", "18 (3 wait)", "1 of 2 answer", "41ms", "start: more users than room", "shop.1", "20mbit", "event 4"} {
+	for _, want := range []string{"1 of 2 nodes are ready, 1 service, 2 instances, 18 users", "██▌··  50%", "█████ 100%", "18 (3 wait)", "1 of 2 answer", "41ms", "start: more users than room", "shop.1", "20mbit", "event 4"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

@@ -25,7 +25,6 @@ const (
 	requestTimeout = 30 * time.Second
 	// deployTimeout bounds a deployment, which may have to fetch an image.
 	deployTimeout = 30 * time.Minute
-	headerTimeout = 5 * time.Second
 	maxBodyBytes  = 256 << 10
 	// maxUploadBytes bounds an image that is pushed.
 	maxUploadBytes = 64 << 30
@@ -72,11 +71,6 @@ func Handler(o Options) http.Handler {
 		a.refuse(w, http.StatusNotFound, fmt.Errorf("there is no %s %s", r.Method, r.URL.Path))
 	})
 	return a.mux
-}
-
-// New returns a server of an API.
-func New(handler http.Handler) *http.Server {
-	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
 }
 
 func (a *api) answer(route route) http.HandlerFunc {

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/unixsock"
 	"github.com/weir-project/weir/test/openapi"
 )
@@ -66,7 +67,8 @@ func serve(t *testing.T, address string) (*fakeManager, *Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := New(Handler(Options{Manager: manager, Repository: services, Address: address, Version: "test", Log: slog.New(slog.DiscardHandler), Stop: func() {}}))
+	log := slog.New(slog.DiscardHandler)
+	server := httpapi.NewServer(Handler(Options{Manager: manager, Repository: services, Address: address, Version: "test", Log: log, Stop: func() {}}), log)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return manager, NewClient(path), path

@@ -165,24 +165,15 @@ func RunLLQ(ctx context.Context, options LLQOptions) (found LLQReport, err error
 			}
 		}
 	}
-	found = r.report(SuiteLLQ, llqNote, started, environment(ctx, b, options.Version))
-	found.complete()
-	found.TookSeconds = time.Since(started).Seconds()
-	return found, nil
-}
-
-// report is what was observed, not judged yet.
-func (r *llqRunner) report(suite, note string, started time.Time, where report.Environment) LLQReport {
-	options := r.options
-	found := LLQReport{
+	found = LLQReport{
 		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + suite, Note: joined(note, leftOut(r.leftOut)),
+			Format: report.Format, Title: "weir bench " + SuiteLLQ, Note: joined(llqNote, leftOut(r.leftOut)),
 			Provenance: report.Provenance{
-				Command: options.Command, StartedAt: started, Repeat: options.Repeat, Environment: where, RepeatedRuns: r.repeatedRuns,
+				Command: options.Command, StartedAt: started, Repeat: options.Repeat,
+				Environment: environment(ctx, b, options.Version), RepeatedRuns: r.repeatedRuns,
 			},
 		},
-		Suite: suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
-		path: llqPath,
+		Suite: SuiteLLQ, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
 	}
 	for _, total := range options.TotalsBPS {
 		for _, name := range options.Peers {
@@ -199,7 +190,9 @@ func (r *llqRunner) report(suite, note string, started time.Time, where report.E
 			found.Results = append(found.Results, newLLQResult(name, total, runs))
 		}
 	}
-	return found
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
 }
 
 // runPeer puts a peer in force and sends at all rates.

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -476,7 +477,15 @@ func TestAPI(t *testing.T) {
 			t.Errorf("the listener for metrics answers %s with %d, want %d", path, response.StatusCode, want)
 		}
 	}
-	if _, err := NewClient("/nowhere").Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is weir sdn run running") {
+	// Who may not open the socket is not told that nobody listens.
+	for cause, says := range map[error]string{
+		syscall.ENOENT: "start one with `weir sdn run`", syscall.ECONNREFUSED: "no controller is running", syscall.EACCES: "run as root", io.EOF: "ask the controller: EOF",
+	} {
+		if err := unreachable("/run/x.sock", cause); !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+	if _, err := NewClient("/nowhere").Status(t.Context()); err == nil || !strings.Contains(err.Error(), "no controller is running on /nowhere") {
 		t.Error(fmt.Sprint(err))
 	}
 }

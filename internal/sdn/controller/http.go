@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -48,8 +52,8 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 // ServeHTTP serves a handler until ctx ends.
-func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
+	s := httpapi.NewServer(h, log)
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -59,18 +63,30 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 }
 
 // Client asks a running controller over its Unix socket.
-type Client struct {
-	socket string
-	http   *http.Client
-}
+type Client struct{ peer *httpapi.Peer }
 
 // NewClient returns a client of the controller at a socket.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}
-	return &Client{socket, &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: dial}}}
+	return &Client{&httpapi.Peer{
+		Name: "the controller", Base: "http://weir", HTTP: httpapi.Unix(socket),
+		Unreachable: func(err error) error { return unreachable(socket, err) },
+		Refused:     func(_ int, message string) error { return errors.New(message) },
+	}}
 }
+
+// unreachable says why there is no answer, and what to do.
+func unreachable(socket string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no controller is running on %s: start one with `weir sdn run`, or say where it listens with --socket", socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("not allowed to use %s: run as root (sudo)", socket)
+	}
+	return fmt.Errorf("ask the controller: %w", err)
+}
+
+// answerTimeout bounds how long the controller may take to answer.
+const answerTimeout = 10 * time.Second
 
 // Status is what the controller knows.
 func (c *Client) Status(ctx context.Context) (v1.SDN, error) { return get[v1.SDN](ctx, c, "/v1/sdn") }
@@ -81,24 +97,7 @@ func (c *Client) Flows(ctx context.Context) ([]v1.SDNFlow, error) {
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (v T, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, nil)
-	if err != nil {
-		return v, fmt.Errorf("ask the controller: %w", err)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
-			return v, fmt.Errorf("ask the controller at %s: %w: is weir sdn run running? --socket names another", c.socket, op.Err)
-		}
-		return v, fmt.Errorf("ask the controller at %s: %w", c.socket, err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return v, fmt.Errorf("ask the controller at %s: %s", c.socket, response.Status)
-	}
-	if err := json.NewDecoder(response.Body).Decode(&v); err != nil {
-		return v, fmt.Errorf("read the controller's answer: %w", err)
-	}
-	return v, nil
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return v, c.peer.Call(ctx, http.MethodGet, path, nil, &v)
 }
