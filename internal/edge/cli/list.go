@@ -92,22 +92,29 @@ func newNodesCommand(g *global) *cobra.Command {
 		}
 		var rows [][]string
 		for _, n := range list {
-			memory := 0.0
-			if n.MemoryBytes > 0 {
-				memory = 100 * float64(n.MemoryUsedBytes) / float64(n.MemoryBytes)
-			}
-			reason := n.Reason
-			if !n.Weir && reason == "" {
-				reason = "no Weir agent: no minimum can be promised there"
+			cpu, memory := "-", "-" // nobody measures it
+			if measured(n) {
+				cpu, memory = fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", percent(n.MemoryUsedBytes, n.MemoryBytes))
 			}
 			rows = append(rows, []string{
-				n.Name, n.State, strconv.Itoa(n.Instances), fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", memory),
-				rate(n.UplinkBPS), rate(n.UplinkSentBPS), rate(n.FreeBPS), reason,
+				n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
+				rate(n.UplinkBPS), rate(n.UplinkSentBPS), rate(n.FreeBPS), nodeReason(n),
 			})
 		}
 		return table(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS FREE REASON", rows)
 	}
 	return cmd
+}
+
+// measured: an agent says what the node uses, which is never nothing.
+func measured(n edge.Node) bool { return n.Weir || n.CPUUsedPercent > 0 || n.MemoryUsedBytes > 0 }
+
+// nodeReason is why a node can take less than others.
+func nodeReason(n edge.Node) string {
+	if !n.Weir && n.Reason == "" {
+		return "no Weir agent: no minimum can be promised there"
+	}
+	return n.Reason
 }
 
 func newEventsCommand(g *global) *cobra.Command {
@@ -144,7 +151,7 @@ func printEvent(w io.Writer, e edge.Event) error {
 	}
 	about := e.Instance
 	if about == "" {
-		about = e.Service + e.Node
+		about = strings.TrimSpace(e.Service + " " + e.Node)
 	}
 	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, oneLine(about), oneLine(e.Message)); err != nil {
 		return fmt.Errorf("print: %w", err)

@@ -164,9 +164,14 @@ func tableLines(head string, rows [][]string) []string {
 func topNodes(s edge.Snapshot) []string {
 	var rows [][]string
 	for _, n := range s.Nodes {
+		cpu, memory, uplink := "-", "-", "-" // nobody measures it
+		if measured(n) {
+			cpu, memory = part(n.CPUUsedPercent), part(percent(n.MemoryUsedBytes, n.MemoryBytes))
+			uplink = part(percent(n.UplinkSentBPS, n.UplinkBPS))
+		}
 		rows = append(rows, []string{
-			n.Name, n.State, strconv.Itoa(n.Instances), part(n.CPUUsedPercent), part(percent(n.MemoryUsedBytes, n.MemoryBytes)),
-			part(percent(n.UplinkSentBPS, n.UplinkBPS)), rate(n.UplinkSentBPS), rate(n.PromisedBPS), rate(n.FreeBPS), n.Reason,
+			n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
+			uplink, rate(n.UplinkSentBPS), rate(n.PromisedBPS), rate(n.FreeBPS), nodeReason(n),
 		})
 	}
 	return tableLines("NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)

@@ -33,6 +33,9 @@ func TestRenderTop(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
 	}
+	if strings.Contains(text, " 0%") {
+		t.Errorf("a node that nobody measures has a measured nothing:\n%s", text)
+	}
 	if strings.Contains(text, "\x1b") {
 		t.Errorf("a node's reason commands the terminal: %q", text)
 	}
