@@ -112,6 +112,11 @@ static __always_inline void count_flow(__u32 number, __u32 hash, __u64 delay_ns,
 #pragma unroll
 	for (i = 0; i < WEIR_WAYS; i++)
 		if (weir_holds(bucket->tags[i], hash)) {
+			/* Of a long one the last count most, and nothing wraps. */
+			if (bucket->flows[i].delay_packets >> 30) {
+				bucket->flows[i].delay_packets >>= 1;
+				bucket->flows[i].delay_ns >>= 1;
+			}
 			__sync_fetch_and_add(&bucket->flows[i].delay_ns, delay_ns * weight);
 			__sync_fetch_and_add(&bucket->flows[i].delay_packets, weight);
 			return;

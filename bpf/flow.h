@@ -15,8 +15,9 @@
  * 3. Both directions of a flow are one entry. Fragments after the first have no
  *    ports: the first leaves an entry for them under its ID.
  * 4. Who sends to a container cannot push out its flows. A flow that somebody else
- *    began is foreign until the container answers. It takes the place of another
- *    foreign flow or none, and is the first to go.
+ *    began is foreign until the container answers with more than the kernel says to
+ *    any SYN (SYN-ACK, RST). It takes the place of another foreign flow or none, and is
+ *    the first to go; so of what such answers begin there is one in a bucket that is full.
  * 5. Known flows. Nearly all packets are of a known flow, of a plain header, and past
  *    what the second stage looks at: known.h is for these, and without a call.
  * 6. Races. A place is taken by compare and exchange of its tag; who loses goes
@@ -111,7 +112,7 @@ __noinline int weir_take(struct weir_bucket *bucket, __u32 now_ms, int foreign,
 	for (i = 0; i < WEIR_WAYS; i++) {
 		__u32 tag = bucket->tags[i];
 		/* At least 1, so that one of the same moment is older than none. */
-		__u32 rank = ((now_ms - bucket->seen_ms[i]) & (first / 2 - 1)) + 1;
+		__u32 rank = (weir_silent_ms(now_ms, bucket->seen_ms[i]) & (first / 2 - 1)) + 1;
 
 		if (!tag)
 			rank = ~0u;
@@ -200,7 +201,7 @@ static __always_inline void weir_begin(struct weir_flow *flow, const struct weir
 	flow->began_ms = now_ms;
 }
 
-/* The class that a packet has, of a flow that has a verdict. */
+/* The class that a packet of the container's has, of a flow that has a verdict. */
 static __always_inline __u32 weir_class_of(const struct weir_flow_config *config,
 					   struct weir_flow *flow, __u32 dscp)
 {
@@ -262,6 +263,12 @@ __noinline int weir_fragment(const struct weir_headers *h, __u32 number, __u32 c
 	return class;
 }
 
+/* Whether a packet of the container's makes a flow its own that somebody else began. */
+static __always_inline int weir_makes_own(const struct weir_headers *h)
+{
+	return !(h->syn && h->ack) && !h->closing;
+}
+
 /* A packet of a flow that is known goes on with it; 0 if it begins another. */
 static __always_inline int weir_go_on(struct __sk_buff *skb, struct weir_bucket *bucket, __u32 way,
 				      const struct weir_headers *h, int from_b, int foreign,
@@ -270,9 +277,10 @@ static __always_inline int weir_go_on(struct __sk_buff *skb, struct weir_bucket 
 	struct weir_flow *flow = &bucket->flows[way];
 	__u32 tag = bucket->tags[way];
 
-	if ((flow->closing && h->syn && !h->ack) || now_ms - bucket->seen_ms[way] > WEIR_IDLE_MS)
+	if ((flow->closing && h->syn && !h->ack) ||
+	    weir_silent_ms(now_ms, bucket->seen_ms[way]) > WEIR_IDLE_MS)
 		return 0;
-	if (!foreign && (tag & WEIR_FLOW_TAG_FOREIGN)) /* the container answers */
+	if (!foreign && (tag & WEIR_FLOW_TAG_FOREIGN) && weir_makes_own(h))
 		__sync_val_compare_and_swap(&bucket->tags[way], tag,
 					    tag & ~(__u32)WEIR_FLOW_TAG_FOREIGN);
 	if (bucket->seen_ms[way] != now_ms)
@@ -343,12 +351,13 @@ __noinline int weir_any_flow(struct __sk_buff *skb, __u32 number, __u32 link_byt
 	if (flow->payloads == WEIR_PAYLOADS)
 		weir_second_stage(flow);
 	bucket->seen_ms[way] = now_ms;
-	__sync_lock_test_and_set(&bucket->tags[way], weir_flow_tag(hash, foreign));
+	__sync_lock_test_and_set(&bucket->tags[way], weir_flow_tag(hash, foreign || !weir_makes_own(&h)));
 found:
-	if (!foreign)
-		bpf_set_hash(skb, hash);
+	if (foreign)
+		return flow->traffic_class;
+	bpf_set_hash(skb, hash);
 	class = weir_class_of(config, flow, h.dscp);
-	if (parsed == WEIR_PARSED_FIRST_FRAGMENT && class && !foreign)
+	if (parsed == WEIR_PARSED_FIRST_FRAGMENT && class)
 		weir_fragment(&h, number, class, now_ms);
 	return class;
 }

@@ -55,7 +55,8 @@ static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, 
 	way &= WEIR_WAYS - 1;
 	flow = &bucket->flows[way];
 	now_ms = weir_now_ms();
-	if (!weir_same_plain(&flow->tuple, &plain) || now_ms - bucket->seen_ms[way] > WEIR_IDLE_MS ||
+	if (!weir_same_plain(&flow->tuple, &plain) ||
+	    weir_silent_ms(now_ms, bucket->seen_ms[way]) > WEIR_IDLE_MS ||
 	    (plain.has_payload && flow->payloads < WEIR_PAYLOADS) ||
 	    (!foreign && (bucket->tags[way] & WEIR_FLOW_TAG_FOREIGN)))
 		return -1;
@@ -66,8 +67,9 @@ static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, 
 	flow->packets[responder] += skb->gso_segs ?: 1;
 	if (plain.closing)
 		flow->closing = 1;
-	if (!foreign)
-		bpf_set_hash(skb, hash);
+	if (foreign)
+		return flow->traffic_class;
+	bpf_set_hash(skb, hash);
 	return weir_class_of(config, flow, plain.dscp);
 }
 

@@ -54,7 +54,7 @@ __noinline int weir_take_sender(struct weir_sender_bucket *bucket, __u32 number,
 	if (!bucket)
 		return WEIR_WAYS;
 	for (i = 0; i < WEIR_WAYS; i++) {
-		__u32 silent_ms = (now_ms - bucket->seen_ms[i]) & 0x7ffffff;
+		__u32 silent_ms = weir_silent_ms(now_ms, bucket->seen_ms[i]) & 0x7ffffff;
 		__u32 has = bucket->numbers[i] == number, rank;
 
 		if (!bucket->tags[i] || silent_ms > WEIR_IDLE_MS)

@@ -75,6 +75,18 @@ static __always_inline __u32 weir_now_ms(void)
 	return clock->now_ms;
 }
 
+/*
+ * How long a place has been silent, as of what this processor was told lately of the
+ * time: 0 also where another one has been told a later time and has seen it since.
+ */
+static __always_inline __u32 weir_silent_ms(__u32 now_ms, __u32 seen_ms)
+{
+	__u32 silent_ms = now_ms - seen_ms;
+
+	/* No branch, or there would be many ways for the verifier to go. */
+	return silent_ms & ((silent_ms >> 31) - 1);
+}
+
 static __always_inline __u32 weir_hash(const struct weir_tuple *tuple,
 				       const struct weir_flow_config *config)
 {

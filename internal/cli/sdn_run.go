@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +41,8 @@ type sdnRunFlags struct {
 	maxFlows      int
 	takeover      time.Duration
 	priority      uint8
+	gateways      []string
+	routes        []string
 	strict        bool
 	noSecondLook  bool
 	verbose       bool
@@ -89,6 +93,8 @@ away.`,
 	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows that are kept; more are best effort")
 	set.DurationVar(&f.takeover, "takeover-after", 0, "there are other controllers of the same switches: take over when their master has not renewed its role for so long, 1s or more (default: this is the only controller)")
 	set.Uint8Var(&f.priority, "priority", 100, "of several controllers that could take over the one with the highest does, 0 to 255")
+	set.StringArrayVar(&f.gateways, "gateway", nil, "route between IPv4 networks: address of a network's gateway with the network's length, e.g. 198.18.1.1/24; may be repeated")
+	set.StringArrayVar(&f.routes, "route", nil, "what goes to other networks, as NETWORK=ROUTER with a router in the network of a gateway, e.g. 0.0.0.0/0=198.18.1.254; may be repeated")
 	set.BoolVar(&f.strict, "strict", false, "an unknown flow waits for the controller, and is lost without one, instead of being best effort meanwhile")
 	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
 	f.queues.add(set)
@@ -167,10 +173,14 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 	if err != nil {
 		return controller.Options{}, err
 	}
+	routes, err := f.routing()
+	if err != nil {
+		return controller.Options{}, err
+	}
 	config := core.Config{
 		Queues: core.DefaultQueues(), IdleTimeoutSeconds: uint16(f.idle / time.Second), FailSafe: !f.strict, MaxFlows: f.maxFlows,
 		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
-		TakeoverAfter: f.takeover,
+		TakeoverAfter: f.takeover, Routes: routes,
 	}
 	assign(&config, queues, model.Levels)
 	var id [8]byte
@@ -184,6 +194,36 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 		Core: config, Classifier: classifier, HandshakeTimeout: controller.DefaultHandshakeTimeout,
 		EchoInterval: f.echo, EchoTimeout: f.timeout, Log: log,
 	}, nil
+}
+
+// routing is what is routed, nil for nothing.
+func (f *sdnRunFlags) routing() (*core.Routes, error) {
+	var gateways []netip.Prefix
+	var static []core.Route
+	for _, s := range f.gateways {
+		g, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24", s)
+		}
+		gateways = append(gateways, g)
+	}
+	for _, s := range f.routes {
+		to, via, _ := strings.Cut(s, "=")
+		network, err := netip.ParsePrefix(to)
+		router, viaErr := netip.ParseAddr(via)
+		if err != nil || viaErr != nil {
+			return nil, usagef("--route %s: want NETWORK=ROUTER, such as 0.0.0.0/0=198.18.1.254", s)
+		}
+		static = append(static, core.Route{To: network, Via: router})
+	}
+	if len(gateways)+len(static) == 0 {
+		return nil, nil
+	}
+	routes, err := core.NewRoutes(gateways, static)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return routes, nil
 }
 
 // readModel reads the classifier and what the operator says of levels.

@@ -129,13 +129,25 @@ func TestSDNDecodeStdin(t *testing.T) {
 
 // TestSDNRunBad: what cannot be is said before anything listens.
 func TestSDNRunBad(t *testing.T) {
-	for arg, want := range map[string]string{
-		"--takeover-after=500ms": "--takeover-after 500ms is less than 1s",
-		"--takeover-after=-1s":   "--takeover-after -1s is less than 1s",
-		"--priority=256":         "256",
+	for args, want := range map[string]string{
+		"--gateway=198.18.1.0":                                                              "--gateway 198.18.1.0: want an address with its network's length",
+		"--gateway=198.18.1.0/24":                                                           "address of the network or its broadcast",
+		"--gateway=198.18.1.255/24":                                                         "address of the network or its broadcast",
+		"--gateway=198.18.1.1/31":                                                           "no room for stations",
+		"--gateway=fd00::1/64":                                                              "want an IPv4 address",
+		"--gateway=198.18.1.1/24 --gateway=198.18.0.1/16":                                   "gateway 198.18.0.1/16: its network overlaps with that of 198.18.1.1/24",
+		"--gateway=198.18.1.1/24 --route=0.0.0.0/0":                                         "--route 0.0.0.0/0: want NETWORK=ROUTER",
+		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.2.1":                              "198.18.2.1 is in the network of no gateway",
+		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.1.1":                              "198.18.1.1 is the gateway itself",
+		"--gateway=198.18.1.1/24 --route=203.0.113.5/24=198.18.1.2":                         "want an IPv4 network",
+		"--route=0.0.0.0/0=198.18.1.1":                                                      "in the network of no gateway",
+		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.1.2 --route=0.0.0.0/0=198.18.1.3": "route 0.0.0.0/0 is there twice",
+		"--takeover-after=500ms":                                                            "--takeover-after 500ms is less than 1s",
+		"--takeover-after=-1s":                                                              "--takeover-after -1s is less than 1s",
+		"--priority=256":                                                                    "256",
 	} {
-		if code, _, stderr := run("sdn", "run", "--listen", "unix:/nowhere/of.sock", arg); code != exitUsage || !strings.Contains(stderr, want) {
-			t.Errorf("%s: exit code %d, %s", arg, code, stderr)
+		if code, _, stderr := run(append([]string{"sdn", "run", "--listen", "unix:/nowhere/of.sock"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}
 }

@@ -26,3 +26,32 @@ func ClassInPriority(priority uint32, number uint16) (sched.TrafficClass, bool) 
 		uint16(tag)&uint16(uplinkWeirTagWEIR_TAG_NUMBER_MASK) == number &&
 			priority>>uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT) == uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC)
 }
+
+// SeenLater makes a number's flows ones that were seen so many of their milliseconds later.
+func (f *Flows) SeenLater(number uint16, ms uint32) error {
+	return f.change(number, func(b *flowWeirBucket) {
+		for i := range b.SeenMs {
+			b.SeenMs[i] += ms
+		}
+	})
+}
+
+// change changes the buckets of a number's table.
+func (f *Flows) change(number uint16, change func(*flowWeirBucket)) error {
+	table, err := f.table(number)
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	for i := range table.MaxEntries() {
+		var bucket flowWeirBucket
+		if err := table.Lookup(i, &bucket); err != nil {
+			return err
+		}
+		change(&bucket)
+		if err := table.Update(i, bucket, ebpf.UpdateExist); err != nil {
+			return err
+		}
+	}
+	return nil
+}

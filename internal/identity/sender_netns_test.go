@@ -322,4 +322,40 @@ func TestFlowDelays(t *testing.T) {
 			t.Errorf("%s: the flow says %v over %d packets, the neighbour %v over %d", of.name, got, flow.DelayPackets, want, len(seen))
 		}
 	}
+	// One of so many packets that their count is about to wrap.
+	const many, each = 1<<32 - 10, uint64(time.Millisecond)
+	stop := b.receive(calm.Port())
+	go func() {
+		done <- testbed.InNetNS(path(sparse), func() error { return trickle(calm, 200, 20*time.Millisecond) })
+	}()
+	changed := false
+	for deadline := time.Now().Add(3 * time.Second); !changed && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		// The first flow of that container has 100 packets.
+		if err := flows.change(NumberFirst+1, func(bucket *flowWeirBucket) {
+			for i := range bucket.Flows {
+				if f := &bucket.Flows[i]; bucket.Tags[i] != 0 && f.Packets[0] < 50 && f.DelayPackets > 0 {
+					f.DelayPackets, f.DelayNs = many, many*each
+					changed = true
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	found := 0
+	if err := flows.Each(NumberFirst+1, func(f Flow) bool {
+		if f.Packets[0] > 150 {
+			found++
+			if f.DelayNs < each*3/4 || f.DelayNs > each*5/4 {
+				t.Errorf("after very many packets of a millisecond each: %+v", f)
+			}
+		}
+		return true
+	}); err != nil || found != 1 {
+		t.Fatalf("%d flows were changed, %v", found, err)
+	}
 }

@@ -20,10 +20,11 @@
 // concurrent use.
 //
 // Limits: stations are known by their MAC address, once, whatever the VLAN;
-// there is no routing between networks.
+// packets are routed of IPv4 alone.
 package core
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/weir-project/weir/internal/appid"
@@ -56,6 +57,8 @@ type Config struct {
 	TakeoverAfter time.Duration
 	// Claim tells controllers apart, see the function Claim.
 	Claim uint32
+	// Routes are networks between which packets are routed; nil: none.
+	Routes *Routes
 	// LLDPKey signs LLDP and must be random.
 	LLDPKey [32]byte
 	// FirstFlowID is the first flow's number: random, so that the flows of
@@ -129,6 +132,8 @@ type Core struct {
 	commands   []Command
 	broadcasts bool // have to be looked at again
 	election   election
+	neighbours map[netip.Addr]neighbour
+	pending    map[netip.Addr]*pending
 }
 
 // node is one switch.
@@ -176,6 +181,7 @@ type Counters struct {
 	Unknown, Probation, HostsRefused, Errors, Blocked                             uint64
 	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort                            uint64
 	RolesClaimed, RolesLost                                                       uint64
+	RoutedTTL, RoutedNowhere, RoutedUnanswered                                    uint64
 }
 
 // New returns a Core without switches.
@@ -184,6 +190,7 @@ func New(cfg Config) *Core {
 		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
 		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
 		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
+		neighbours: map[netip.Addr]neighbour{}, pending: map[netip.Addr]*pending{},
 		heard: map[heardPair]time.Time{}, blocked: map[topology.Port]bool{},
 		nextID: cfg.FirstFlowID & cookieIDMask,
 	}
@@ -341,6 +348,8 @@ func (c *Core) Tick(now time.Time) []Command {
 		c.expireLinks()
 		c.expireProbes()
 		c.expireHosts()
+		c.forgetNeighbours()
+		c.expirePending()
 		c.expireSwitches()
 		c.broadcasts = true // probations may have ended
 	}

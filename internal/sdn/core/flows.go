@@ -31,7 +31,8 @@ type Flow struct {
 	active     time.Time // when they last grew
 	basePacket uint64    // of entries that are gone
 	baseBytes  uint64
-	adopted    bool // only its first switch is known yet
+	adopted    bool         // only its first switch is known yet
+	next       openflow.MAC // of a flow to another network: who gets it
 	place      [setKinds]int
 	opener     *port
 }
@@ -74,6 +75,9 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 		}
 	} else if _, link := c.graph.Peer(at); !link {
 		c.counters.Probation++
+		return c.finish()
+	}
+	if c.route(at, m, f, v) {
 		return c.finish()
 	}
 	asked := m.Reason == openflow.OFPR_NO_MATCH
@@ -128,11 +132,11 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 		if !c.room(opener) {
 			break
 		}
-		c.add(f.Key, v, path, opener)
+		c.add(f.Key, v, path, opener, openflow.MAC{})
 		if back := f.Key.Reverse(); c.flows[back] == nil && f.ported() {
 			if from := c.hosts[f.SrcMAC]; from != nil {
 				if way := c.graph.Path(c.hosts[f.DstMAC].at, from.at, f.Key.hash()); way != nil {
-					c.add(back, v, way, opener)
+					c.add(back, v, way, opener, openflow.MAC{})
 					if c.cfg.FailSafe {
 						c.hostEntries(f.SrcMAC, way, false)
 					}
@@ -180,16 +184,17 @@ func (c *Core) room(p *port) bool {
 func (c *Core) remember(f *Flow) {
 	c.flows[f.Key], c.byID[f.ID] = f, f
 	c.ofStation(f.Key.SrcMAC).from.add(fromStation, f)
-	c.ofStation(f.Key.DstMAC).to.add(toStation, f)
+	c.ofStation(f.to()).to.add(toStation, f)
 	if f.opener != nil {
 		f.opener.opened++
 	}
 }
 
-// add makes a new flow and sends its entries.
-func (c *Core) add(k Key, v Verdict, path []topology.Hop, opener *port) {
+// add makes a new flow and sends its entries. next is whom a flow to another
+// network goes to.
+func (c *Core) add(k Key, v Verdict, path []topology.Hop, opener *port, next openflow.MAC) {
 	c.nextID = (c.nextID + 1) & cookieIDMask
-	f := &Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now, opener: opener}
+	f := &Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now, opener: opener, next: next}
 	c.remember(f)
 	c.totals[v.Level].Flows++
 	c.counters.Installed++
@@ -220,15 +225,24 @@ func (c *Core) install(f *Flow, path []topology.Hop) {
 			continue
 		}
 		if c.now.Before(n.fullUntil) {
-			c.hostEntry(n, f.Key.DstMAC, hop.Out, true)
+			c.fallBack(n, f, hop)
 			continue
 		}
-		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, f.Key.match(hop.In), through(c.cfg.queue(f.Verdict), hop.Out)...)
+		match, actions := f.entry(hop, c.cfg.queue(f.Verdict))
+		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
 		m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 		if hop == f.Path[0] {
 			m.Flags = openflow.OFPFF_SEND_FLOW_REM
 		}
 		c.send(hop.Switch, m)
+	}
+}
+
+// fallBack has a switch without room forward to a flow's station. Where it would
+// have to rewrite packets they go on coming to the controller.
+func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
+	if !f.routed() || hop != f.Path[0] {
+		c.hostEntry(n, f.to(), hop.Out, true)
 	}
 }
 
@@ -305,7 +319,7 @@ func (c *Core) mapChanged() {
 		if c.whole(f.Path) {
 			continue
 		}
-		to := c.hosts[f.Key.DstMAC]
+		to := c.hosts[f.to()]
 		if to == nil {
 			c.drop(f)
 			continue
@@ -375,7 +389,7 @@ func (c *Core) tableFull(n *node, data []byte) {
 	}
 	for _, hop := range f.Path {
 		if hop.Switch == n.dpid {
-			c.hostEntry(n, f.Key.DstMAC, hop.Out, true)
+			c.fallBack(n, f, hop)
 		}
 	}
 	if f.Path[0].Switch == n.dpid {

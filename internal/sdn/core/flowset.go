@@ -50,10 +50,10 @@ func (c *Core) leaveStations(f *Flow) {
 			delete(c.ofMAC, f.Key.SrcMAC)
 		}
 	}
-	if s := c.ofMAC[f.Key.DstMAC]; s != nil {
+	if s := c.ofMAC[f.to()]; s != nil {
 		s.to.remove(toStation, f)
 		if len(s.from)+len(s.to) == 0 {
-			delete(c.ofMAC, f.Key.DstMAC)
+			delete(c.ofMAC, f.to())
 		}
 	}
 }

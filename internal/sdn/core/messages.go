@@ -65,7 +65,7 @@ func (k *Key) match(in uint32) openflow.Match {
 		return openflow.Match{Fields: fields}
 	}
 	fields = append(fields, number(openflow.OFPXMT_OFB_IP_PROTO, uint64(k.Proto)))
-	if !k.ported() {
+	if !k.ported() && !k.addressed() {
 		return openflow.Match{Fields: fields}
 	}
 	if k.Src.IPv6 {
@@ -76,6 +76,9 @@ func (k *Key) match(in uint32) openflow.Match {
 		fields = append(fields,
 			openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_SRC, k.Src.Addr[:4], nil),
 			openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_DST, k.Dst.Addr[:4], nil))
+	}
+	if !k.ported() {
+		return openflow.Match{Fields: fields}
 	}
 	src, dst := openflow.OFPXMT_OFB_TCP_SRC, openflow.OFPXMT_OFB_TCP_DST
 	if k.Proto == flow.UDP {

@@ -184,7 +184,7 @@ func (c *Core) silent(from, at topology.Port) bool {
 
 // learn notes where a station is. It returns false if it must not be believed.
 func (c *Core) learn(mac openflow.MAC, at topology.Port, p *port) bool {
-	if mac[0]&1 != 0 || mac == (openflow.MAC{}) {
+	if mac[0]&1 != 0 || mac == (openflow.MAC{}) || mac == gatewayMAC && c.cfg.Routes != nil {
 		return false // no station's address
 	}
 	h := c.hosts[mac]

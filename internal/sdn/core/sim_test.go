@@ -284,10 +284,18 @@ func (w *world) act(s *simSwitch, in uint32, frame []byte, actions []openflow.Ac
 		switch a := a.(type) {
 		case *openflow.ActionSetQueue:
 			queue = a.QueueID
+		case *openflow.ActionPlain: // of the TTL; routers correct the checksum, the simulation does not
+			frame = bytes.Clone(frame)
+			frame[14+8]--
+		case *openflow.ActionSetField:
+			frame = bytes.Clone(frame)
+			copy(frame[map[openflow.OXMField]int{openflow.OFPXMT_OFB_ETH_DST: 0, openflow.OFPXMT_OFB_ETH_SRC: 6}[a.Field.Field]:], a.Field.Value)
 		case *openflow.ActionOutput:
 			switch {
 			case a.Port == openflow.OFPP_CONTROLLER:
 				w.packetIn(s, in, frame[:min(len(frame), int(a.MaxLen))], reason)
+			case a.Port == openflow.OFPP_IN_PORT:
+				w.leave(at(s.dpid, in), frame, queue)
 			case uint32(a.Port) != in:
 				w.leave(at(s.dpid, uint32(a.Port)), frame, queue)
 			}

@@ -148,7 +148,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 		ID: id, Key: k, Verdict: c.cfg.found(queue),
 		Began: c.now.Add(-time.Duration(s.DurationSec) * time.Second), active: c.now, counted: c.now, sent: c.now,
 		// What it has carried before is not this controller's to count.
-		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true,
+		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true, next: nextOf(s.Instructions),
 	}
 	c.remember(f)
 	c.totals[f.Verdict.Level].Flows++
@@ -163,7 +163,7 @@ func (c *Core) complete(f *Flow) {
 	if !c.edge(from) || !c.learn(f.Key.SrcMAC, from, c.switches[from.Switch].ports[from.Number]) {
 		return
 	}
-	to := c.hosts[f.Key.DstMAC]
+	to := c.hosts[f.to()]
 	if to == nil || c.flows[f.Key] != f {
 		return
 	}
@@ -182,7 +182,7 @@ func (c *Core) complete(f *Flow) {
 // lookAgain corrects a level by what a flow does, both ways, and changes its
 // entries without losing their counters.
 func (c *Core) lookAgain(f *Flow) {
-	back := c.flows[f.Key.Reverse()]
+	back := c.flows[f.back()]
 	v, changed := secondLook(f, back)
 	if !changed {
 		return
@@ -194,8 +194,8 @@ func (c *Core) lookAgain(f *Flow) {
 		}
 		one.Verdict, one.Second = v, true
 		for _, hop := range one.Path {
-			c.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow,
-				one.Key.match(hop.In), through(c.cfg.queue(v), hop.Out)...))
+			match, actions := one.entry(hop, c.cfg.queue(v))
+			c.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...))
 		}
 	}
 }
