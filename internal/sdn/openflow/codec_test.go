@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -52,6 +53,11 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%v written again:\n%x, want\n%x", m.MessageType(), again, b)
 		}
 		checkShared(t, b, got, b)
+		into := reflect.New(reflect.TypeOf(m).Elem()).Interface().(Message)
+		SetXID(into, 77) // what it held before is gone
+		if err := into.(encoding.BinaryUnmarshaler).UnmarshalBinary(b); err != nil || !reflect.DeepEqual(into, m) {
+			t.Errorf("%v read into one that is there (%v):\n%s, want\n%s", m.MessageType(), err, Format(into, false), Format(m, false))
+		}
 		seen[m.MessageType()] = true
 		switch m := m.(type) {
 		case *MultipartRequest:
