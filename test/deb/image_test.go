@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -71,7 +73,16 @@ func TestImage(t *testing.T) {
 		if name == "CAP_BPF" || name == "CAP_PERFMON" {
 			continue // parts of CAP_SYS_ADMIN that older engines have no name for
 		}
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); name == "CAP_SYS_RESOURCE" && (err != nil || has == 0) {
+			t.Log("this machine has no CAP_SYS_RESOURCE to give: without it")
+			continue
+		}
 		args = append(args, "--cap-add", strings.TrimPrefix(name, "CAP_"))
+	}
+	// On a host that systemd has started, mounts of /run are shared; the engine's of this
+	// test, in a mount namespace of its own, are not.
+	if err := engine.ShareMounts("/run"); err != nil {
+		t.Fatal(err)
 	}
 	docker(append(args, "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
 		"--volume", settings+":/etc/weir:ro", "--volume", run+":/run/weir", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:ro",

@@ -459,6 +459,15 @@ func (e *Engine) Command(program string, args ...string) *exec.Cmd {
 	return e.inNamespaces(false, append([]string{program}, args...)...)
 }
 
+// ShareMounts has what the engine mounts below a path seen in containers that ask for it,
+// as on a host that systemd has started. It is a mount in the engine's own namespace.
+func (e *Engine) ShareMounts(path string) error {
+	if out, err := e.inNamespaces(true, "mount", "--make-rshared", path).CombinedOutput(); err != nil {
+		return fmt.Errorf("share the mounts of %s: %w: %s", path, err, out)
+	}
+	return nil
+}
+
 // Restart stops the engine if it runs, and starts it again with its images,
 // networks and containers. Containers live on only with LiveRestore.
 func (e *Engine) Restart(ctx context.Context) error {
