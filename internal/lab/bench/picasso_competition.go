@@ -35,7 +35,7 @@ const (
 )
 
 // The competition: on every node a backup fills the uplink with picassoBulkFlows
-// connections, and picassoShopUsers users at each ask for pages.
+// connections, and picassoShopUsers users ask for pages of each.
 const (
 	picassoBulkFlows = 8
 	picassoShopUsers = 10

@@ -15,7 +15,7 @@ const picassoNote = "Nodes are Docker engines in network namespaces, with %.3g p
 	"connection of its own, as ab makes them. %s stands for %s. %s stands for %s. How large a crowd the first can stand is what it was told, " +
 	"not what was found. For figure 9 nodes are not capped. Load averages are the machine's, not a node's, and left out."
 
-const competitionNote = " In the competition each node's uplink has %g Mbit/s, a backup of eight connections (weir.weight 1000), and five users with " +
+const competitionNote = " In the competition each node's uplink has %g Mbit/s, a backup of eight connections (weir.weight 1000), and ten users with " +
 	"pages of 20 kB of a service that is promised %g Mbit/s there. Both placements have an instance on every node, so what differs is what the " +
 	"uplinks do; without Weir they are queues of a thousand packets."
 
