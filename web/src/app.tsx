@@ -1,7 +1,7 @@
 // The dashboard: asks the agent once a second and shows what it says.
 
 import { render } from "preact";
-import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type Container, type Event, events, type Snapshot, snapshot, type Uplink } from "./api";
 import { Detail } from "./detail";
 import { exactRate, rate, seconds } from "./format";
@@ -11,6 +11,7 @@ import { SignIn } from "./signin";
 import { Stack } from "./stack";
 import { Table } from "./table";
 import { now, useTheme } from "./theme";
+import { useTurns } from "./turns";
 import { noContainers, policyText } from "./words";
 
 const intervalMS = 1000;
@@ -142,20 +143,9 @@ function Events({ list, theAgentAnswered }: { list: Event[]; theAgentAnswered: b
 
 function App() {
   const model = useRef(new Model()).current;
-  const [, again] = useReducer((count: number) => count + 1, 0);
+  const again = useTurns(() => model.look(), intervalMS);
   const [blurred, blur] = useState(false);
   const theme = useTheme();
-  useEffect(() => {
-    let timer = 0;
-    const turn = async () => {
-      const began = now();
-      await model.look();
-      again(0);
-      timer = window.setTimeout(turn, Math.max(100, intervalMS - (now() - began) * 1000));
-    };
-    void turn();
-    return () => clearTimeout(timer);
-  }, []);
   const status = model.seen?.status;
   const uplinks = status?.uplinks ?? [];
   return (
@@ -163,7 +153,7 @@ function App() {
       <header class="top">
         <h1>Weir</h1>
         <span class="quiet">{status?.version}</span>
-        <SignIn changed={() => again(0)} />
+        <SignIn changed={again} />
         <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
       </header>
       <Trouble model={model} />

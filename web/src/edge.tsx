@@ -1,7 +1,7 @@
 // weir-edge's page: asks it once a second and shows what it says. It only looks.
 
 import { render } from "preact";
-import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { type EdgeEvent, type EdgeNode, type EdgeSnapshot, edgeEvents, edgeSnapshot } from "./edgeapi";
 import { Numbers } from "./edgehistory";
 import { milliseconds, rate, seconds } from "./format";
@@ -9,6 +9,7 @@ import { Grid } from "./grid";
 import { Name } from "./name";
 import { type Line, Plot } from "./plot";
 import { now, useTheme } from "./theme";
+import { useTurns } from "./turns";
 
 const intervalMS = 1000;
 const shownEvents = 100;
@@ -154,20 +155,9 @@ function Events({ list }: { list: EdgeEvent[] }) {
 
 function App() {
   const model = useRef(new Model()).current;
-  const [, again] = useReducer((count: number) => count + 1, 0);
+  useTurns(() => model.look(), intervalMS);
   const [blurred, blur] = useState(false);
   const theme = useTheme();
-  useEffect(() => {
-    let timer = 0;
-    const turn = async () => {
-      const began = now();
-      await model.look();
-      again(0);
-      timer = window.setTimeout(turn, Math.max(100, intervalMS - (now() - began) * 1000));
-    };
-    void turn();
-    return () => clearTimeout(timer);
-  }, []);
   const { seen } = model;
   const count = (value: number) => String(Math.round(value));
   return (
