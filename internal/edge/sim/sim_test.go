@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -236,15 +238,31 @@ func TestTrace(t *testing.T) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := sim.NewRecorder(full{}, engine.DefaultPolicy()); err == nil {
+	if _, err := sim.NewRecorder(&full{}, engine.DefaultPolicy()); err == nil {
 		t.Error("a full disk goes unnoticed")
+	}
+	later, err := sim.NewRecorder(&full{lines: 1}, engine.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := later.Record(engine.Input{}, engine.Result{}); err == nil {
+		t.Error("a disk that is full in the middle goes unnoticed")
+	}
+	if n, err := sim.Replay(io.MultiReader(strings.NewReader(lines[0]+lines[1]), iotest.ErrReader(errors.New("bad sector")))); n != 1 || err == nil || !strings.Contains(err.Error(), "round 2: bad sector") {
+		t.Errorf("%d rounds of a disk that fails, %v", n, err)
 	}
 }
 
-// full is a disk without room.
-type full struct{}
+// full is a disk with room for so many lines.
+type full struct{ lines int }
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+func (f *full) Write(b []byte) (int, error) {
+	if f.lines == 0 {
+		return 0, errors.New("no space left on device")
+	}
+	f.lines--
+	return len(b), nil
+}
 
 // large is a cluster of a thousand nodes and ten thousand instances of a thousand
 // services, to which users come at ten places each.

@@ -1,3 +1,6 @@
+// Package sim decides again what an engine decided: from a trace that weir-edge wrote of
+// a cluster (weir-edge run --record, weir-edge replay), or in its tests of a cluster that
+// exists only as numbers.
 package sim
 
 import (

@@ -1,9 +1,21 @@
-// Package sim is a cluster that exists only as numbers: nodes, instances and crowds of
+package sim
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+)
+
+// A cluster that exists only as numbers for the tests of this package: nodes, instances and crowds of
 // users, which the engine manages as it does real ones. It answers what would happen
 // (when a crowd comes, a node dies, measurements are noisy) in as little time as
 // the engine needs to decide, and on a thousand nodes.
 //
-// # Method
+// Method.
 //
 // Users are clients as PiCasso's ab is: each sends a request, waits for the answer,
 // thinks for a while and sends the next. They are spread over the instances that run,
@@ -17,20 +29,9 @@
 // the one the engine estimates by. What an instance is asked beyond maxUsers waits for
 // its turn.
 //
-// # Limits
+// Limits.
 //
 // The network has a delay and no queues. Nothing fails but what is told to.
-package sim
-
-import (
-	"cmp"
-	"math"
-	"math/rand/v2"
-	"slices"
-	"time"
-
-	"github.com/weir-project/weir/internal/edge/engine"
-)
 
 // Node is a simulated node: what the engine is told of it, but for what is used.
 type Node struct {
