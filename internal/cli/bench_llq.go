@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/policy"
 )
 
 func newBenchLLQCommand() *cobra.Command {
@@ -39,13 +38,8 @@ of its own targets; with --no-verdict a missed target is only shown.`,
   weir bench llq --rates 60mbit,105mbit --peers fifo,htb --duration 10s --repeat 5 -o json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			options.TotalsBPS = nil
-			for _, text := range rates {
-				rate, err := policy.ParseRate(text)
-				if err != nil {
-					return usagef("--rates %s %w", text, err)
-				}
-				options.TotalsBPS = append(options.TotalsBPS, rate)
+			if options.TotalsBPS, err = parseRates("--rates", rates); err != nil {
+				return err
 			}
 			if err := options.Check(); err != nil {
 				return &usageError{err}
@@ -73,12 +67,8 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			return nil
 		},
 	}
-	var totals []string
-	for _, total := range bench.LLQTotals() {
-		totals = append(totals, policy.FormatRate(total))
-	}
 	set := cmd.Flags()
-	set.StringSliceVar(&rates, "rates", totals, "what the three flows send together")
+	set.StringSliceVar(&rates, "rates", rateTexts(bench.LLQTotals()), "what the three flows send together")
 	set.StringSliceVar(&options.Peers, "peers", bench.LLQPeers(), "peers to run")
 	set.DurationVar(&options.Duration, "duration", 2*time.Second, "time counted in every run")
 	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted; longer until queues are full")

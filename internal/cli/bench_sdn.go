@@ -1,20 +1,33 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/policy"
 )
 
+// benchSDNFlags say what of the suite is measured.
+type benchSDNFlags struct {
+	speed     bench.SDNOptions
+	figures   bool
+	rates     []string
+	repeat    int
+	page      string
+	noVerdict bool
+}
+
 func newBenchSDNCommand() *cobra.Command {
-	var o bench.SDNOptions
+	var f benchSDNFlags
 	cmd := &cobra.Command{
 		Use:   bench.SuiteSDN,
-		Short: "Measure how fast the OpenFlow controller answers, beside os-ken",
+		Short: "Measure the OpenFlow controller's speed, or what its queues do",
 		Long: `Measure how many new flows a second weir sdn run answers, and how soon, with
 switches that this command plays on the loopback address: every packet-in is a new
 flow of one of eight services, and counts when its packet-out is there. Delays are
@@ -27,35 +40,116 @@ time say more on a busy one. "waited/ran" is how long the controller waited for 
 processor at half load, to how long it had one: delays mean something where it is
 well below 1. "CPU-s/s" is the processor time that the controller took for each
 second at full load, "load's" that of the switches that are played. Switches end their oldest flows, so that 10,000 are there at a time.
-Needs no root.`,
+Needs no root.
+
+With --figures, what the queues do instead: the set-up of the SDN-LLQ paper's figure 6,
+two stations, a switch and a controller at 100 Mbit/s, with voice, video and generic
+data. Figures 7 to 13 and the paper's numbers stand beside this machine's, with one
+queue (fifo) and with those of weir sdn (weir), and each claim gets a verdict. This
+needs root, Open vSwitch, and a kernel that has its module: the userspace datapath
+sends nothing to queues. Exits with 1 when a run failed or weir missed one of its own
+targets; with --no-verdict a missed target is only shown.`,
 		Example: `  python3 -m venv /tmp/os-ken && /tmp/os-ken/bin/pip install os-ken
-  weir bench sdn --os-ken /tmp/os-ken/bin/python`,
+  weir bench sdn --os-ken /tmp/os-ken/bin/python
+  modprobe openvswitch && weir bench sdn --figures --report sdn.html`,
 		Args: exactArgs(),
 	}
-	cmd.Flags().IntVar(&o.Switches, "switches", 100, "switches that are played")
-	cmd.Flags().DurationVar(&o.Duration, "duration", 5*time.Second, "time of each run")
-	cmd.Flags().StringVar(&o.Python, "os-ken", "", "Python interpreter that has os-ken, to compare with")
+	set := cmd.Flags()
+	set.IntVar(&f.speed.Switches, "switches", 100, "switches that are played")
+	set.DurationVar(&f.speed.Duration, "duration", 5*time.Second, "time of each run")
+	set.StringVar(&f.speed.Python, "os-ken", "", "Python interpreter that has os-ken, to compare with")
+	set.BoolVar(&f.figures, "figures", false, "repeat the SDN-LLQ paper's figures 7 to 13 instead")
+	set.StringSliceVar(&f.rates, "rates", rateTexts(bench.LLQTotals()), "with --figures: what the three flows send together")
+	set.IntVar(&f.repeat, "repeat", 1, "with --figures: interleaved rounds; results are their medians")
+	set.StringVar(&f.page, "report", "", "with --figures: also write an HTML report to this file")
+	set.BoolVar(&f.noVerdict, "no-verdict", false, "with --figures: only look, a missed target is no error")
 	format := addOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var err error
-		if o.Weir, err = os.Executable(); err != nil {
-			return fmt.Errorf("find the program to measure: %w", err)
+		if f.figures {
+			return f.runFigures(cmd, *format)
 		}
-		if o.Duration < 100*time.Millisecond {
-			return usagef("--duration %v is less than 100ms", o.Duration)
+		for _, name := range []string{"rates", "repeat", "report", "no-verdict"} {
+			if set.Changed(name) {
+				return usagef("--%s needs --figures", name)
+			}
 		}
-		o.Progress = cmd.ErrOrStderr()
-		found, err := bench.SDN(cmd.Context(), o)
-		if err != nil {
-			return err
-		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), found)
-		}
-		if err := found.WriteText(cmd.OutOrStdout()); err != nil {
-			return fmt.Errorf("print the results: %w", err)
-		}
-		return nil
+		return f.runSpeed(cmd, *format)
 	}
 	return cmd
+}
+
+func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format output) (err error) {
+	if f.speed.Weir, err = os.Executable(); err != nil {
+		return fmt.Errorf("find the program to measure: %w", err)
+	}
+	if f.speed.Duration < 100*time.Millisecond {
+		return usagef("--duration %v is less than 100ms", f.speed.Duration)
+	}
+	f.speed.Progress = cmd.ErrOrStderr()
+	found, err := bench.SDN(cmd.Context(), f.speed)
+	if err != nil {
+		return err
+	}
+	if format == outputJSON {
+		return printJSON(cmd.OutOrStdout(), found)
+	}
+	if err := found.WriteText(cmd.OutOrStdout()); err != nil {
+		return fmt.Errorf("print the results: %w", err)
+	}
+	return nil
+}
+
+// figuresWarmup is longer than Open vSwitch takes to send a new flow's packets
+// where its entry says, which is half a second where it has time.
+const figuresWarmup = 1500 * time.Millisecond
+
+func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format output) (err error) {
+	options := bench.LLQOptions{
+		Peers: bench.SDNFigurePeers(), Duration: f.speed.Duration, Warmup: figuresWarmup, Repeat: f.repeat,
+		Command: strings.Join(os.Args, " "), Version: version, Progress: cmd.ErrOrStderr(),
+	}
+	if options.TotalsBPS, err = parseRates("--rates", f.rates); err != nil {
+		return err
+	}
+	if err := options.Check(); err != nil {
+		return &usageError{err}
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("the test bed needs root: run with sudo")
+	}
+	if options.WeirBinary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find the weir that is to be measured: %w", err)
+	}
+	found, err := bench.SDNFigures(cmd.Context(), options)
+	if err != nil {
+		return err
+	}
+	if err := show(cmd, format, f.page, found.Report, found); err != nil {
+		return err
+	}
+	if missed := found.Missed(); len(missed) > 0 && !f.noVerdict {
+		return missedError(missed, len(found.Verdicts))
+	}
+	return nil
+}
+
+// parseRates reads a list of rates.
+func parseRates(flag string, texts []string) ([]uint64, error) {
+	var list []uint64
+	for _, text := range texts {
+		rate, err := policy.ParseRate(text)
+		if err != nil {
+			return nil, usagef("%s %s %w", flag, text, err)
+		}
+		list = append(list, rate)
+	}
+	return list, nil
+}
+
+func rateTexts(rates []uint64) []string {
+	var texts []string
+	for _, rate := range rates {
+		texts = append(texts, policy.FormatRate(rate))
+	}
+	return texts
 }

@@ -165,15 +165,24 @@ func RunLLQ(ctx context.Context, options LLQOptions) (found LLQReport, err error
 			}
 		}
 	}
-	found = LLQReport{
+	found = r.report(SuiteLLQ, llqNote, started, environment(ctx, b, options.Version))
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}
+
+// report is what was observed, not judged yet.
+func (r *llqRunner) report(suite, note string, started time.Time, where report.Environment) LLQReport {
+	options := r.options
+	found := LLQReport{
 		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + SuiteLLQ, Note: joined(llqNote, leftOut(r.leftOut)),
+			Format: report.Format, Title: "weir bench " + suite, Note: joined(note, leftOut(r.leftOut)),
 			Provenance: report.Provenance{
-				Command: options.Command, StartedAt: started, Repeat: options.Repeat,
-				Environment: environment(ctx, b, options.Version), RepeatedRuns: r.repeatedRuns,
+				Command: options.Command, StartedAt: started, Repeat: options.Repeat, Environment: where, RepeatedRuns: r.repeatedRuns,
 			},
 		},
-		Suite: SuiteLLQ, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
+		Suite: suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
+		path: llqPath,
 	}
 	for _, total := range options.TotalsBPS {
 		for _, name := range options.Peers {
@@ -190,9 +199,7 @@ func RunLLQ(ctx context.Context, options LLQOptions) (found LLQReport, err error
 			found.Results = append(found.Results, newLLQResult(name, total, runs))
 		}
 	}
-	found.complete()
-	found.TookSeconds = time.Since(started).Seconds()
-	return found, nil
+	return found
 }
 
 // runPeer puts a peer in force and sends at all rates.

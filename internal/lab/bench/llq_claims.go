@@ -119,7 +119,7 @@ func (r LLQReport) judgePeer(peer string) []report.Claim {
 				}
 				return list
 			},
-			otherwise: llqPath,
+			otherwise: r.path,
 		},
 		{
 			where: "figure 8, " + peer, says: "Without congestion three queues reduce the delay by 28 % against one.",

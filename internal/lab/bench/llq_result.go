@@ -25,6 +25,8 @@ type LLQReport struct {
 	// not take part. Each with the reason.
 	Failures map[string]string `json:"failures,omitempty"`
 	Skipped  map[string]string `json:"skipped,omitempty"`
+	// path is why delays are others than the paper's where no frame waits.
+	path string
 }
 
 // Failed is the number of cases with runs that failed. A peer that cannot order flows

@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report/machine"
+	"github.com/weir-project/weir/internal/sdn/controller"
+)
+
+// SDN-LLQ's figures 7 to 13 as the paper made them: figure 6's set-up, in which a
+// switch has the queues and its controller names the flows. What is sent, what is
+// counted and how it is judged is that of the suite llq.
+
+// SDNFigurePeers are one queue, which the paper compares with, and those of weir sdn.
+func SDNFigurePeers() []string { return []string{PeerFIFO, PeerWeir} }
+
+const sdnFiguresNote = "Figure 6's set-up: one station sends voice, video and generic data, frames of 1000 bytes in turn, through Open vSwitch's kernel datapath " +
+	"to another; weir sdn run is the controller, and the port towards the receiver has 100 Mbit/s, in one queue of 1000 packets (fifo) or in EF, AF and BE (weir). " +
+	"Delay is one way, from the sender's write to the kernel's stamp of the arrival; jitter is the mean difference between the delays of one flow's successive frames. " +
+	"The controller takes no second look: it would find that voice of 1000-byte frames is none."
+
+const sdnPath = "The path here is another: Open vSwitch's kernel datapath and HTB between virtual interfaces, with sender and receiver on the same processors; " +
+	"the paper measures at the ports of a machine that does nothing else. No frame waits for another one."
+
+// SDNFigures measures and judges.
+func SDNFigures(ctx context.Context, options LLQOptions) (found LLQReport, err error) {
+	for _, name := range options.Peers {
+		if !slices.Contains(SDNFigurePeers(), name) {
+			return found, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(SDNFigurePeers(), ", "))
+		}
+	}
+	if err := options.Check(); err != nil {
+		return found, err
+	}
+	started := time.Now()
+	b, err := newSDNBed(ctx)
+	if err != nil {
+		return found, err
+	}
+	defer b.close()
+	r := &llqRunner{
+		options: options, observed: map[llqKey][]llqRun{}, failures: map[string]string{}, skipped: map[string]string{},
+		containers: []placed{{
+			PeerAddress: sdnReceiver, enter: func(fn func() error) error { return testbed.InNetNS(b.sender.netns(), fn) },
+		}},
+	}
+	var ports []uint16
+	for _, flow := range llqFlows {
+		ports = append(ports, flow.port)
+	}
+	err = testbed.InNetNS(b.receiver.netns(), func() (err error) {
+		r.receiver, err = traffic.NewReceiver(ports...)
+		return err
+	})
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, r.receiver.Close()) }()
+	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
+		return found, err
+	}
+	defer func() { found.PausesUnknown = !r.pauses.Close() }()
+	for round := range options.Repeat {
+		for _, name := range options.Peers {
+			if err := r.runSDNPeer(ctx, b, name, round); err != nil {
+				return found, err
+			}
+		}
+	}
+	found = r.report(SuiteSDN, sdnFiguresNote, started, machine.Read(options.Version))
+	found.path = sdnPath
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}
+
+// runSDNPeer gives the congested port its queues and sends at all rates.
+func (r *llqRunner) runSDNPeer(ctx context.Context, b *sdnBed, name string, round int) error {
+	var args []string
+	if name == PeerFIFO {
+		err := b.vsctl(ctx, "set", "port", sdnPortOut, "qos=@qos", "--", "--id=@qos", "create", "qos", "type=linux-htb",
+			fmt.Sprintf("other-config:max-rate=%d", int(llqLinkBPS)), "queues:0=@queue",
+			"--", "--id=@queue", "create", "queue", fmt.Sprintf("other-config:min-rate=%d", int(llqLinkBPS)))
+		if err != nil {
+			return err
+		}
+	} else {
+		args = []string{"--ovsdb", b.database(), "--rate", fmt.Sprint(int(llqLinkBPS)), "--replace"}
+	}
+	if err := b.startWeir(ctx, r.options.WeirBinary, args...); err != nil {
+		return err
+	}
+	defer b.weir.stop()
+	if name == PeerWeir {
+		if err := b.await(ctx, "queues", func() error { return b.hasQueues(ctx) }); err != nil {
+			return err
+		}
+		defer func() { // so that the next round has its FIFO
+			_ = b.run(context.WithoutCancel(ctx), nil, r.options.WeirBinary, "sdn", "down", "--ovsdb", b.database())
+		}()
+	}
+	if err := b.reach(ctx, r.receiver); err != nil {
+		return err
+	}
+	for _, total := range r.options.TotalsBPS {
+		if overdue(r.options.Until) {
+			r.leftOut++
+			continue
+		}
+		fmt.Fprintf(r.options.Progress, "round %d of %d, %s, %g Mbit/s\n", round+1, r.options.Repeat, name, float64(total)/1e6)
+		if err := r.runTotal(ctx, name, total); err != nil {
+			return err
+		}
+		if err := inTheirClasses(ctx, b); err != nil {
+			r.failures[fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)] = err.Error()
+		}
+	}
+	return nil
+}
+
+// inTheirClasses fails if the controller took a flow for another class than the
+// experiment means: the figures would be of something else.
+func inTheirClasses(ctx context.Context, b *sdnBed) error {
+	flows, err := controller.NewClient(b.control()).Flows(ctx)
+	if err != nil {
+		return err
+	}
+	for _, want := range llqFlows {
+		to, class := netip.AddrPortFrom(sdnReceiver, want.port).String(), strings.ToLower(want.class)
+		seen := false
+		for _, f := range flows {
+			if !strings.HasPrefix(f.Flow, "udp ") || !strings.HasSuffix(f.Flow, "> "+to) {
+				continue
+			}
+			seen = true
+			if f.Class != class {
+				return fmt.Errorf("the controller takes %s for %s, not %s", want.name, f.Class, class)
+			}
+		}
+		if !seen {
+			return fmt.Errorf("the controller knows no flow of %s", want.name)
+		}
+	}
+	return nil
+}
