@@ -28,6 +28,7 @@ type sdnQueueFlags struct {
 	rates        []string
 	efMax, afMin string
 	file         string
+	qos          string
 	replace      bool
 	set          *pflag.FlagSet
 }
@@ -38,6 +39,7 @@ func (f *sdnQueueFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.efMax, "ef-max", "50%", "part of a port's rate that EF may claim")
 	set.StringVar(&f.afMin, "af-min", "30%", "part of a port's rate that AF can always have")
 	set.StringVar(&f.file, "queues", "", "up to 8 other queues and what goes to each, from this file in place of --ef-max and --af-min (docs/sdn.md)")
+	set.StringVar(&f.qos, "qos", qos.TypeHTB, "who makes the queues: linux-htb, Open vSwitch; linux-noop, weir itself, with queues that hold delays down, on the switch's host (docs/sdn.md)")
 	f.set = set
 	set.BoolVar(&f.replace, "replace", false, "put a QoS aside that somebody configured on a port")
 }
@@ -60,6 +62,9 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 			o.RateBPS = rate
 		}
 	}
+	if o.Type = f.qos; o.Type != qos.TypeHTB && o.Type != qos.TypeNoop {
+		return o, usagef("--qos %q is neither %s nor %s", o.Type, qos.TypeHTB, qos.TypeNoop)
+	}
 	if o.Queues, err = f.queueMap(); err != nil {
 		return o, err
 	}
@@ -70,6 +75,9 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 	}
 	if len(f.ovsdb) == 0 && f.file != "" {
 		return o, usagef("--queues needs --ovsdb: it is there that queues are made")
+	}
+	if len(f.ovsdb) == 0 && f.set.Changed("qos") {
+		return o, usagef("--qos needs --ovsdb: it is there that queues are made")
 	}
 	if len(f.ovsdb) == 0 && len(f.rates) > 0 {
 		return o, usagef("--rate needs --ovsdb: it is there that queues are made")
@@ -155,7 +163,9 @@ func newSDNDownCommand() *cobra.Command {
 		Use:   "down --ovsdb unix:PATH",
 		Short: "Give ports back: take Weir's queues away",
 		Long: `Take Weir's queues out of Open vSwitch's database, in one transaction a port, and
-put back the QoS that a port had before. Flows end by themselves.
+put back the QoS that a port had before. Flows end by themselves. Where weir sdn run
+made the queues itself (--qos linux-noop) run this on the switch's host, as root: what
+somebody had configured on a port's device is put back too.
 
 Stop weir sdn run first: it would make them again.`,
 		Example: "weir sdn down --ovsdb unix:/var/run/openvswitch/db.sock",

@@ -24,6 +24,8 @@ func TestSDNQueueFile(t *testing.T) {
 		"--queues says what --ef-max and --af-min would": {"--queues", file, "--ef-max", "40%", database},
 		"read the queues: open /nowhere":                 {"--queues", "/nowhere", database},
 		"--ef-max \"half\" is not a percentage":          {"--ef-max", "half", database},
+		"neither linux-htb nor linux-noop":               {"--qos", "linux-hfsc", database},
+		"--qos needs --ovsdb":                            {"--qos", "linux-noop"},
 	} {
 		code, _, stderr := run(append([]string{"sdn", "run"}, args...)...)
 		if code == 0 || !strings.Contains(stderr, says) {

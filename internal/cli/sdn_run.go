@@ -67,8 +67,9 @@ Switches may have several controllers, all of which are given --takeover-after: 
 is the master, the others show what they see and take over when it is gone.
 
 With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
-(0, where everything else goes too), or those that --queues describes. They stay as well; 'weir sdn down' takes them
-away.`,
+(0, where everything else goes too), or those that --queues describes. They stay as well;
+'weir sdn down' takes them away. Open vSwitch makes them, or with --qos linux-noop weir
+does, which then runs on the switch's host.`,
 		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
 		Args: exactArgs(),

@@ -53,6 +53,7 @@ type bed struct {
 	t       *testing.T
 	dir     string
 	kernel  bool     // its bridges are in the kernel
+	atHome  bool     // weir runs in the switch's namespace
 	space   *process // holds the switch's network namespace
 	weir    *process
 	ovsdb   *process
@@ -264,7 +265,11 @@ func (b *bed) startWeir(args ...string) {
 func (b *bed) startController(listen, control string, args ...string) *process {
 	b.t.Helper()
 	all := append([]string{"sdn", "run", "--listen", "unix:" + listen, "--socket", control, "--stats-interval", "500ms", "-v"}, args...)
-	weir := b.startCommand(b.command(context.Background(), harness.Program(b.t), all...))
+	program := harness.Program(b.t)
+	if b.atHome {
+		program, all = "nsenter", append([]string{"--net=" + b.space.netns(), program}, all...)
+	}
+	weir := b.startCommand(b.command(context.Background(), program, all...))
 	b.t.Cleanup(func() {
 		if b.t.Failed() {
 			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", control)

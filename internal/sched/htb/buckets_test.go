@@ -69,7 +69,7 @@ func TestFramesFit(t *testing.T) {
 						t.Errorf("MTU %d at %d bit/s: %s", mtuBytes, rate, c)
 					}
 				}
-				for _, q := range s.qdiscs[inner:] {
+				for _, q := range s.qdiscs[s.inner:] {
 					switch o := q.Options.(type) {
 					case kernel.BFIFO:
 						if uint64(o.LimitBytes) < latencyQueueFrames*frame {

@@ -101,7 +101,7 @@ func (b *Backend) program(want tree) error {
 			b.applied, b.known = want, true
 			return nil
 		}
-		refused = fmt.Errorf("schedule uplink: %w", err)
+		refused = err
 		// Either the kernel has no fq_codel, or its state is not what we
 		// remember: look and try once more.
 		if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
@@ -109,20 +109,21 @@ func (b *Backend) program(want tree) error {
 		}
 		b.Forget()
 	}
-	return explain(refused)
+	return explain("schedule uplink", refused)
 }
 
-// explain turns what may be hundreds of refusals into one that says enough.
-func explain(err error) error {
+// explain turns what may be hundreds of refusals of doing something into one that says
+// enough.
+func explain(doing string, err error) error {
 	for _, needed := range []string{kernel.TBF{}.Kind(), kernel.HTB{}.Kind()} {
 		if lacksQdisc(err, needed) {
 			return fmt.Errorf("this kernel has no %[1]s qdisc, which Weir needs: try modprobe sch_%[1]s; `weir doctor` tells more", needed)
 		}
 	}
 	if all := refusals(err); len(all) > 1 {
-		return fmt.Errorf("schedule uplink: %w (and %d refusals more)", all[0], len(all)-1)
+		return fmt.Errorf("%s: %w (and %d refusals more)", doing, all[0], len(all)-1)
 	}
-	return err
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // retries: both reasons for a refusal may apply, one after the other.

@@ -63,23 +63,33 @@ func (t terms) queue(minor uint16, rateBPS uint64, c class) kernel.Qdisc {
 	if c.PacketBytes > 0 {
 		packetBytes = min(packetBytes, max(c.PacketBytes, t.frameBytes))
 	}
-	memory := t.memoryBytes(rateBPS, packetBytes)
 	switch {
 	case c.Latency > 0:
 		// What does not fit is dropped rather than kept, for it would be late. It
 		// is one queue, also where the kernel has fq_codel: that would give turns
 		// to flows that are late already.
 		bytes := uint64(float64(rateBPS) / 8 * c.Latency.Seconds())
-		return fifoOf(minor, max(min(bytes, memory/memoryFactor), latencyQueueFrames*uint64(t.frameBytes)))
+		return fifoOf(minor, max(min(bytes, t.memoryBytes(rateBPS, packetBytes)/memoryFactor), latencyQueueFrames*uint64(t.frameBytes)))
 	case t.leaf == leafBFIFO:
-		bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
-		return fifoOf(minor, min(bytes, memory/memoryFactor))
+		return fifoOf(minor, t.fifoBytes(rateBPS, packetBytes))
 	}
+	return kernel.Qdisc{Handle: queueOf(minor), Parent: kernel.NewHandle(classMajor, minor), Options: t.aqm(rateBPS, packetBytes)}
+}
+
+// aqm is a queue for each flow that together hold what a class that sends at rateBPS
+// may have of the kernel's memory.
+func (t terms) aqm(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
 	options := t.fqCodel(rateBPS, packetBytes)
-	options.MemoryLimitBytes = quantize(memory)
+	options.MemoryLimitBytes = quantize(t.memoryBytes(rateBPS, packetBytes))
 	// Not every kernel counts the memory: 7.2 does not.
 	options.LimitPackets = min(options.MemoryLimitBytes/(memoryFactor*t.frameBytes), defaultLimitPackets)
-	return kernel.Qdisc{Handle: queueOf(minor), Parent: kernel.NewHandle(classMajor, minor), Options: options}
+	return options
+}
+
+// fifoBytes is as much where the kernel has no such queue.
+func (t terms) fifoBytes(rateBPS uint64, packetBytes uint32) uint64 {
+	bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
+	return min(bytes, t.memoryBytes(rateBPS, packetBytes)/memoryFactor)
 }
 
 // memoryBytes is how much of the kernel's memory a class that sends at rateBPS may

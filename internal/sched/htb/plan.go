@@ -60,7 +60,7 @@ func changes(want, have state) []kernel.Op {
 
 	// What holds others, each with the class that it hangs on; then all other
 	// classes, then their queues.
-	for _, q := range want.qdiscs[:min(inner, len(want.qdiscs))] {
+	for _, q := range want.qdiscs[:want.inner] {
 		for _, c := range want.classes {
 			if c.Handle == q.Parent {
 				class(c)
@@ -73,7 +73,7 @@ func changes(want, have state) []kernel.Op {
 			class(c)
 		}
 	}
-	for _, q := range want.qdiscs[min(inner, len(want.qdiscs)):] {
+	for _, q := range want.qdiscs[want.inner:] {
 		qdisc(q)
 	}
 
@@ -88,9 +88,6 @@ func changes(want, have state) []kernel.Op {
 	return ops
 }
 
-// inner is how many qdiscs of a state hold others, which come first.
-const inner = 3
-
 // root is the index of the device's root qdisc, or -1.
 func (s state) root() int {
 	return slices.IndexFunc(s.qdiscs, func(q kernel.Qdisc) bool { return q.Parent == kernel.HandleRoot })
@@ -104,7 +101,7 @@ func misplaced(want, have state) bool {
 	if have.root() < 0 {
 		return false
 	}
-	for _, q := range want.qdiscs[:min(inner, len(want.qdiscs))] {
+	for _, q := range want.qdiscs[:want.inner] {
 		for _, old := range have.qdiscs {
 			_, isHTB := q.Options.(kernel.HTB)
 			if old.Handle == q.Handle && (old.Parent != q.Parent || old.Options.Kind() != q.Options.Kind() || isHTB && old.Options != q.Options) ||

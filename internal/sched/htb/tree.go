@@ -122,6 +122,8 @@ func (t *tree) packetBytes() uint32 { return sched.LargestPacketBytes(t.rateBPS,
 type state struct {
 	qdiscs  []kernel.Qdisc
 	classes []kernel.Class
+	// inner is how many of the qdiscs that are wanted hold others, which come first.
+	inner int
 }
 
 // terms are what decides, besides a class itself, how it looks in the kernel.
@@ -214,29 +216,36 @@ const innerQuantum, innerPrio = sched.FrameBytes, 0
 // othersQuantum is that of a class which takes turns with no other.
 const othersQuantum = 1 << 16
 
+// link is the token bucket filter that holds the sum of all to the rate, and cuts up
+// packets that are too large for it.
+func (t terms) link() kernel.TBF {
+	rate := bytesPerSec(t.rateBPS)
+	link := kernel.TBF{
+		RateBytesPerSec: rate,
+		Burst:           kernel.BurstTicks(2*burstBytes(t.rateBPS, burstMilliseconds, t.packetBytes)+65536, rate),
+		// HTB's leaves hold the packets; this only has to be larger.
+		LimitBytes: 1 << 30,
+	}
+	if t.packetBytes < 65536 {
+		link.PeakBytesPerSec = noLimitBytesPerSec
+		link.MaxPacketBytes = wholeBytes(t.packetBytes)
+	}
+	return link
+}
+
 // trunk is the direct queue, the link, HTB's root and control traffic: what does
 // not depend on who runs.
 func (t terms) trunk() state {
 	packetBytes := t.packetBytes
-	linkRate := bytesPerSec(t.rateBPS)
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
-	link := kernel.TBF{
-		RateBytesPerSec: linkRate,
-		Burst:           kernel.BurstTicks(2*linkBurst+65536, linkRate),
-		// HTB's leaves hold the packets; this only has to be larger.
-		LimitBytes: 1 << 30,
-	}
-	if packetBytes < 65536 {
-		link.PeakBytesPerSec = noLimitBytesPerSec
-		link.MaxPacketBytes = wholeBytes(packetBytes)
-	}
 	root := shared(t.rateBPS)
 	control, controlCeil := sched.ControlBPS(t.rateBPS), t.rateBPS/controlCeilDivisor
 	return state{
+		inner: 3,
 		qdiscs: []kernel.Qdisc{
 			{Handle: directHandle, Parent: kernel.HandleRoot, Options: kernel.HTB{
 				DefaultMinor: othersMinor, DirectPackets: directPackets}},
-			{Handle: linkHandle, Parent: othersClass, Options: link},
+			{Handle: linkHandle, Parent: othersClass, Options: t.link()},
 			{Handle: htbHandle, Parent: htbParent, Options: kernel.HTB{
 				DefaultMinor: classMinor(t.hostNumber), DirectPackets: directPackets}},
 			fifoOf(classMinor(t.controlNumber), controlQueuePackets*uint64(packetBytes)),

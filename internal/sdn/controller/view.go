@@ -67,6 +67,9 @@ func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		count, rates := p.Queues[id], made.Queues[id]
+		if own, ok := made.Counters[id]; ok { // the switch does not count them
+			count.TxBytes, count.TxPackets, count.Dropped, count.RateBPS = own.SentBytes, own.SentPackets, own.DroppedPackets, own.RateBPS
+		}
 		class := "-"
 		if level, ok := c.options.Core.ClassOf(id); ok {
 			class = className(level)

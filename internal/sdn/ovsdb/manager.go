@@ -34,6 +34,8 @@ type Options struct {
 	// PortRateBPS are the rates of single ports by name.
 	PortRateBPS map[string]uint64
 	Queues      qos.Map
+	// Type is who makes the queues: qos.TypeHTB, also if it is empty, or qos.TypeNoop.
+	Type string
 	// Replace puts aside what somebody else configured.
 	Replace bool
 	// Controls tells whether a switch is this controller's.
@@ -44,6 +46,7 @@ type Options struct {
 // Manager looks after the ports of one database.
 type Manager struct {
 	options Options
+	trees   trees // of the goroutine of Run
 
 	mu     sync.Mutex
 	status map[topology.Port]qos.PortState
@@ -51,7 +54,12 @@ type Manager struct {
 }
 
 // New returns a manager that is not connected.
-func New(o Options) *Manager { return &Manager{options: o} }
+func New(o Options) *Manager {
+	if o.Type == "" {
+		o.Type = qos.TypeHTB
+	}
+	return &Manager{options: o}
+}
 
 // Status is the state of each port that has been looked at: unknown once the
 // database has not been read for statusAge.
@@ -83,6 +91,7 @@ const (
 // Run keeps the queues as they should be until ctx ends. They stay then; Remove
 // takes them away. A database that is down is tried again and again.
 func (m *Manager) Run(ctx context.Context) error {
+	defer m.trees.close()
 	for said := false; ; {
 		c, err := connect(ctx, m.options.Address)
 		if err == nil {
@@ -173,9 +182,8 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 		if !ok {
 			rate = m.options.RateBPS
 		}
-		change := qos.Plan(p.seen, rate, m.options.Queues, m.options.Replace)
-		state := stateOf(p, change)
-		if err := m.apply(ctx, c, p, change); err != nil {
+		state, err := m.keep(ctx, c, p, rate)
+		if err != nil {
 			if !c.Connected() {
 				return err
 			}
@@ -187,7 +195,29 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	m.mu.Lock()
 	m.status, m.looked = status, time.Now()
 	m.mu.Unlock()
+	m.trees.abandon(ctx, tables, m.options.Log)
 	return transact(ctx, c, tables.removeOrphans)
+}
+
+// keep brings one port up to date, whose rate 0 is the link's speed.
+func (m *Manager) keep(ctx context.Context, c client.Client, p port, rateBPS uint64) (qos.PortState, error) {
+	change := qos.Plan(p.seen, qos.Wanted{Type: m.options.Type, RateBPS: rateBPS, Queues: m.options.Queues, Replace: m.options.Replace})
+	if m.options.Type != qos.TypeNoop || change.Action == qos.Refuse {
+		return stateOf(p, change), m.apply(ctx, c, p, change)
+	}
+	at, err := m.trees.prepare(p, m.options.Replace)
+	if err != nil {
+		return qos.PortState{State: "refused", Reason: err.Error()}, nil
+	}
+	if p.aside = at.aside; p.aside != "" && change.Action == qos.Keep { // remembered before it goes
+		change.Action = qos.Update
+	}
+	if err := m.apply(ctx, c, p, change); err != nil {
+		return qos.PortState{}, err
+	}
+	state := stateOf(p, change)
+	state.Counters, err = m.trees.put(at, p, change, m.options.Log)
+	return state, err
 }
 
 // stateOf is what a port has when a change is made.
@@ -203,7 +233,7 @@ func stateOf(p port, change qos.Change) qos.PortState {
 	}
 	if p.datapath == netdev {
 		state.State = "degraded"
-		state.Reason = "the queues are configured, but datapath_type=netdev sends nothing to them: use the kernel datapath (ovs-vsctl set bridge " + p.bridge + " datapath_type=system)"
+		state.Reason = "the queues are configured, but datapath_type=netdev sends nothing to them: " + useKernelDatapath(p.bridge)
 	}
 	return state
 }
@@ -240,12 +270,16 @@ func Remove(ctx context.Context, address string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var (
+		names  []string
+		queues trees
+	)
+	defer queues.close()
 	for _, row := range tables.ports {
 		if row.QoS == nil || !tables.row(*row.QoS).Ours() {
 			continue
 		}
-		if err := transact(ctx, c, func(c client.Client) (operations, error) { return restore(c, tables, row) }); err != nil {
+		if err := remove(ctx, c, &queues, tables, row); err != nil {
 			return names, fmt.Errorf("give port %s back: %w", row.Name, err)
 		}
 		names = append(names, row.Name)
@@ -254,4 +288,27 @@ func Remove(ctx context.Context, address string) ([]string, error) {
 		return names, err
 	}
 	return names, transact(ctx, c, tables.removeOrphans)
+}
+
+// remove gives a port back, and its device where Weir made the queues on that.
+func remove(ctx context.Context, c client.Client, queues *trees, tables *tables, row portRow) error {
+	external := tables.row(*row.QoS).External
+	name, aside := external[qos.DeviceKey], external[qos.AsideKey]
+	ifindex := 0
+	if name != "" {
+		link, err := tables.deviceOf(row).local()
+		switch {
+		case err == nil:
+			ifindex = link.Index
+		case aside != "":
+			return fmt.Errorf("what was configured on %s before is to be put back: run this where the switch runs", name)
+		}
+	}
+	if err := transact(ctx, c, func(c client.Client) (operations, error) { return restore(c, tables, row) }); err != nil {
+		return err
+	}
+	if ifindex == 0 {
+		return nil
+	}
+	return queues.giveBack(ctx, ifindex, aside, ovsPatience)
 }

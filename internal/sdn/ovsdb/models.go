@@ -28,6 +28,9 @@ type interfaceRow struct {
 	Type      string `ovsdb:"type"`
 	OFPort    *int   `ovsdb:"ofport"`
 	LinkSpeed *int   `ovsdb:"link_speed"`
+	// IfIndex and MACInUse tell which device it is.
+	IfIndex  *int    `ovsdb:"ifindex"`
+	MACInUse *string `ovsdb:"mac_in_use"`
 }
 
 type qosRow struct {
@@ -57,7 +60,7 @@ func monitored() []client.MonitorOption {
 	return []client.MonitorOption{
 		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathID, &b.DatapathType),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.QoS),
-		client.WithTable(i, &i.Name, &i.Type, &i.OFPort, &i.LinkSpeed),
+		client.WithTable(i, &i.Name, &i.Type, &i.OFPort, &i.IfIndex, &i.MACInUse, &i.LinkSpeed),
 		client.WithTable(r, &r.Type, &r.Queues, &r.OtherConfig, &r.ExternalIDs),
 		client.WithTable(q, &q.OtherConfig, &q.ExternalIDs),
 	}

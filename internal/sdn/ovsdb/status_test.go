@@ -24,7 +24,7 @@ func TestDatapathIgnoresQueues(t *testing.T) {
 			t.Fatalf("%d ports", len(ports))
 		}
 		p := ports[0]
-		state := stateOf(p, qos.Plan(p.seen, 100e6, qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map(), false))
+		state := stateOf(p, qos.Plan(p.seen, qos.Wanted{Type: qos.TypeHTB, RateBPS: 100e6, Queues: qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map()}))
 		if state.State != want || (want == "ok") != (state.Reason == "") || len(state.Queues) != 3 {
 			t.Errorf("datapath_type %q: %+v", datapath, state)
 		}

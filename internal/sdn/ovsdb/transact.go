@@ -103,6 +103,9 @@ type port struct {
 	seen qos.Port
 	// bridge and datapath are the name and datapath_type of its bridge.
 	bridge, datapath string
+	device           device
+	// aside is what is put aside on the device; empty: nothing.
+	aside string
 }
 
 // ofLocal is the port of a bridge itself.
@@ -129,7 +132,7 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 			if i.OFPort == nil || *i.OFPort < 1 || *i.OFPort == ofLocal {
 				continue
 			}
-			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}, bridge: b.Name, datapath: b.DatapathType}
+			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}, bridge: b.Name, datapath: b.DatapathType, device: i.device()}
 			p.seen = qos.Port{Name: row.Name, Kind: i.Type}
 			if i.LinkSpeed != nil && *i.LinkSpeed > 0 {
 				p.seen.LinkSpeedBPS = uint64(*i.LinkSpeed)
@@ -143,6 +146,26 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 	return out
 }
 
+// device is which device an interface is.
+func (r interfaceRow) device() device {
+	d := device{name: r.Name}
+	if r.IfIndex != nil {
+		d.ifindex = *r.IfIndex
+	}
+	if r.MACInUse != nil {
+		d.mac = *r.MACInUse
+	}
+	return d
+}
+
+// deviceOf is the device of a port with one interface; of others an empty one.
+func (t *tables) deviceOf(row portRow) device {
+	if len(row.Interfaces) != 1 {
+		return device{}
+	}
+	return t.interfaces[row.Interfaces[0]].device()
+}
+
 // unchanged goes on only if a port is there and has the QoS row it was seen with.
 func unchanged(c client.Client, row portRow) (operations, error) {
 	now := 0
@@ -150,11 +173,20 @@ func unchanged(c client.Client, row portRow) (operations, error) {
 	return wait, err
 }
 
-// external marks rows.
-func external(before string) map[string]string {
-	m := map[string]string{qos.OwnerKey: qos.Owner}
-	if before != "" {
-		m[qos.BeforeKey] = before
+// external marks a port's QoS row, and remembers what was there before.
+func (p port) external(kind string) map[string]string {
+	m := map[string]string{}
+	if old := p.seen.QoS; old.Ours() {
+		maps.Copy(m, old.External)
+	} else if old != nil {
+		m[qos.BeforeKey] = old.UUID
+	}
+	m[qos.OwnerKey] = qos.Owner
+	if kind == qos.TypeNoop {
+		m[qos.DeviceKey] = p.device.name
+	}
+	if p.aside != "" {
+		m[qos.AsideKey] = p.aside
 	}
 	return m
 }
@@ -165,15 +197,9 @@ func create(c client.Client, p port, change qos.Change) (operations, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := ""
-	if old := p.seen.QoS; old.Ours() {
-		before = old.External[qos.BeforeKey]
-	} else if old != nil {
-		before = old.UUID
-	}
-	row := &qosRow{UUID: "weirqos", Type: qos.Type, Queues: map[int]string{}, OtherConfig: change.RateConfig(), ExternalIDs: external(before)}
+	row := &qosRow{UUID: "weirqos", Type: change.Type, Queues: map[int]string{}, OtherConfig: change.RateConfig(), ExternalIDs: p.external(change.Type)}
 	for _, q := range change.Queues {
-		queue := &queueRow{UUID: "weirqueue" + strconv.Itoa(q.ID), OtherConfig: q.Config(), ExternalIDs: external("")}
+		queue := &queueRow{UUID: "weirqueue" + strconv.Itoa(q.ID), OtherConfig: q.Config(), ExternalIDs: map[string]string{qos.OwnerKey: qos.Owner}}
 		insert, err := c.Create(queue)
 		if err != nil {
 			return nil, err
@@ -202,8 +228,8 @@ func update(c client.Client, p port, change qos.Change) (operations, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := &qosRow{UUID: p.seen.QoS.UUID, OtherConfig: change.RateConfig()}
-	set, err := c.Where(row).Update(row, &row.OtherConfig)
+	row := &qosRow{UUID: p.seen.QoS.UUID, OtherConfig: change.RateConfig(), ExternalIDs: p.external(change.Type)}
+	set, err := c.Where(row).Update(row, &row.OtherConfig, &row.ExternalIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +257,21 @@ func restore(c client.Client, t *tables, row portRow) (operations, error) {
 		to = &before
 	}
 	return appendSet(c, todo, row, to)
+}
+
+// abandoned are the devices on which Weir made queues for ports that are gone, with
+// what is to be put back on each.
+func (t *tables) abandoned() map[string]string {
+	out := map[string]string{}
+	for _, row := range t.qos {
+		if name := row.ExternalIDs[qos.DeviceKey]; name != "" && row.ExternalIDs[qos.OwnerKey] == qos.Owner {
+			out[name] = row.ExternalIDs[qos.AsideKey]
+		}
+	}
+	for _, i := range t.interfaces {
+		delete(out, i.Name)
+	}
+	return out
 }
 
 // removeOrphans deletes Weir's rows that no port has any more: the tables QoS and

@@ -77,7 +77,7 @@ func TestPortVanishes(t *testing.T) {
 	vsctl("del-port", "br0", "p1")
 	vsctl("set", "port", "p2", "qos=@q", "--", "--id=@q", "create", "qos", "type=linux-htb")
 	for name, p := range ports {
-		change := qos.Plan(p.seen, 1e8, qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map(), true)
+		change := qos.Plan(p.seen, qos.Wanted{Type: qos.TypeHTB, RateBPS: 1e8, Queues: qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map(), Replace: true})
 		err := transact(t.Context(), c, func(c client.Client) (operations, error) { return create(c, p, change) })
 		if err == nil || !strings.Contains(err.Error(), "meanwhile") {
 			t.Errorf("%s: %v", name, err)

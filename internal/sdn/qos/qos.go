@@ -22,8 +22,14 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// Type is the QoS type whose queues are HTB's classes.
-const Type = "linux-htb"
+// Types of QoS.
+const (
+	// TypeHTB: Open vSwitch makes the queues, as HTB's classes.
+	TypeHTB = "linux-htb"
+	// TypeNoop: Open vSwitch makes none and leaves those alone that are there, which
+	// Weir makes (internal/sched/htb, Port). The rows say which.
+	TypeNoop = "linux-noop"
+)
 
 // Owner marks rows as Weir's, in external_ids.
 const (
@@ -31,6 +37,10 @@ const (
 	Owner    = "weir"
 	// BeforeKey names the QoS row that a port had before, to be put back.
 	BeforeKey = "weir-before"
+	// DeviceKey names the device on which Weir made the queues, AsideKey is what
+	// queueing somebody else had configured on it, to be put back.
+	DeviceKey = "weir-device"
+	AsideKey  = "weir-aside"
 )
 
 // IDs are the queues of the levels. Queue 0 is where everything goes that no
@@ -113,6 +123,15 @@ type PortState struct {
 	State   string // ok, degraded, refused, waiting or unknown
 	Reason  string
 	Queues  map[openflow.Queue]Rates
+	// Counters are what the kernel counted of queues that Open vSwitch does not know;
+	// nil where it counts them.
+	Counters map[openflow.Queue]Counters
+}
+
+// Counters are what a queue has done since it was made.
+type Counters struct {
+	SentBytes, SentPackets, DroppedPackets uint64
+	RateBPS                                float64 // between the last two looks
 }
 
 // Rates are the bounds of a queue.
@@ -133,6 +152,8 @@ const (
 type Change struct {
 	Action Action
 	Reason string
+	// Type is that of the QoS row.
+	Type string
 	// RateBPS is the port's rate: what was asked for, or the link's speed.
 	RateBPS uint64
 	Queues  []Queue
@@ -143,9 +164,18 @@ func (c *Change) RateConfig() map[string]string {
 	return map[string]string{"max-rate": strconv.FormatUint(c.RateBPS, 10)}
 }
 
-// Plan decides about a port. rateBPS 0 is the link's speed; replace takes the
-// place of what somebody else configured.
-func Plan(p Port, rateBPS uint64, m Map, replace bool) Change {
+// Wanted is what a port is to have.
+type Wanted struct {
+	Type    string // TypeHTB or TypeNoop
+	RateBPS uint64 // 0: the link's speed
+	Queues  Map
+	// Replace takes the place of what somebody else configured.
+	Replace bool
+}
+
+// Plan decides about a port.
+func Plan(p Port, w Wanted) Change {
+	rateBPS := w.RateBPS
 	refuse := func(format string, args ...any) Change {
 		return Change{Action: Refuse, Reason: fmt.Sprintf(format, args...)}
 	}
@@ -156,7 +186,7 @@ func Plan(p Port, rateBPS uint64, m Map, replace bool) Change {
 		return refuse("the link's speed is not known: give it with --rate %s=RATE", p.Name)
 	case p.LinkSpeedBPS != 0 && rateBPS > p.LinkSpeedBPS:
 		return refuse("a rate of %s is more than the link's %s: what is guaranteed would not fit", mbit(rateBPS), mbit(p.LinkSpeedBPS))
-	case p.QoS != nil && !p.QoS.Ours() && !replace:
+	case p.QoS != nil && !p.QoS.Ours() && !w.Replace:
 		return refuse("somebody else configured QoS %s (%s): --replace puts it aside, weir sdn down puts it back", p.QoS.UUID, p.QoS.Type)
 	}
 	if rateBPS == 0 {
@@ -165,13 +195,13 @@ func Plan(p Port, rateBPS uint64, m Map, replace bool) Change {
 	if rateBPS < minRateBPS {
 		return refuse("a rate of %s is less than %s", mbit(rateBPS), mbit(minRateBPS))
 	}
-	queues, err := m.Of(rateBPS)
+	queues, err := w.Queues.Of(rateBPS)
 	if err != nil {
 		return refuse("%v", err)
 	}
-	c := Change{RateBPS: rateBPS, Queues: queues}
+	c := Change{Type: w.Type, RateBPS: rateBPS, Queues: queues}
 	switch {
-	case !p.QoS.Ours() || p.QoS.Type != Type || !c.has(p.QoS.Queues):
+	case !p.QoS.Ours() || p.QoS.Type != w.Type || !c.has(p.QoS.Queues):
 		c.Action = Create
 	case !c.asConfigured(p.QoS):
 		c.Action = Update

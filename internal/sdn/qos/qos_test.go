@@ -55,7 +55,7 @@ func TestShares(t *testing.T) {
 
 // asMade is a port after a change.
 func asMade(p Port, c Change) Port {
-	row := &Row{UUID: "new", Type: Type, Config: c.RateConfig(), External: map[string]string{OwnerKey: Owner}, Queues: map[int]QueueRow{}}
+	row := &Row{UUID: "new", Type: c.Type, Config: c.RateConfig(), External: map[string]string{OwnerKey: Owner}, Queues: map[int]QueueRow{}}
 	for _, q := range c.Queues {
 		row.Queues[q.ID] = QueueRow{Config: q.Config()}
 	}
@@ -68,8 +68,8 @@ func TestPlan(t *testing.T) {
 	free := Port{Name: "p1", LinkSpeedBPS: 1e9}
 	foreign := free
 	foreign.QoS = &Row{UUID: "x", Type: "linux-hfsc"}
-	made := asMade(free, Plan(free, 100e6, s, false))
-	fewer := asMade(free, Plan(free, 100e6, s, false))
+	made := asMade(free, Plan(free, Wanted{TypeHTB, 100e6, s, false}))
+	fewer := asMade(free, Plan(free, Wanted{TypeHTB, 100e6, s, false}))
 	delete(fewer.QoS.Queues, 1)
 	for name, c := range map[string]struct {
 		p       Port
@@ -90,18 +90,24 @@ func TestPlan(t *testing.T) {
 		"patch":             {Port{Name: "p1", Kind: "patch"}, 1e8, false, Refuse, "no queue"},
 		"too slow":          {free, 1000, false, Refuse, "less than 1mbit"},
 	} {
-		got := Plan(c.p, c.rate, s, c.replace)
+		got := Plan(c.p, Wanted{TypeHTB, c.rate, s, c.replace})
 		if got.Action != c.want || !strings.Contains(got.Reason, c.says) || (got.Reason == "") != (c.want != Refuse) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	much := Map{Queues: []Spec{{ID: 0}, {ID: 1, Min: Part{BPS: 60e6}}, {ID: 2, Min: Part{BPS: 50e6}}}}
-	if got := Plan(free, 100e6, much, false); got.Action != Refuse || !strings.Contains(got.Reason, "together, more than the port's rate of 100mbit") {
+	if got := Plan(free, Wanted{TypeHTB, 100e6, much, false}); got.Action != Refuse || !strings.Contains(got.Reason, "together, more than the port's rate of 100mbit") {
 		t.Errorf("minimums above the rate: %+v", got)
 	}
-	changed := asMade(free, Plan(free, 100e6, s, false))
+	changed := asMade(free, Plan(free, Wanted{TypeHTB, 100e6, s, false}))
 	changed.QoS.Queues[2] = QueueRow{Config: map[string]string{"min-rate": "1"}}
-	if got := Plan(changed, 100e6, s, false); got.Action != Update {
+	if got := Plan(changed, Wanted{TypeHTB, 100e6, s, false}); got.Action != Update {
 		t.Errorf("somebody changed a queue: %+v", got)
+	}
+	if got := Plan(made, Wanted{TypeNoop, 100e6, s, false}); got.Action != Create || got.Type != TypeNoop {
+		t.Errorf("of another type: %+v", got)
+	}
+	if got := Plan(asMade(free, Plan(free, Wanted{TypeNoop, 100e6, s, false})), Wanted{TypeNoop, 100e6, s, false}); got.Action != Keep {
+		t.Errorf("made of that type: %+v", got)
 	}
 }

@@ -1,0 +1,235 @@
+package ovsdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Weir's own queues on the ports of a switch.
+//
+// Problem. Open vSwitch's linux-htb has queues of 1000 packets and none of HTB's
+// details. Method. A QoS row of type linux-noop has Open vSwitch leave a port's
+// queueing alone (lib/netdev-linux.c, netdev_linux_set_qos), while its kernel datapath
+// goes on naming queues in packets' priorities: the controller makes the classes
+// itself, which takes the port's device, so that it must run where the switch does.
+// The row keeps its queues, for people to see and because Open vSwitch takes away the
+// queueing of a port whose row has none (vswitchd/bridge.c, iface_configure_qos), and
+// remembers what was on the device before.
+//
+// Limits. OpenFlow's statistics know nothing of such queues: they are the kernel's.
+
+// device is what the database says of a port's interface.
+type device struct {
+	name    string
+	ifindex int
+	mac     string
+}
+
+// local is the device on this host. Names are the same on many hosts, indexes and
+// addresses together are not.
+func (d device) local() (*net.Interface, error) {
+	link, err := net.InterfaceByName(d.name)
+	if err == nil && link.Index == d.ifindex && strings.EqualFold(link.HardwareAddr.String(), d.mac) {
+		return link, nil
+	}
+	return nil, fmt.Errorf("the port's device %s is not on this host, or not in this network namespace: "+
+		"with --qos linux-noop the controller makes the queues and runs where the switch does; elsewhere use --qos linux-htb", d.name)
+}
+
+// trees makes queues on devices of this host. It is not safe for concurrent use.
+type trees struct {
+	tc *kernel.TC // opened when it is needed
+	// counted is what was counted of each port lately.
+	counted map[topology.Port]counted
+}
+
+// counted is what the kernel said of a port's queues, and what that adds up to.
+type counted struct {
+	at     time.Time
+	queues map[int]htb.PortCounters
+	totals map[openflow.Queue]qos.Counters
+}
+
+func (t *trees) close() {
+	if t.tc != nil {
+		_ = t.tc.Close() // sockets without anything unsaid
+		t.tc = nil
+	}
+}
+
+// port is the queueing of a device.
+func (t *trees) port(ifindex int) (*htb.Port, error) {
+	if t.tc == nil {
+		tc, err := kernel.OpenTC()
+		if err != nil {
+			return nil, err
+		}
+		t.tc = tc
+	}
+	return htb.NewPort(t.tc, ifindex), nil
+}
+
+// place is where queues are made.
+type place struct {
+	link  *net.Interface
+	port  *htb.Port
+	owner htb.PortOwner
+	// aside is what somebody else configured and is put aside, as JSON; empty: nothing.
+	aside string
+}
+
+// prepare finds the place of a port's queues, or says why they cannot be made there.
+func (t *trees) prepare(p port, replace bool) (at place, err error) {
+	if p.datapath == netdev {
+		return at, errors.New("with --qos linux-noop the queues are the kernel's, to which datapath_type=netdev sends nothing: " + useKernelDatapath(p.bridge))
+	}
+	if at.link, err = p.device.local(); err != nil {
+		return at, err
+	}
+	if at.port, err = t.port(at.link.Index); err != nil {
+		return at, err
+	}
+	var what string
+	if at.owner, what, err = at.port.Owner(); err != nil {
+		return at, err
+	}
+	switch {
+	case at.owner == htb.PortUplink:
+		return at, fmt.Errorf("%s is an uplink of weir agent, which shares it out", at.link.Name)
+	case at.owner == htb.PortForeign && !replace:
+		return at, fmt.Errorf("%s carries a %s that somebody configured: --replace puts it aside, weir sdn down puts it back", at.link.Name, what)
+	case at.owner == htb.PortForeign:
+		saved, err := t.tc.Save(at.link.Index)
+		if err != nil {
+			return at, fmt.Errorf("put the %s of %s aside: %w", what, at.link.Name, err)
+		}
+		b, err := json.Marshal(saved)
+		if err != nil {
+			return at, fmt.Errorf("put the %s of %s aside: %w", what, at.link.Name, err)
+		}
+		at.aside = string(b)
+	}
+	return at, nil
+}
+
+// put makes a port's queues, or brings them up to date, and counts what they sent.
+// The row must say that Open vSwitch leaves them alone.
+func (t *trees) put(at place, p port, change qos.Change, log *slog.Logger) (map[openflow.Queue]qos.Counters, error) {
+	if at.owner == htb.PortSwitch || at.owner == htb.PortForeign {
+		if err := at.port.Clear(); err != nil {
+			return nil, fmt.Errorf("make queues on %s: %w", at.link.Name, err)
+		}
+	}
+	tree := htb.PortTree{RateBPS: change.RateBPS, MTUBytes: uint32(at.link.MTU)}
+	var ids []int
+	for _, q := range change.Queues {
+		tree.Queues = append(tree.Queues, htb.PortQueue{ID: q.ID, MinBPS: q.MinBPS, MaxBPS: q.MaxBPS, Priority: q.Priority})
+		ids = append(ids, q.ID)
+	}
+	changed, err := at.port.Apply(tree)
+	if err != nil {
+		return nil, fmt.Errorf("make queues on %s: %w", at.link.Name, err)
+	}
+	if changed {
+		log.Info("queues changed in the kernel", "port", p.name, "device", at.link.Name)
+	}
+	now, err := at.port.Counters(ids)
+	if err != nil {
+		return nil, fmt.Errorf("count the queues of %s: %w", at.link.Name, err)
+	}
+	return t.count(p.at, time.Now(), now), nil
+}
+
+// count adds what was counted to what is known of a port. A queue that counts less than
+// before was made anew, unless only its numbers of packets wrapped.
+func (t *trees) count(at topology.Port, now time.Time, queues map[int]htb.PortCounters) map[openflow.Queue]qos.Counters {
+	before := t.counted[at]
+	one := counted{at: now, queues: queues, totals: map[openflow.Queue]qos.Counters{}}
+	seconds := now.Sub(before.at).Seconds()
+	for id, q := range queues {
+		old, known := before.queues[id]
+		if !known || q.SentBytes < old.SentBytes {
+			old = htb.PortCounters{}
+		}
+		total := before.totals[openflow.Queue(id)]
+		if known && seconds > 0 {
+			total.RateBPS = float64(q.SentBytes-old.SentBytes) * 8 / seconds
+		}
+		total.SentBytes += q.SentBytes - old.SentBytes
+		total.SentPackets += uint64(q.SentPackets - old.SentPackets)
+		total.DroppedPackets += uint64(q.DroppedPackets - old.DroppedPackets)
+		one.totals[openflow.Queue(id)] = total
+	}
+	if t.counted == nil {
+		t.counted = map[topology.Port]counted{}
+	}
+	t.counted[at] = one
+	return one.totals
+}
+
+// ovsPatience is how long Open vSwitch may take to follow its database: what it does to
+// a port's queueing when a row goes must come before what is put back.
+const ovsPatience = 3 * time.Second
+
+// giveBack takes Weir's queues off a device whose row is gone, and puts back what was
+// put aside. Open vSwitch takes the queueing of a port away itself when its row goes,
+// if it runs and the port is still one: it is given so long.
+func (t *trees) giveBack(ctx context.Context, ifindex int, aside string, patience time.Duration) error {
+	at, err := t.port(ifindex)
+	if err != nil {
+		return err
+	}
+	owner, _, err := at.Owner()
+	for end := time.Now().Add(patience); err == nil && (owner == htb.PortOurs || owner == htb.PortSwitch) && time.Now().Before(end); {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		owner, _, err = at.Owner()
+	}
+	if err == nil && owner == htb.PortOurs {
+		owner, err = htb.PortFree, at.Clear()
+	}
+	if err != nil || aside == "" || owner != htb.PortFree {
+		return err
+	}
+	var saved []kernel.SavedObject
+	if err := json.Unmarshal([]byte(aside), &saved); err != nil {
+		return fmt.Errorf("put back what was configured before: %w", err)
+	}
+	if err := t.tc.Restore(ifindex, saved); err != nil {
+		return fmt.Errorf("put back what was configured before: %w", err)
+	}
+	return nil
+}
+
+// abandon gives devices back whose ports are gone from the database.
+func (t *trees) abandon(ctx context.Context, tables *tables, log *slog.Logger) {
+	for name, aside := range tables.abandoned() {
+		link, err := net.InterfaceByName(name)
+		if err != nil { // gone as well, or of another host
+			continue
+		}
+		if err := t.giveBack(ctx, link.Index, aside, 0); err != nil {
+			log.Warn("queues not taken away", "device", name, "reason", err)
+		}
+	}
+}
+
+// useKernelDatapath is what to do where no packet goes through the kernel's queues.
+func useKernelDatapath(bridge string) string {
+	return "use the kernel datapath (ovs-vsctl set bridge " + bridge + " datapath_type=system)"
+}
