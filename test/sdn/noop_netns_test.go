@@ -3,6 +3,7 @@
 package sdn
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -19,6 +20,12 @@ func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
 	t := b.t
 	t.Helper()
 	b.down()
+	b.wait("Open vSwitch to take its queues away", 20*time.Second, func() error {
+		if out := b.inSpace(b.space, "tc", "qdisc", "show", "dev", "p2"); strings.Contains(out, "htb") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	args := []string{"--no-second-look", "--qos", "linux-noop", "--ovsdb", b.database(), "--rate", "100mbit"}
 	b.startWeir(args...) // not in the switch's namespace
 	b.refused("p2", "is not on this host")

@@ -153,7 +153,7 @@ func (r LLQReport) judgePeer(peer string) []report.Claim {
 				list[0].tolerance = 0.0005 // a few microseconds, of FIFO's tenth of a second
 				return list
 			},
-			otherwise: "FIFO's queue here is 1000 frames, a tenth of a second; the paper's grew beyond.",
+			otherwise: r.delayLeft(peer),
 		},
 	}
 	var list []report.Claim
@@ -165,6 +165,21 @@ func (r LLQReport) judgePeer(peer string) []report.Claim {
 		r.impossible(peer, "figure 11, "+peer, "With congestion the jitter of generic data is 34.13 % less than FIFO's, too.",
 			"Generic data waits for the others' frames, as many at a time as there are.", llqJitter, be),
 		r.throughputClaim(peer))
+}
+
+// delayLeft says what is left of the delay of voice in congestion, and what may be left
+// of FIFO's by the paper.
+func (r LLQReport) delayLeft(peer string) string {
+	const ef = 0
+	const bounded = "FIFO's queue here is 1000 frames; the paper's delays grow for as long as it measures."
+	fifo, quiet, congested := r.find(PeerFIFO, llqCongestedBPS), r.find(peer, llqQuietBPS), r.find(peer, llqCongestedBPS)
+	if fifo == nil || quiet == nil || congested == nil {
+		return bounded
+	}
+	waits, has, path := delayOf(fifo.Flows[ef]), delayOf(congested.Flows[ef]), delayOf(quiet.Flows[ef])
+	return fmt.Sprintf("%s Voice waits %.3g ms in it, so the paper's reduction would leave %.2g µs; of the %.3g µs that voice has here, %.3g µs are the path's without congestion, "+
+		"and the rest is a frame that is on its way, which nobody interrupts (%.3g ms).",
+		bounded, waits, waits*1e3*(1-llqDelay.paper[ef]/100), has*1e3, path*1e3, llqFrameTimeMS)
 }
 
 // jitterClaim judges by how much the jitter of voice and video is less than FIFO's. The

@@ -9,10 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/sdn/controller"
@@ -272,43 +274,66 @@ func (b *sdnBed) startWeir(ctx context.Context, program string, args ...string) 
 	})
 }
 
-// hasQueues fails until the port that is congested has its queues.
-func (b *sdnBed) hasQueues(ctx context.Context) error {
+// congested is what the controller knows of the port that is congested.
+func (b *sdnBed) congested(ctx context.Context) (v1.SDNPort, error) {
 	s, err := controller.NewClient(b.control()).Status(ctx)
 	if err != nil {
-		return err
+		return v1.SDNPort{}, err
 	}
 	for _, n := range s.Switches {
 		for _, p := range n.Ports {
-			if p.Name == sdnPortOut && p.State == "ok" && len(p.Queues) == 3 {
-				return nil
+			if p.Name == sdnPortOut {
+				return p, nil
 			}
 		}
 	}
-	return errors.New("weir sdn ps shows no queues")
+	return v1.SDNPort{}, errors.New("weir sdn ps does not show " + sdnPortOut)
 }
 
-// reach sends what the first flow sends, which is how it is named, until it arrives.
-func (b *sdnBed) reach(ctx context.Context, r *traffic.Receiver) error {
-	return b.await(ctx, "a way from one station to the other", func() error {
-		var sender *traffic.Timed
-		err := testbed.InNetNS(b.sender.netns(), func() (err error) {
-			sender, err = traffic.NewTimed(traffic.TimedOptions{
-				Targets: []netip.AddrPort{netip.AddrPortFrom(sdnReceiver, llqFlows[0].port)}, PayloadBytes: llqFrameBytes - udpHeaderBytes, IntervalNS: 5e7,
-			})
-			return err
-		})
+// hasQueues fails until that port has its queues.
+func (b *sdnBed) hasQueues(ctx context.Context) error {
+	p, err := b.congested(ctx)
+	if err == nil && (p.State != "ok" || len(p.Queues) != len(llqFlows)) {
+		err = fmt.Errorf("weir sdn ps shows %s as %s with %d queues: %s", p.Name, p.State, len(p.Queues), p.Reason)
+	}
+	return err
+}
+
+// settleBPS is what the flows send together while they find their queues.
+const settleBPS = 5e6
+
+// settle sends the flows until each goes through its queue, or all through the only
+// one: Open vSwitch takes its time to send a new flow's packets where its entry says.
+func (b *sdnBed) settle(ctx context.Context, r *traffic.Receiver) (err error) {
+	options := traffic.TimedOptions{PayloadBytes: llqFrameBytes - udpHeaderBytes, IntervalNS: llqFrameBytes * 8 * 1e9 / settleBPS}
+	for _, flow := range llqFlows {
+		options.Targets = append(options.Targets, netip.AddrPortFrom(sdnReceiver, flow.port))
+	}
+	var sender *traffic.Timed
+	err = testbed.InNetNS(b.sender.netns(), func() (err error) {
+		sender, err = traffic.NewTimed(options)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sender.Stop()) }()
+	sender.Start(traffic.MonotonicNS())
+	return b.await(ctx, "flows in their queues", func() error {
+		if arrivals, _ := r.Take(); slices.ContainsFunc(arrivals, func(one []traffic.Arrival) bool { return len(one) == 0 }) {
+			return errors.New("nothing arrives of some flow")
+		}
+		p, err := b.congested(ctx)
 		if err != nil {
 			return err
 		}
-		sender.Start(traffic.MonotonicNS())
-		err = waitUntil(ctx, traffic.MonotonicNS()+(300*time.Millisecond).Nanoseconds())
-		if err := errors.Join(err, sender.Stop()); err != nil {
-			return err
+		for _, q := range p.Queues {
+			if float64(q.RateBPS)*float64(len(p.Queues)) < settleBPS/2 {
+				return fmt.Errorf("queue %d of %d sends %d bit/s", q.ID, len(p.Queues), q.RateBPS)
+			}
 		}
-		arrivals, _ := r.Take()
-		if len(arrivals[0]) == 0 {
-			return errors.New("nothing arrives")
+		if len(p.Queues) == 0 {
+			return errors.New("the switch counts no queue")
 		}
 		return nil
 	})

@@ -24,8 +24,10 @@ import (
 const (
 	// TimedHeaderBytes is what a timed datagram holds at least: its time and number.
 	TimedHeaderBytes = 16
-	// timedBufferBytes is the socket buffer of a receiver: seconds of 100 Mbit/s, so
-	// that a receiver that does not run loses nothing.
+	// timedBufferBytes is the socket buffer of both ends: seconds of 100 Mbit/s, so
+	// that a receiver that does not run loses nothing, and a sender is not held back
+	// by what waits in a queue where packets still count as its socket's, as they do
+	// up to the receiver unless they are routed.
 	timedBufferBytes = 64 << 20
 )
 
@@ -189,7 +191,8 @@ type Timed struct {
 	failure error // read after wait
 }
 
-// NewTimed makes the sockets in the calling thread's network namespace.
+// NewTimed makes the sockets in the calling thread's network namespace. It needs
+// CAP_NET_ADMIN for their buffers.
 func NewTimed(options TimedOptions) (*Timed, error) {
 	if options.PayloadBytes < TimedHeaderBytes || options.IntervalNS <= 0 {
 		return nil, fmt.Errorf("send %d bytes every %.0f ns: at least %d bytes, and a positive time", options.PayloadBytes, options.IntervalNS, TimedHeaderBytes)
@@ -201,6 +204,9 @@ func NewTimed(options TimedOptions) (*Timed, error) {
 			return nil, errors.Join(fmt.Errorf("send to %s: %w", target, err), t.Stop())
 		}
 		t.fds = append(t.fds, fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, timedBufferBytes); err != nil {
+			return nil, errors.Join(fmt.Errorf("send to %s: %w", target, os.NewSyscallError("setsockopt", err)), t.Stop())
+		}
 	}
 	return t, nil
 }
