@@ -100,7 +100,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format out
 		}
 	}
 	if err := f.question.Check(); err != nil {
-		return &usageError{err}
+		return usagef("%w", err)
 	}
 	if f.refresh {
 		if err := refreshMeasurements(cmd, f.measurements); err != nil {

@@ -105,7 +105,7 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 		settings, err = config.Default(), nil
 	}
 	if err != nil {
-		return settings, &usageError{err}
+		return settings, usagef("%w", err)
 	}
 	changed := cmd.Flags().Changed
 	if settings.Uplinks, err = f.uplinks(settings.Uplinks, changed); err != nil {

@@ -166,7 +166,7 @@ func (f *benchFlags) parse() (err error) {
 		}
 	}
 	if _, err := options.Cases(); err != nil {
-		return &usageError{err}
+		return usagef("%w", err)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")

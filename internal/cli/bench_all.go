@@ -73,7 +73,7 @@ func (f *allFlags) run(cmd *cobra.Command, format output) error {
 	f.options.Suite = bench.SuiteNames()[0]
 	all := bench.AllOptions{Dir: f.dir, Within: f.within, Options: f.options}
 	if err := all.CheckAll(); err != nil {
-		return &usageError{err}
+		return usagef("%w", err)
 	}
 	if err := f.parse(); err != nil {
 		return err

@@ -48,7 +48,7 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 				options.TotalsBPS = append(options.TotalsBPS, rate)
 			}
 			if err := options.Check(); err != nil {
-				return &usageError{err}
+				return usagef("%w", err)
 			}
 			if os.Geteuid() != 0 {
 				return errors.New("the test bed needs root: run with sudo")

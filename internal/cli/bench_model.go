@@ -44,7 +44,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 				}
 			}
 			if err := options.Check(); err != nil {
-				return &usageError{err}
+				return usagef("%w", err)
 			}
 			if os.Geteuid() != 0 {
 				return errors.New("the test bed needs root: run with sudo")

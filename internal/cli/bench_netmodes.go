@@ -121,7 +121,7 @@ func (f *netmodesFlags) parse() error {
 		return usagef("--agent %s: choose without, with or both", f.agent)
 	}
 	if err := o.Check(); err != nil {
-		return &usageError{err}
+		return usagef("%w", err)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")

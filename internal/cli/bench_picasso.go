@@ -57,7 +57,7 @@ is measured where it is installed.`,
 			return usagef("--uplink %s %w", uplink, err)
 		}
 		if err := o.Check(); err != nil {
-			return &usageError{err}
+			return usagef("%w", err)
 		}
 		if os.Geteuid() != 0 {
 			return errors.New("the test bed needs root: run with sudo")

@@ -51,7 +51,7 @@ func (c *connection) open() (*client.Client, error) {
 	}
 	agent, err := client.New(c.remote, options)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("ask another host: %w", err)}
+		return nil, usagef("ask another host: %w", err)
 	}
 	return agent, nil
 }

@@ -158,7 +158,7 @@ func (f *llqFlags) parse() (model.LLQ, error) {
 		return port, usagef("--af-rate %s leaves nothing of --rate %s to BE; give AF less", f.afRate, f.rate)
 	}
 	if _, err := port.Port(); err != nil {
-		return port, &usageError{err}
+		return port, usagef("%w", err)
 	}
 	return port, nil
 }

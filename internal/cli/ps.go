@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -38,15 +37,6 @@ func newPsCommand(g *global) *cobra.Command {
 		return printTable(cmd.OutOrStdout(), containers, *format == outputWide)
 	}
 	return cmd
-}
-
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
 }
 
 func printContainers(w io.Writer, containers []v1.Container) error {

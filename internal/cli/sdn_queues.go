@@ -102,7 +102,7 @@ func (f *sdnQueueFlags) queueMap() (qos.Map, error) {
 		return qos.Map{}, usagef("--af-min %w", err)
 	}
 	if err := shares.Check(); err != nil {
-		return qos.Map{}, &usageError{err}
+		return qos.Map{}, usagef("%w", err)
 	}
 	return shares.Map(), nil
 }

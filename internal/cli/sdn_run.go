@@ -221,7 +221,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	}
 	routes, err := core.NewRoutes(gateways, static)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, usagef("%w", err)
 	}
 	return routes, nil
 }
@@ -233,7 +233,7 @@ func (f *sdnRunFlags) readModel() (*appid.Model, error) {
 		return nil, err
 	}
 	if err := model.Levels.Override(f.levels); err != nil {
-		return nil, &usageError{err}
+		return nil, usagef("%w", err)
 	}
 	return model, nil
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -79,12 +79,7 @@ choose one container.`,
 		model := &topModel{client: client, interval: interval, order: order, sample: sample, window: topWindow{width: defaultWidth}}
 		model.flows.shown = flows
 		model.flows.take(sample, time.Now())
-		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(),
-			tea.WithOutput(cmd.OutOrStdout()))
-		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
-			return fmt.Errorf("show: %w", err)
-		}
-		return nil
+		return cmdline.Show(cmd, model)
 	}
 	return cmd
 }
