@@ -41,8 +41,6 @@ func printJSON(w io.Writer, v any) error { return cmdline.PrintJSON(w, v) }
 
 func printable(text string) string { return cmdline.Printable(text) }
 
-func printableLines(text string) string { return cmdline.PrintableLines(text) }
-
 func cut(text string, width int) string { return cmdline.Cut(text, width) }
 
 func wrap(text string, width int) []string { return cmdline.Wrap(text, width) }
