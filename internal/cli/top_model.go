@@ -8,6 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // topModel is the live picture.
@@ -139,7 +140,7 @@ func (m *topModel) View() string {
 		text, keys = m.flows.render(window), "q to quit, f for containers, left and right to choose one, arrows to scroll"
 	}
 	if m.err != nil {
-		text += "\n" + cut(printable(m.err.Error()), m.window.width) + "\n"
+		text += "\n" + cmdline.Cut(cmdline.Printable(m.err.Error()), m.window.width) + "\n"
 	}
-	return text + "\n" + cut(keys, m.window.width) + "\n"
+	return text + "\n" + cmdline.Cut(keys, m.window.width) + "\n"
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
 )
@@ -25,14 +26,14 @@ where there is no file of that name, is one that was pushed (weir-edge push). Th
 again changes nothing.`,
 		Example: `  weir-edge deploy shop.json
   weir-edge deploy shop`,
-		Args: exactArgs("FILE"),
+		Args: cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			deployed, err := deploy(cmd, server.NewClient(g.socket), args[0])
 			if err != nil {
 				return err
 			}
 			for _, note := range deployed.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), printable(note))
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
 			}
 			what := "is there already"
 			if deployed.Changed {
@@ -76,7 +77,7 @@ func newRemoveCommand(g *global) *cobra.Command {
 		Short: "Remove a service and all its instances",
 		Long: `Remove a service and all its instances. In the repository it stays; --repository takes
 it out of there, when it is not deployed.`,
-		Args: exactArgs("SERVICE"),
+		Args: cmdline.ExactArgs("SERVICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if stored {
 				return server.NewClient(g.socket).Discard(cmd.Context(), args[0])
@@ -96,7 +97,7 @@ func newProxyImageCommand() *cobra.Command {
 have it, and HAProxy (apt-get install haproxy), which the image takes from its node.`,
 		Example: `  weir-edge proxy-image | docker load
   weir-edge proxy-image | ssh node2 docker load`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			archive, _, err := runtime.ProxyImageArchive()
 			if err != nil {

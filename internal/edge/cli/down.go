@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
@@ -32,11 +33,11 @@ this host its measurements. A swarm gets back its heartbeat.
 Where services are deployed nothing is removed, unless --all says that they are to go as
 well, with their proxies, their instances and the repository. Images that nodes have got
 stay there.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			removed, err := o.down(cmd.Context(), g.socket)
 			for _, what := range removed {
-				fmt.Fprintln(cmd.ErrOrStderr(), printable(what))
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(what))
 			}
 			return err
 		},

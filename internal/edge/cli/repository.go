@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/server"
 )
@@ -32,10 +33,10 @@ input), or one that this host's engine has. One of that name is replaced; what r
 goes on.`,
 		Example: `  weir-edge push nginx:latest --spec shop.json
   docker save nginx | weir-edge push - --spec shop.json`,
-		Args: exactArgs("FILE|IMAGE"),
+		Args: cmdline.ExactArgs("FILE|IMAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if specification == "" {
-				return usagef("--spec is missing: say what the service is")
+				return cmdline.Usagef("--spec is missing: say what the service is")
 			}
 			document, err := readFile(cmd.InOrStdin(), specification)
 			if err != nil {
@@ -111,16 +112,16 @@ func newServicesCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services",
 		Short: "List the services in the repository",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := server.NewClient(g.socket).Stored(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if format.json() {
-			return printJSON(cmd.OutOrStdout(), list)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 		}
 		return printStored(cmd.OutOrStdout(), list)
 	}
@@ -152,7 +153,7 @@ func newRepositoryCommand() *cobra.Command {
 		Use:    "repository",
 		Short:  "Give images to nodes",
 		Hidden: true,
-		Args:   exactArgs(),
+		Args:   cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return repo.Serve(cmd.Context(), dir, listen, cert, key)
 		},
@@ -180,11 +181,11 @@ func (o *repositoryOptions) addFlags(cmd *cobra.Command) {
 
 func (o *repositoryOptions) check() error {
 	if (o.cert == "") != (o.key == "") {
-		return usagef("--repository-cert and --repository-key belong together")
+		return cmdline.Usagef("--repository-cert and --repository-key belong together")
 	}
 	if o.address != "" {
 		if _, err := repo.ParseAddress(o.address); err != nil {
-			return usagef("--repository: %w", err)
+			return cmdline.Usagef("--repository: %w", err)
 		}
 	}
 	return nil

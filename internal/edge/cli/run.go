@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/repo"
@@ -64,7 +65,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 (apt-get install haproxy); its own service is not needed.`,
 		Example: `  weir-edge run
   weir-edge run --dry-run`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, g.socket) },
 	}
 	flags := cmd.Flags()
@@ -89,11 +90,11 @@ left; without one no minimum can be promised. HAProxy has to be installed
 func (o *runOptions) check() error {
 	if o.dashboard != "" {
 		if _, err := config.ParseDashboard(o.dashboard); err != nil {
-			return usagef("--dashboard: %q %w", o.dashboard, err)
+			return cmdline.Usagef("--dashboard: %q %w", o.dashboard, err)
 		}
 	}
 	if o.agents.url != "" && !strings.Contains(o.agents.url, "{address}") {
-		return usagef("--agents %s: write {address} where a node's address belongs", o.agents.url)
+		return cmdline.Usagef("--agents %s: write {address} where a node's address belongs", o.agents.url)
 	}
 	return o.repository.check()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,9 +12,9 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/server"
 )
 
@@ -29,14 +28,14 @@ func newTopCommand(g *global) *cobra.Command {
 		Short: "Show live nodes, instances, users and decisions",
 		Long: `Show live what nodes have left, how many users services have and where their instances
 are, and what was decided last. Where not all fits, the oldest events are left out first.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 50*time.Millisecond {
-			return usagef("--interval %s is too short: give 50ms or more", interval)
+			return cmdline.Usagef("--interval %s is too short: give 50ms or more", interval)
 		}
 		client := server.NewClient(g.socket)
 		sample, err := sampleTop(cmd.Context(), client)
@@ -44,9 +43,9 @@ are, and what was decided last. Where not all fits, the oldest events are left o
 			return err
 		}
 		switch {
-		case format.json():
-			return printJSON(cmd.OutOrStdout(), sample.snapshot)
-		case once || !isTerminal(cmd.OutOrStdout()):
+		case *format == cmdline.JSON:
+			return cmdline.PrintJSON(cmd.OutOrStdout(), sample.snapshot)
+		case once || !cmdline.IsTerminal(cmd.OutOrStdout()):
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(sample, topWidth, 0))
 			return err
 		}
@@ -58,15 +57,6 @@ are, and what was decided last. Where not all fits, the oldest events are left o
 		return nil
 	}
 	return cmd
-}
-
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 const (
@@ -119,13 +109,12 @@ func renderTop(s topSample, width, height int) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// cutTo is the beginning of a text, in characters.
+// cutTo is the beginning of a text, and all of it where the width is not known.
 func cutTo(text string, width int) string {
-	runes := []rune(text)
-	if width <= 0 || len(runes) <= width {
+	if width <= 0 {
 		return text
 	}
-	return string(runes[:width-1]) + "…"
+	return cmdline.Cut(text, width)
 }
 
 func topHead(s edge.Snapshot) []string {
@@ -298,7 +287,7 @@ const footLines = 2
 func (m *topModel) View() string {
 	foot := "q to quit"
 	if m.err != nil {
-		foot = printable(m.err.Error())
+		foot = cmdline.Printable(m.err.Error())
 	}
 	height := m.height
 	if height > 0 {

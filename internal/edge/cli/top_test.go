@@ -8,6 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func busyTop() topSample {
@@ -76,4 +77,4 @@ func TestTopModel(t *testing.T) {
 	}
 }
 
-var errNoAnswer = usagef("nobody answers")
+var errNoAnswer = cmdline.Usagef("nobody answers")
