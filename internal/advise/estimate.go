@@ -73,7 +73,7 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 		controlled := !known
 		o.Controlled = &controlled
 	}
-	if mode == Native {
+	if mode == native {
 		o.Controlled = nil
 	}
 	var results []Result

@@ -5,7 +5,6 @@
 package cli
 
 import (
-	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -22,13 +21,7 @@ const exitUnconfigured = 78
 
 // Run runs one command line and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
-	return cmdline.Program{Root: newRoot(), ExitCode: func(err error) int {
-		var none *unconfiguredError
-		if errors.As(err, &none) {
-			return exitUnconfigured
-		}
-		return 0
-	}}.Run(args, stdout, stderr)
+	return cmdline.Run(NewRoot(), args, stdout, stderr)
 }
 
 // global are the flags of all commands.
@@ -36,10 +29,8 @@ type global struct {
 	socket string
 }
 
-// Command is the program with all its commands, for whoever writes about them.
-func Command() *cobra.Command { return newRoot() }
-
-func newRoot() *cobra.Command {
+// NewRoot is the whole program.
+func NewRoot() *cobra.Command {
 	g := &global{}
 	root := &cobra.Command{
 		Use:   "weir",
@@ -52,8 +43,8 @@ containers (docker run --label weir.weight=200 --label weir.min=10mbit ...),
 and watch (weir top).`,
 		Version: version,
 	}
-	cmdline.Prepare(root)
 	root.PersistentFlags().StringVar(&g.socket, "socket", config.DefaultSocket, "Unix socket of the agent")
+	cmdline.SetUp(root)
 	root.AddCommand(
 		newAgentCommand(g),
 		newPsCommand(g),

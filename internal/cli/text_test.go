@@ -8,6 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // TestNamesCannotDriveTheTerminal: what others chose arrives as text.
@@ -51,7 +52,7 @@ func TestTableOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
-			if got := textWidth(strings.TrimSuffix(line, "\n")); got > width {
+			if got := cmdline.TextWidth(strings.TrimSuffix(line, "\n")); got > width {
 				t.Errorf("%d columns in a line for %d: %q", got, width, line)
 			}
 		}

@@ -126,7 +126,7 @@ func (m *topModel) View() string {
 		text, keys = m.flows.render(window), "q to quit, f for containers, left and right to choose one, arrows to scroll"
 	}
 	if m.err != nil {
-		text += "\n" + cut(printable(m.err.Error()), m.window.width) + "\n"
+		text += "\n" + cmdline.Cut(cmdline.Printable(m.err.Error()), m.window.width) + "\n"
 	}
-	return text + "\n" + cut(keys, m.window.width) + "\n"
+	return text + "\n" + cmdline.Cut(keys, m.window.width) + "\n"
 }

@@ -1,6 +1,7 @@
-// Package cmdline is what the command lines of Weir's programs have in common: how they
-// begin and end, what they say of a wrong call, -o, and text that a terminal can be shown
-// (terminal.go).
+// Package cmdline is what the commands of weir and of weir-edge have in common: how they
+// are run and called, and how they print.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, and what WithCode says.
 package cmdline
 
 import (
@@ -19,90 +20,75 @@ import (
 
 // Exit codes.
 const (
-	ExitFailed = 1
-	ExitUsage  = 2
+	Failed = 1
+	Usage  = 2
 )
 
-// UsageError is a command that was called wrongly.
-type UsageError struct{ Err error }
-
-func (e *UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap is what errors.Is goes by.
-func (e *UsageError) Unwrap() error { return e.Err }
-
-// Usagef makes a UsageError.
-func Usagef(format string, args ...any) error {
-	return &UsageError{Err: fmt.Errorf(format, args...)}
+// codedError is an error for which a command ends with an exit code.
+type codedError struct {
+	error
+	code int
 }
 
-// ErrSilent ends a command with ExitFailed after it has said everything itself.
+func (e *codedError) Unwrap() error { return e.error }
+
+// WithCode is an error that ends a command with an exit code.
+func WithCode(code int, err error) error { return &codedError{err, code} }
+
+// Usagef is what is wrong with how a command was called.
+func Usagef(format string, args ...any) error { return WithCode(Usage, fmt.Errorf(format, args...)) }
+
+// ErrSilent ends a command with exit code 1 after it has said everything itself.
 var ErrSilent = errors.New("failed")
 
-// Program is a program with all its commands.
-type Program struct {
-	Root *cobra.Command
-	// Signals end it, beside SIGINT and SIGTERM.
-	Signals []os.Signal
-	// ExitCode is that of an error that has its own, and 0 of others; nil: none has.
-	ExitCode func(error) int
-}
-
-// Run runs one command line and returns the exit code.
-func (p Program) Run(args []string, stdout, stderr io.Writer) int {
-	ends := append([]os.Signal{os.Interrupt, syscall.SIGTERM}, p.Signals...)
-	// nohup has programs ignore SIGHUP, and it stays so.
-	ends = slices.DeleteFunc(ends, signal.Ignored)
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	defer stop()
-	p.Root.SetArgs(args)
-	p.Root.SetOut(stdout)
-	p.Root.SetErr(stderr)
-	err := p.Root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	message, code := p.ending(err)
-	if message != "" {
-		fmt.Fprintf(stderr, "%s: %s\n", p.Root.Name(), PrintableLines(message))
-	}
-	return code
-}
-
-// ending is what there is to say of an error, and the exit code.
-func (p Program) ending(err error) (message string, code int) {
-	var usage *UsageError
-	message, code = err.Error(), ExitFailed
-	if p.ExitCode != nil && p.ExitCode(err) != 0 {
-		return message, p.ExitCode(err)
-	}
+// ExitCode is what a command ends with that returns err.
+func ExitCode(err error) int {
+	var coded *codedError
 	switch {
-	case errors.Is(err, ErrSilent):
-		return "", code
-	case strings.HasPrefix(message, "unknown command"):
-		return p.unknownCommand(message), ExitUsage
-	case errors.As(err, &usage):
-		return message, ExitUsage
+	case err == nil:
+		return 0
+	case errors.As(err, &coded):
+		return coded.code
 	}
-	return message, code
+	return Failed
 }
 
-// unknownCommand is cobra's message in one line, with what to do.
-func (p Program) unknownCommand(message string) string {
-	what, guesses, _ := strings.Cut(message, "\n")
-	if names := strings.Fields(guesses); len(names) > 4 { // "Did you mean this?"
-		return what + "; did you mean " + strings.Join(names[4:], " or ") + "?"
-	}
-	return what + "; " + p.Root.Name() + " --help lists the commands"
-}
-
-// Prepare has a root command say what is wrong as all others do, and gives it help.
-func Prepare(root *cobra.Command) {
+// SetUp makes a command a program whose messages Run prints.
+func SetUp(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelpCommand(root))
+}
+
+// Run runs one command line of a program that was set up, until it is interrupted, by
+// SIGTERM or by one of more signals, and returns the exit code.
+func Run(root *cobra.Command, args []string, stdout, stderr io.Writer, more ...os.Signal) int {
+	// What is ignored, as nohup has it of SIGHUP, stays so.
+	ends := slices.DeleteFunc(append(more, os.Interrupt, syscall.SIGTERM), signal.Ignored)
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	defer stop()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && strings.HasPrefix(err.Error(), "unknown command") {
+		err = unknownCommand(root, err)
+	}
+	if err != nil && !errors.Is(err, ErrSilent) {
+		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), PrintableLines(err.Error()))
+	}
+	return ExitCode(err)
+}
+
+// unknownCommand is cobra's error in one line, with what to do.
+func unknownCommand(root *cobra.Command, err error) error {
+	what, guesses, _ := strings.Cut(err.Error(), "\n")
+	if names := strings.Fields(guesses); len(names) > 4 { // "Did you mean this?"
+		return Usagef("%s; did you mean %s?", what, strings.Join(names[4:], " or "))
+	}
+	return Usagef("%s; %s --help lists the commands", what, root.Name())
 }
 
 // newHelpCommand is cobra's, but that a command that is not there is an error.
@@ -113,8 +99,9 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil {
-				what, _, _ := strings.Cut(err.Error(), "\n") // and guesses
-				return Usagef("%s", what)                    // Run says where the commands are listed
+				// Without guesses, which may be of commands elsewhere; Run says where all are listed.
+				what, _, _ := strings.Cut(err.Error(), "\n")
+				return errors.New(what)
 			}
 			if len(rest) > 0 {
 				return Usagef("%q has no command %q; see %[1]s --help", cmd.CommandPath(), rest[0])

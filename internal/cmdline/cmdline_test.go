@@ -3,7 +3,6 @@ package cmdline
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"strings"
@@ -14,64 +13,50 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var errOwn = errors.New("not configured")
-
-func program() Program {
-	root := &cobra.Command{Use: "try", RunE: func(*cobra.Command, []string) error { return nil }}
-	Prepare(root)
-	list := &cobra.Command{Use: "list NAME", Args: ExactArgs("NAME")}
-	format := AddOutputFlag(list)
-	list.RunE = func(cmd *cobra.Command, args []string) error {
-		switch args[0] {
-		case "silent":
-			return ErrSilent
-		case "own":
-			return fmt.Errorf("begin: %w", errOwn)
-		case "hostile":
-			return errors.New("no \x1b[2J here\nsecond")
-		}
-		if *format == OutputJSON {
-			return PrintJSON(cmd.OutOrStdout(), args)
-		}
-		return nil
+// program has commands that end in every way.
+func program() *cobra.Command {
+	root := &cobra.Command{Use: "prog"}
+	SetUp(root)
+	for name, err := range map[string]error{
+		"good": nil, "bad": errors.New("it broke\x1b[2J"), "silent": ErrSilent,
+		"config": WithCode(78, errors.New("there is none")), "wrong": Usagef("--rate %s: no rate", "x"),
+	} {
+		root.AddCommand(&cobra.Command{Use: name, Args: ExactArgs(), RunE: func(*cobra.Command, []string) error { return err }})
 	}
-	root.AddCommand(list, &cobra.Command{Use: "show [NAME]", Args: AtMostArgs("NAME"), RunE: func(*cobra.Command, []string) error { return nil }})
-	return Program{Root: root, ExitCode: func(err error) int {
-		if errors.Is(err, errOwn) {
-			return 78
-		}
-		return 0
-	}}
+	list := &cobra.Command{Use: "list NAME", Args: ExactArgs("NAME")}
+	format := AddOutputFlag(list, Wide)
+	list.RunE = func(cmd *cobra.Command, args []string) error {
+		return PrintJSON(cmd.OutOrStdout(), map[string]any{"name": args[0], "format": *format})
+	}
+	root.AddCommand(list)
+	return root
 }
 
 func TestRun(t *testing.T) {
-	for _, test := range []struct {
-		args   []string
+	for _, tc := range []struct {
+		args   string
 		code   int
 		stdout string
 		stderr string
 	}{
-		{[]string{"list", "a"}, 0, "", ""},
-		{[]string{"list", "a", "-o", "json"}, 0, "[\n  \"a\"\n]\n", ""},
-		{[]string{"list", "a", "-o", "yaml"}, ExitUsage, "", `"yaml" is not table or json`},
-		{[]string{"list"}, ExitUsage, "", "try: NAME is missing: try list NAME"},
-		{[]string{"list", ""}, ExitUsage, "", "try: NAME is empty: try list NAME"},
-		{[]string{"list", "a", "b"}, ExitUsage, "", `try: "b" is too much: try list NAME`},
-		{[]string{"show"}, 0, "", ""},
-		{[]string{"show", "a", "b"}, ExitUsage, "", "is too much"},
-		{[]string{"lis"}, ExitUsage, "", "did you mean list?"},
-		{[]string{"fly"}, ExitUsage, "", "try --help lists the commands"},
-		{[]string{"help", "fly"}, ExitUsage, "", "try --help lists the commands"},
-		{[]string{"help", "list", "fly"}, ExitUsage, "", `has no command "fly"`},
-		{[]string{"list", "--fly"}, ExitUsage, "", "see try list --help"},
-		{[]string{"list", "silent"}, ExitFailed, "", ""},
-		{[]string{"list", "own"}, 78, "", "try: begin: not configured"},
-		{[]string{"list", "hostile"}, ExitFailed, "", "no \\x1b[2J here\nsecond\n"},
+		{"good", 0, "", ""},
+		{"bad", Failed, "", "prog: it broke\\x1b[2J\n"},
+		{"silent", Failed, "", ""},
+		{"config", 78, "", "prog: there is none\n"},
+		{"wrong", Usage, "", "prog: --rate x: no rate\n"},
+		{"nope", Usage, "", "prog: unknown command \"nope\" for \"prog\"; prog --help lists the commands\n"},
+		{"goof", Usage, "", "prog: unknown command \"goof\" for \"prog\"; did you mean good?\n"},
+		{"help nope", Usage, "", "prog: unknown command \"nope\" for \"prog\"; prog --help lists the commands\n"},
+		{"help good more", Usage, "", "prog: \"prog good\" has no command \"more\"; see prog good --help\n"},
+		{"good --fast", Usage, "", "prog: unknown flag: --fast (see prog good --help)\n"},
+		{"good more", Usage, "", "prog: \"more\" is too much: prog good [flags]\n"},
+		{"list", Usage, "", "prog: NAME is missing: prog list NAME [flags]\n"},
+		{"list web -o wide", 0, "{\n  \"format\": \"wide\",\n  \"name\": \"web\"\n}\n", ""},
+		{"list web -o yaml", Usage, "", "prog: invalid argument \"yaml\" for \"-o, --output\" flag: \"yaml\" is not table or json or wide (see prog list --help)\n"},
 	} {
 		var stdout, stderr bytes.Buffer
-		code := program().Run(test.args, &stdout, &stderr)
-		if code != test.code || stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) || test.stderr == "" && stderr.Len() > 0 {
-			t.Errorf("%q: exit code %d, %q on stdout, %q on stderr", test.args, code, stdout.String(), stderr.String())
+		if code := Run(program(), strings.Fields(tc.args), &stdout, &stderr); code != tc.code || stdout.String() != tc.stdout || stderr.String() != tc.stderr {
+			t.Errorf("%s: %d, %q, %q, want %d, %q, %q", tc.args, code, stdout.String(), stderr.String(), tc.code, tc.stdout, tc.stderr)
 		}
 	}
 }
@@ -79,9 +64,8 @@ func TestRun(t *testing.T) {
 // TestSignals: a signal ends a command, unless nohup has it ignored.
 func TestSignals(t *testing.T) {
 	run := func(patience time.Duration) (ended bool) {
-		p := program()
-		p.Signals = []os.Signal{syscall.SIGHUP}
-		p.Root.RunE = func(cmd *cobra.Command, _ []string) error {
+		root := program()
+		root.RunE = func(cmd *cobra.Command, _ []string) error {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 				return err
 			}
@@ -92,7 +76,7 @@ func TestSignals(t *testing.T) {
 			}
 			return nil
 		}
-		p.Run(nil, &bytes.Buffer{}, &bytes.Buffer{})
+		Run(root, nil, &bytes.Buffer{}, &bytes.Buffer{}, syscall.SIGHUP)
 		return ended
 	}
 	if !run(time.Minute) {

@@ -13,11 +13,11 @@ import (
 // Output is the flag -o of commands that list.
 type Output string
 
-// The outputs. Wide is a table with more, where there is more.
+// What most commands know.
 const (
-	OutputTable Output = "table"
-	OutputJSON  Output = "json"
-	OutputWide  Output = "wide"
+	Table Output = "table"
+	JSON  Output = "json"
+	Wide  Output = "wide" // a table with more, where there is more
 )
 
 // outputFlag is an output as a flag of a command that knows some of them.
@@ -40,10 +40,11 @@ func (f outputFlag) Set(s string) error {
 // Type implements pflag.Value.
 func (f outputFlag) Type() string { return strings.Join(f.known, "|") }
 
-// AddOutputFlag adds -o to a command that prints tables, JSON and what more it knows.
+// AddOutputFlag adds -o to a command that prints tables, JSON and what more it
+// knows.
 func AddOutputFlag(cmd *cobra.Command, more ...Output) *Output {
-	o := OutputTable
-	f := outputFlag{&o, []string{string(OutputTable), string(OutputJSON)}}
+	o := Table
+	f := outputFlag{&o, []string{string(Table), string(JSON)}}
 	for _, m := range more {
 		f.known = append(f.known, string(m))
 	}
@@ -52,7 +53,7 @@ func AddOutputFlag(cmd *cobra.Command, more ...Output) *Output {
 	return &o
 }
 
-// PrintJSON prints a value for programs, which people can read.
+// PrintJSON prints a value for programs.
 func PrintJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

@@ -34,7 +34,7 @@ again changes nothing.`,
 				return err
 			}
 			for _, note := range deployed.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), printable(note))
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
 			}
 			what := "is there already"
 			if deployed.Changed {

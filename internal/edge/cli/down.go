@@ -43,7 +43,7 @@ stay there.`,
 			o.agents = agentOptions{} // nothing is asked of them
 			removed, err := o.down(cmd.Context(), g.socket)
 			for _, what := range removed {
-				fmt.Fprintln(cmd.ErrOrStderr(), printable(what))
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(what))
 			}
 			return err
 		},

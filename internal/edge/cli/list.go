@@ -30,7 +30,7 @@ func newPsCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *format == cmdline.OutputJSON {
+		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 		}
 		if len(list) == 0 {
@@ -50,7 +50,7 @@ func table(w io.Writer, head string, rows [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(head, " ", "\t"))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(row[i])
+			row[i] = cmdline.Printable(row[i])
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
@@ -102,7 +102,7 @@ func newNodesCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *format == cmdline.OutputJSON {
+		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 		}
 		var rows [][]string
@@ -143,7 +143,7 @@ func newEventsCommand(g *global) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out := cmd.OutOrStdout()
 		err := server.NewClient(g.socket).Events(cmd.Context(), *follow, func(e edge.Event) error {
-			if *format == cmdline.OutputJSON {
+			if *format == cmdline.JSON {
 				return cmdline.PrintJSON(out, e)
 			}
 			return printEvent(out, e)
@@ -168,7 +168,7 @@ func printEvent(w io.Writer, e edge.Event) error {
 	if about == "" {
 		about = strings.TrimSpace(e.Service + " " + e.Node)
 	}
-	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, oneLine(about), oneLine(e.Message)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, cmdline.Printable(about), cmdline.Printable(e.Message)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
@@ -188,7 +188,7 @@ what else could have been done, and what was decided and done before.`,
 		if err != nil {
 			return err
 		}
-		if *format == cmdline.OutputJSON {
+		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
 		}
 		return printExplanation(cmd.OutOrStdout(), e)
@@ -218,7 +218,7 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, printable(b.String()))
+	_, err := io.WriteString(w, cmdline.PrintableLines(b.String()))
 	return err
 }
 

@@ -141,7 +141,7 @@ func newServicesCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *format == cmdline.OutputJSON {
+		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 		}
 		if len(list) == 0 {

@@ -6,8 +6,6 @@ package cli
 
 import (
 	"io"
-	"os"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,7 +19,7 @@ var version = "dev"
 // Run runs one command line and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	// A terminal that goes must not leave behind what a profile has started.
-	return cmdline.Program{Root: NewRoot(), Signals: []os.Signal{syscall.SIGHUP}}.Run(args, stdout, stderr)
+	return cmdline.Run(NewRoot(), args, stdout, stderr, syscall.SIGHUP)
 }
 
 // DefaultSocket is where weir-edge listens.
@@ -44,7 +42,7 @@ when that is worth its cost, sends each user to an instance that is well, and sa
 Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-edge ps).`,
 		Version: version,
 	}
-	cmdline.Prepare(root)
+	cmdline.SetUp(root)
 	root.PersistentFlags().StringVar(&g.socket, "socket", DefaultSocket, "Unix socket of weir-edge")
 	root.AddCommand(
 		newRunCommand(g),
@@ -65,9 +63,3 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 	)
 	return root
 }
-
-// printable is text that others chose, safe for a terminal.
-func printable(text string) string { return cmdline.PrintableLines(text) }
-
-// oneLine is printable for what has a line of its own.
-func oneLine(text string) string { return cmdline.Printable(strings.ReplaceAll(text, "\n", " ")) }

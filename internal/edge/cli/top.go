@@ -43,7 +43,7 @@ are, and what was decided last. Where not all fits, the oldest events are left o
 			return err
 		}
 		switch {
-		case *format == cmdline.OutputJSON:
+		case *format == cmdline.JSON:
 			return cmdline.PrintJSON(cmd.OutOrStdout(), sample.snapshot)
 		case once || !cmdline.IsTerminal(cmd.OutOrStdout()):
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(sample, topWidth, 0))
@@ -260,7 +260,7 @@ const footLines = 2
 func (m *topModel) View() string {
 	foot := "q to quit"
 	if m.err != nil {
-		foot = printable(m.err.Error())
+		foot = cmdline.Printable(m.err.Error())
 	}
 	height := m.height
 	if height > 0 {

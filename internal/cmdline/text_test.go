@@ -1,6 +1,9 @@
 package cmdline
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
@@ -23,6 +26,23 @@ func TestPrintable(t *testing.T) {
 	}
 	if got := PrintableLines("a\x1b\nb\n"); got != "a\\x1b\nb\n" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for _, test := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"", 10, ""},
+		{"one two three", 7, "one two/three"},
+		{"äöü äöü", 7, "äöü äöü"},
+		{"a verylongword b", 5, "a/verylongword/b"},
+	} {
+		if got := strings.Join(Wrap(test.text, test.width), "/"); got != test.want {
+			t.Errorf("Wrap(%q, %d) = %q, want %q", test.text, test.width, got, test.want)
+		}
 	}
 }
 
