@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// native is a process that is no container: something to compare with, no choice.
-const native = "native"
+// Native is a process that is no container: something to compare with, no choice.
+const Native = "native"
 
 // Question is what a container is to do.
 type Question struct {
@@ -120,7 +120,7 @@ func (m Measurements) options(q Question, linkBPS uint64) (options, choices []Op
 			options = append(options, one)
 		}
 	}
-	return options, slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Mode == native || !o.Available })
+	return options, slices.DeleteFunc(slices.Clone(options), func(o Option) bool { return o.Mode == Native || !o.Available })
 }
 
 func rank(first bool) int {
@@ -208,7 +208,7 @@ func (o Option) against(best Option) string {
 		text += fmt.Sprintf(", %.1f times the processor time for a gigabit", cpu)
 	}
 	switch {
-	case o.Mode == native:
+	case o.Mode == Native:
 		text += "; no container, to compare with"
 	case o.Controlled == nil:
 		text += "; not measured with Weir's agent"

@@ -54,7 +54,7 @@ func Check(m, exhaustive Measurements) ([]Checked, error) {
 func (m Measurements) questions() []Question {
 	var list []Question
 	for _, one := range m.Results {
-		if one.Mode == native {
+		if one.Mode == Native {
 			continue
 		}
 		q := Question{Containers: one.Containers, Protocol: one.Protocol, MessageBytes: one.MessageBytes, RateBPS: one.LinkBPS}

@@ -73,7 +73,7 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 		controlled := !known
 		o.Controlled = &controlled
 	}
-	if mode == native {
+	if mode == Native {
 		o.Controlled = nil
 	}
 	var results []Result
