@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -52,7 +53,7 @@ targets; with --no-verdict a missed target is only shown.`,
 		Example: `  python3 -m venv /tmp/os-ken && /tmp/os-ken/bin/pip install os-ken
   weir bench sdn --os-ken /tmp/os-ken/bin/python
   modprobe openvswitch && weir bench sdn --figures --report sdn.html`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
 	set := cmd.Flags()
 	set.IntVar(&f.speed.Switches, "switches", 100, "switches that are played")
@@ -63,14 +64,14 @@ targets; with --no-verdict a missed target is only shown.`,
 	set.IntVar(&f.repeat, "repeat", 1, "with --figures: interleaved rounds; results are their medians")
 	set.StringVar(&f.page, "report", "", "with --figures: also write an HTML report to this file")
 	set.BoolVar(&f.noVerdict, "no-verdict", false, "with --figures: only look, a missed target is no error")
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.figures {
 			return f.runFigures(cmd, *format)
 		}
 		for _, name := range []string{"rates", "repeat", "report", "no-verdict"} {
 			if set.Changed(name) {
-				return usagef("--%s needs --figures", name)
+				return cmdline.Usagef("--%s needs --figures", name)
 			}
 		}
 		return f.runSpeed(cmd, *format)
@@ -78,20 +79,20 @@ targets; with --no-verdict a missed target is only shown.`,
 	return cmd
 }
 
-func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format output) (err error) {
+func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err error) {
 	if f.speed.Weir, err = os.Executable(); err != nil {
 		return fmt.Errorf("find the program to measure: %w", err)
 	}
 	if f.speed.Duration < 100*time.Millisecond {
-		return usagef("--duration %v is less than 100ms", f.speed.Duration)
+		return cmdline.Usagef("--duration %v is less than 100ms", f.speed.Duration)
 	}
 	f.speed.Progress = cmd.ErrOrStderr()
 	found, err := bench.SDN(cmd.Context(), f.speed)
 	if err != nil {
 		return err
 	}
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), found)
+	if format == cmdline.JSON {
+		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
 	if err := found.WriteText(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("print the results: %w", err)
@@ -103,7 +104,7 @@ func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format output) (err error) 
 // where its entry says, which is half a second where it has time.
 const figuresWarmup = 1500 * time.Millisecond
 
-func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format output) (err error) {
+func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format cmdline.Output) (err error) {
 	options := bench.LLQOptions{
 		Peers: bench.SDNFigurePeers(), Duration: f.speed.Duration, Warmup: figuresWarmup, Repeat: f.repeat,
 		Command: strings.Join(os.Args, " "), Version: version, Progress: cmd.ErrOrStderr(),
@@ -112,7 +113,7 @@ func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format output) (err error
 		return err
 	}
 	if err := options.Check(); err != nil {
-		return &usageError{err}
+		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")
@@ -139,7 +140,7 @@ func parseRates(flag string, texts []string) ([]uint64, error) {
 	for _, text := range texts {
 		rate, err := policy.ParseRate(text)
 		if err != nil {
-			return nil, usagef("%s %s %w", flag, text, err)
+			return nil, cmdline.Usagef("%s %s %w", flag, text, err)
 		}
 		list = append(list, rate)
 	}
