@@ -4,13 +4,10 @@ package sdn
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,9 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/report"
-	"github.com/weir-project/weir/test/harness"
 )
 
 // Rate of the port that everything goes through, and what its classes are
@@ -94,65 +88,6 @@ func TestKernelDatapath(t *testing.T) {
 	}
 	b.ownQueues(h1, h2, fifo)
 }
-
-// TestFigures: weir bench sdn repeats all of the paper's figures 7 to 13 on a switch
-// whose packets go through queues, and what the paper is about holds: voice is
-// neither lost nor kept waiting by congestion, and video has its minimum.
-func TestFigures(t *testing.T) {
-	kernelDatapath(t)
-	cmd := exec.Command(harness.Program(t), "bench", "sdn", "--figures", "--rates", "60mbit,105mbit", "--duration", "2s", "--no-verdict", "-o", "json")
-	var said strings.Builder
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("weir bench sdn: %v: %s%s", err, said.String(), tail(string(out), 3000))
-	}
-	var found bench.LLQReport
-	if err := json.Unmarshal(out, &found); err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range found.Tables {
-		for _, row := range table.Rows {
-			t.Logf("%s: %q", table.Title, row)
-		}
-	}
-	judged := map[string]bool{}
-	for _, c := range found.Claims {
-		t.Logf("%s: %s: %s: %s", c.Where, c.Judgement, c.Says, c.Reason)
-		if c.Judgement == report.NotMeasured {
-			t.Errorf("%s was not measured: %s", c.Where, c.Reason)
-		}
-		for _, number := range figureNumber.FindAllString(c.Where, -1) {
-			judged[number] = true
-		}
-	}
-	for figure := 7; figure <= 13; figure++ {
-		number := strconv.Itoa(figure)
-		if !judged[number] {
-			t.Errorf("no claim of figure %s is judged", number)
-		}
-		if !slices.ContainsFunc(found.Plots, func(p report.Plot) bool { return strings.HasPrefix(p.Title, "Figure "+number+":") }) {
-			t.Errorf("figure %s is not drawn", number)
-		}
-	}
-	for _, peer := range found.Results {
-		if peer.Peer != "weir" || peer.TotalBPS != 105e6 {
-			continue
-		}
-		fifo := found.Results[slices.IndexFunc(found.Results, func(r bench.LLQResult) bool { return r.Peer == "fifo" && r.TotalBPS == 105e6 })]
-		ef, af, all := peer.Flows[0], peer.Flows[1], fifo.Flows[0]
-		if ef.Loss.Median != 0 || ef.DelayMS.Median > all.DelayMS.Median/20 {
-			t.Errorf("voice lost %.4f and waited %.3f ms; in one queue %.3f ms", ef.Loss.Median, ef.DelayMS.Median, all.DelayMS.Median)
-		}
-		if af.ThroughputBPS.Median < 0.99*afBPS {
-			t.Errorf("video has %.2f Mbit/s of its minimum of %.2f", af.ThroughputBPS.Median/1e6, afBPS/1e6)
-		}
-		return
-	}
-	t.Error("congestion with queues was not measured")
-}
-
-var figureNumber = regexp.MustCompile("[0-9]+")
 
 // oneQueue gives a port the FIFO that all share: the paper's default.
 func (b *bed) oneQueue(port string) {
