@@ -68,12 +68,6 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 			return o, usagef("--ovsdb %w", err)
 		}
 	}
-	if len(f.ovsdb) == 0 && f.file != "" {
-		return o, usagef("--queues needs --ovsdb: it is there that queues are made")
-	}
-	if len(f.ovsdb) == 0 && len(f.rates) > 0 {
-		return o, usagef("--rate needs --ovsdb: it is there that queues are made")
-	}
 	return o, nil
 }
 
