@@ -282,25 +282,32 @@ func (s *conn) takeError(now time.Time, m *openflow.ErrorMessage) {
 	s.c.decide(func() []core.Command { return s.c.core.Error(now, s.dpid, m) })
 }
 
-// send queues a message.
+// send queues a message and has it written.
 func (s *conn) send(m openflow.Message) {
+	if s.enqueue(m) {
+		s.ready.Signal()
+	}
+}
+
+// enqueue queues a message, and tells whether the writer may wait for it.
+func (s *conn) enqueue(m openflow.Message) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done != nil {
-		return
+		return false
 	}
 	if len(s.queue) >= maxQueued {
 		s.c.counters.overflows.Add(1)
 		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", maxQueued))
-		return
+		return false
 	}
 	if s.bytes += payload(m); s.bytes > maxQueuedBytes {
 		s.c.counters.overflows.Add(1)
 		s.closeLocked(fmt.Errorf("it does not read: more than %d bytes wait", maxQueuedBytes))
-		return
+		return false
 	}
 	s.queue = append(s.queue, m)
-	s.ready.Signal()
+	return len(s.queue) == 1
 }
 
 // payload is the bytes of others that a message carries.
@@ -321,11 +328,21 @@ func (s *conn) written(bytes int) {
 	s.bytes -= bytes
 }
 
-// write sends what is queued, as many messages at once as there are.
+// What is kept of buffers whatever a burst took: bytes that are written at once, to
+// which one message may come, and room for messages.
+const (
+	writeBytes = 1 << 15
+	keepQueued = 1 << 12
+)
+
+// write sends what is queued, many messages at once.
 func (s *conn) write() {
 	var buffer []byte
 	var batch []openflow.Message
 	for {
+		if cap(batch) > keepQueued {
+			batch = nil
+		}
 		s.mu.Lock()
 		for len(s.queue) == 0 && s.done == nil {
 			s.ready.Wait()
@@ -336,26 +353,28 @@ func (s *conn) write() {
 		}
 		batch, s.queue = s.queue, batch[:0]
 		s.mu.Unlock()
-		buffer = buffer[:0]
 		carried := 0
 		for i, m := range batch {
-			if reply, isReply := m.(*openflow.EchoReply); !isReply || reply.XID == 0 {
+			if _, isReply := m.(*openflow.EchoReply); !isReply {
 				openflow.SetXID(m, s.xid.Add(1))
 			}
 			carried += payload(m)
-			longer, err := openflow.Append(buffer, m)
-			if err != nil { // a message of our own is wrong
+			if longer, err := openflow.Append(buffer, m); err == nil {
+				buffer = longer
+			} else { // a message of our own is wrong
 				s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
+			}
+			batch[i] = nil
+			if len(buffer) < writeBytes && i < len(batch)-1 {
 				continue
 			}
-			buffer = longer
-			batch[i] = nil
+			if _, err := s.net.Write(buffer); err != nil {
+				s.close(err)
+				return
+			}
+			s.written(carried)
+			buffer, carried = buffer[:0], 0
 		}
-		if _, err := s.net.Write(buffer); err != nil {
-			s.close(err)
-			return
-		}
-		s.written(carried)
 	}
 }
 
@@ -415,9 +434,9 @@ func (s *conn) close(why error) {
 func (s *conn) closeLocked(why error) {
 	if s.done == nil {
 		s.done = why
-		s.net.Close()
 		s.queue = nil
 		s.ready.Broadcast()
+		go s.net.Close() // TLS says goodbye first, for which one that does not read has it wait
 	}
 }
 
