@@ -80,6 +80,24 @@ func TestWritesInPieces(t *testing.T) {
 	})
 }
 
+// TestLargeDecision: a switch that reads is not given up for what one decision says,
+// one that does not is.
+func TestLargeDecision(t *testing.T) {
+	s := &conn{c: New(Options{}), net: &sizes{}}
+	s.ready = sync.NewCond(&s.mu)
+	for range 2 * maxQueued {
+		s.enqueue(&openflow.FlowMod{})
+	}
+	if err := s.reason(); err != nil {
+		t.Fatalf("given up: %v", err)
+	}
+	s.busy = time.Now().Add(-2 * time.Second)
+	s.enqueue(&openflow.FlowMod{})
+	if s.reason() == nil {
+		t.Error("one that does not read is kept")
+	}
+}
+
 // TestPortNames: whatever switches call their ports, metrics can be read, and no
 // series is there twice.
 func TestPortNames(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 
 // Bounds on what one switch can make a controller keep.
 const (
-	maxQueued      = 1 << 16
+	maxQueued      = 1 << 16  // messages to one that does not read
+	maxBurst       = 1 << 18  // to one that does
 	maxQueuedBytes = 16 << 20 // of what messages carry
 	maxBadMessages = 100
 )
@@ -42,8 +43,9 @@ type conn struct {
 	mu    sync.Mutex
 	ready *sync.Cond
 	queue []openflow.Message
-	bytes int   // of what is queued or being written
-	done  error // why it is closed
+	bytes int       // of what is queued or being written
+	busy  time.Time // since when the last bytes are being written; zero: none are
+	done  error     // why it is closed
 	gone  chan struct{}
 }
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
@@ -20,9 +21,9 @@ func (s *conn) enqueue(m openflow.Message) (first bool) {
 	if s.done != nil {
 		return false
 	}
-	if len(s.queue) >= maxQueued {
+	if n := len(s.queue); n >= maxQueued && (n >= maxBurst || s.stuckLocked()) {
 		s.c.counters.overflows.Add(1)
-		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", maxQueued))
+		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", n))
 		return false
 	}
 	if s.bytes += payload(m); s.bytes > maxQueuedBytes {
@@ -33,6 +34,11 @@ func (s *conn) enqueue(m openflow.Message) (first bool) {
 	s.queue = append(s.queue, m)
 	return len(s.queue) == 1
 }
+
+// stuckLocked tells whether nothing has been written for a while. One decision, about
+// a link that many flows went over, may be more messages than a switch that does not
+// read is allowed.
+func (s *conn) stuckLocked() bool { return !s.busy.IsZero() && time.Since(s.busy) > time.Second }
 
 // payload is the bytes of others that a message carries.
 func payload(m openflow.Message) int {
@@ -50,6 +56,7 @@ func (s *conn) written(bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bytes -= bytes
+	s.busy = time.Now()
 }
 
 // What is kept of buffers whatever a burst took: bytes that are written at once, to
@@ -69,8 +76,10 @@ func (s *conn) write() {
 		}
 		s.mu.Lock()
 		for len(s.queue) == 0 && s.done == nil {
+			s.busy = time.Time{}
 			s.ready.Wait()
 		}
+		s.busy = time.Now()
 		if s.done != nil {
 			s.mu.Unlock()
 			return
