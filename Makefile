@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-selfcheck fmt check test test-unit \
-	test-web test-netns test-docker test-vm test-weka web deb image cover fuzz demo demo-edge bench clean install uninstall
+	test-web test-netns test-docker test-vm test-deb test-weka web deb image cover fuzz demo demo-edge bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ test-docker: ## tests with a container engine of their own (root)
 test-vm: ## tests on other kernels, in virtual machines
 	@scripts/install-deps.sh build vm
 	@scripts/test.sh vm
+
+test-deb: ## tests of what is released: the package and the image (root)
+	@scripts/install-deps.sh build
+	@scripts/test.sh deb
 
 test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 	@scripts/weka.sh

@@ -18,6 +18,8 @@ import (
 )
 
 // TestOneEngine is what one plain engine can show, one thing after the other.
+//
+//weir:beside
 func TestOneEngine(t *testing.T) {
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})

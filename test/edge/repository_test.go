@@ -29,6 +29,8 @@ import (
 
 // TestRepository: services are pushed, listed, deployed from the repository by an engine
 // that does not have them, and taken away; also when the registry is cut off.
+//
+//weir:beside
 func TestRepository(t *testing.T) {
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
