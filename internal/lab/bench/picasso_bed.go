@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/profile"
@@ -65,6 +64,10 @@ type picassoBed struct {
 	cluster *testbed.Cluster
 	servers []picassoServer
 	cpus    float64 // of a node
+	// distributed is how many nodes have the images of the competition, nodeIDs what the
+	// swarm calls nodes, as far as they were asked.
+	distributed int
+	nodeIDs     []string
 }
 
 func newPicassoBed(ctx context.Context, options PicassoOptions, found *PicassoReport) (b *picassoBed, err error) {
@@ -109,13 +112,35 @@ func (b *picassoBed) capNodes(ctx context.Context) error {
 	}
 	b.found.NodeCPUs = b.cpus
 	for i := range b.cluster.Nodes {
-		if err := b.limitLink(ctx, i, picassoLinkBPS); err != nil {
+		if err := b.limitNode(ctx, i); err != nil {
 			return err
 		}
-		// What users send is little; the limit is there all the same.
-		out := b.cluster.Host.Command(ctx, "tc", append([]string{"qdisc", "replace", "dev", b.cluster.Nodes[i].HostInterface, "root"}, fullLink(picassoLinkBPS)...)...)
-		if text, err := out.CombinedOutput(); err != nil {
-			return fmt.Errorf("limit the link of node %d: %w: %s", i, err, text)
+	}
+	return nil
+}
+
+// limitNode gives a node its link, in both directions.
+func (b *picassoBed) limitNode(ctx context.Context, node int) error {
+	if err := b.limitLink(ctx, node, picassoLinkBPS); err != nil {
+		return err
+	}
+	// What users send is little; the limit is there all the same.
+	out := b.cluster.Host.Command(ctx, "tc", append([]string{"qdisc", "replace", "dev", b.cluster.Nodes[node].HostInterface, "root"}, fullLink(picassoLinkBPS)...)...)
+	if text, err := out.CombinedOutput(); err != nil {
+		return fmt.Errorf("limit the link of node %d: %w: %s", node, err, text)
+	}
+	return nil
+}
+
+// grow makes it a bed of so many nodes. Those that come later are not capped.
+func (b *picassoBed) grow(ctx context.Context, nodes int) error {
+	for len(b.cluster.Nodes) < nodes {
+		fmt.Fprintf(b.options.Progress, "starting node %d\n", len(b.cluster.Nodes)+1)
+		if err := b.cluster.Add(ctx); err != nil {
+			return err
+		}
+		if err := b.limitNode(ctx, len(b.cluster.Nodes)-1); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -212,55 +237,6 @@ func (b *picassoBed) siteFiles() (paths map[string]string, err error) {
 	return paths, nil
 }
 
-// dial connects a user, a round trip away. This kernel may have no netem, so the users'
-// end of the connection waits: as long as a round trip for the connection, and for each
-// request.
-func (b *picassoBed) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return b.dialCounting(ctx, network, address, &atomic.Uint64{})
-}
-
-// dialCounting adds what a user receives to received.
-func (b *picassoBed) dialCounting(ctx context.Context, network, address string, received *atomic.Uint64) (conn net.Conn, err error) {
-	time.Sleep(picassoRoundTrip)
-	inErr := testbed.InNetNS(b.cluster.Host.NetNSPath(), func() error {
-		conn, err = (&net.Dialer{Timeout: picassoPatience, FallbackDelay: -1}).DialContext(ctx, network, address)
-		return nil
-	})
-	if inErr != nil {
-		return nil, inErr
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &farConn{conn, received}, nil
-}
-
-// farConn is a connection whose other end is a round trip away.
-type farConn struct {
-	net.Conn
-	received *atomic.Uint64
-}
-
-func (c *farConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.received.Add(uint64(n))
-	return n, err
-}
-
-func (c *farConn) Write(p []byte) (int, error) {
-	time.Sleep(picassoRoundTrip)
-	return c.Conn.Write(p)
-}
-
-func (b *picassoBed) url(node, port int) string {
-	return fmt.Sprintf("http://%s/", net.JoinHostPort(b.cluster.Nodes[node].Addr.String(), strconv.Itoa(port)))
-}
-
-// crowd is users of what listens at a port of a node.
-func (b *picassoBed) crowd(node, port, users int) profile.Crowd {
-	return profile.Crowd{URL: b.url(node, port), Users: users, Timeout: picassoPatience, Fresh: true, Dial: b.dial}
-}
-
 // firstPort is the first instance's on every node.
 const firstPort = 8000
 
@@ -314,6 +290,7 @@ func (b *picassoBed) measure(ctx context.Context, s picassoServer, l layout, use
 		return c, err
 	}
 	began := time.Now()
+	load := b.watchLoad(l)
 	answers := make([]profile.Answers, l.containers)
 	var crowds sync.WaitGroup
 	for i := range l.containers {
@@ -324,6 +301,7 @@ func (b *picassoBed) measure(ctx context.Context, s picassoServer, l layout, use
 	crowds.Wait()
 	took := time.Since(began)
 	after, memory, err := b.used(l)
+	c.NodeLoad, c.NodeLoadMost = load()
 	if err != nil {
 		return c, err
 	}
@@ -344,6 +322,41 @@ func (b *picassoBed) measure(ctx context.Context, s picassoServer, l layout, use
 	return c, ctx.Err()
 }
 
+// loadPeriod is the time between two looks at what runs on nodes.
+const loadPeriod = 250 * time.Millisecond
+
+// watchLoad looks at what runs on a layout's nodes, and what is returned ends that: with the
+// mean of all nodes, and the most that one had.
+func (b *picassoBed) watchLoad(l layout) (end func() (mean, most float64)) {
+	over, counted := make(chan struct{}), make(chan []float64)
+	go func() {
+		var counts []float64
+		ticker := time.NewTicker(loadPeriod)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-over:
+				counted <- counts
+				return
+			case <-ticker.C:
+			}
+			for node := range l.pis {
+				if count, err := b.cluster.Engines[node].Runnable(); err == nil {
+					counts = append(counts, float64(count))
+				}
+			}
+		}
+	}()
+	return func() (float64, float64) {
+		close(over)
+		counts := <-counted
+		if len(counts) == 0 {
+			return 0, 0
+		}
+		return mean(counts), slices.Max(counts)
+	}
+}
+
 // used is what all containers of a layout's nodes have used.
 func (b *picassoBed) used(l layout) (cpu time.Duration, memoryBytes uint64, err error) {
 	for node := range l.pis {
@@ -356,10 +369,22 @@ func (b *picassoBed) used(l layout) (cpu time.Duration, memoryBytes uint64, err 
 	return cpu, memoryBytes, nil
 }
 
+// late says that there is no time for another case, and counts it.
+func (b *picassoBed) late() bool {
+	if !overdue(b.options.Until) {
+		return false
+	}
+	b.found.LeftOut++
+	return true
+}
+
 // success is figure 3: one instance, and crowds of several sizes.
 func (b *picassoBed) success(ctx context.Context) error {
 	for _, s := range b.servers {
 		for _, users := range b.options.Users {
+			if b.late() {
+				continue
+			}
 			c, err := b.measure(ctx, s, layout{1, 1}, users)
 			if err != nil {
 				return err
@@ -384,6 +409,9 @@ func (b *picassoBed) replicas(ctx context.Context) error {
 			continue
 		}
 		for _, l := range picassoLayouts() {
+			if b.late() {
+				continue
+			}
 			c, err := b.measure(ctx, s, l, paperCrowd)
 			if err != nil {
 				return err
@@ -401,6 +429,9 @@ func (b *picassoBed) cost(ctx context.Context) error {
 	}
 	for _, s := range b.servers {
 		for range b.options.Starts {
+			if b.late() {
+				continue
+			}
 			fmt.Fprintf(b.options.Progress, "%s starts\n", s.name)
 			took, err := b.start(ctx, s, 0, 0)
 			if err != nil {
