@@ -39,6 +39,8 @@ const (
 	picassoLinkBPS   = 100e6
 	picassoRoundTrip = 5 * time.Millisecond
 	picassoMemory    = 1 << 30
+	// mostCompetitionNodes have as many instances as a specification can ask nodes for.
+	mostCompetitionNodes = 8
 	// picassoNodesPart is which part of the machine's processors the nodes have together.
 	// Users and the kernel's forwarding have the rest, so that it is nodes that are
 	// exhausted.
@@ -98,8 +100,8 @@ func (o PicassoOptions) Check() error {
 		return errors.New("a load of the competition takes 2s or more")
 	case o.Orders < 1 || o.Orders > 100:
 		return errors.New("it is drawn 1 to 100 times which nodes are busy")
-	case slices.ContainsFunc(o.Nodes, func(nodes int) bool { return nodes < picassoNodes || nodes > memoryNodes || nodes%2 != 0 }):
-		return fmt.Errorf("the competition has %d to %d nodes, an even number", picassoNodes, memoryNodes)
+	case slices.ContainsFunc(o.Nodes, func(nodes int) bool { return nodes < picassoNodes || nodes > mostCompetitionNodes || nodes%2 != 0 }):
+		return fmt.Errorf("the competition has %d to %d nodes, an even number", picassoNodes, mostCompetitionNodes)
 	case !slices.IsSorted(o.Nodes):
 		return errors.New("the competition begins with the fewest nodes: nodes can only be added")
 	case o.CompetitionLinkBPS < 1e6 || o.CompetitionLinkBPS > 1e9:

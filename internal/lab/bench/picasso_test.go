@@ -26,7 +26,7 @@ func TestPicassoCheck(t *testing.T) {
 		"a second or more":                            func(o *PicassoOptions) { o.For = time.Millisecond },
 		"2s or more":                                  func(o *PicassoOptions) { o.Duration = time.Second },
 		"1 to 100 times":                              func(o *PicassoOptions) { o.Orders = 0 },
-		"4 to 10 nodes, an even number":               func(o *PicassoOptions) { o.Nodes = []int{4, 5} },
+		"4 to 8 nodes, an even number":                func(o *PicassoOptions) { o.Nodes = []int{4, 5} },
 		"begins with the fewest":                      func(o *PicassoOptions) { o.Nodes = []int{6, 4} },
 		"1mbit to 1gbit":                              func(o *PicassoOptions) { o.CompetitionLinkBPS = 1000 },
 		"1 to 5000 users":                             func(o *PicassoOptions) { o.Users = []int{5, 0} },

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -212,9 +211,8 @@ func (b *picassoBed) deploy(name string, port, instances int, minBPS float64) er
 		labels["weir.min"] = megabits(minBPS)
 	}
 	document := map[string]any{
-		"par": map[string]any{"serviceName": name, "imageName": shopServer().image(), "maxUsers": 2 * paperCrowd},
-		// More than one node of 99 % less is there for.
-		"QoS":    map[string]any{"responseTime": picassoPatience.Seconds(), "availability": 100 * (1 - math.Pow(10, float64(1-2*instances)))},
+		"par":    map[string]any{"serviceName": name, "imageName": shopServer().image(), "maxUsers": 2 * paperCrowd},
+		"QoS":    map[string]any{"responseTime": picassoPatience.Seconds(), "availability": availabilityOn(instances)},
 		"ports":  []any{map[string]any{"host": port, "container": 80}},
 		"limits": map[string]any{"instances": instances}, "labels": labels,
 	}
@@ -229,6 +227,10 @@ func (b *picassoBed) deploy(name string, port, instances int, minBPS float64) er
 	_, err = b.edge("deploy", path)
 	return err
 }
+
+// availabilityOn is what takes so many nodes of 99 %, two or more, in percent: 99.9, 99.999
+// and so on.
+func availabilityOn(nodes int) string { return "99." + strings.Repeat("9", 2*nodes-3) }
 
 // remove ends a service, and waits until nothing is left of it on any node: what is would be
 // promised its minimum by the next agent.
