@@ -85,22 +85,16 @@ func (b *picassoBed) run(ctx context.Context, load picassoLoad, port int, nodes 
 func (c *PicassoCompetitor) answered(answers []profile.Answers) {
 	sum, users := time.Duration(0), 0.0
 	for _, a := range answers {
-		good := a.Requests - a.Failed
 		c.Requests += a.Requests
 		c.Failed += a.Failed
 		c.P95MS = max(c.P95MS, milliseconds(a.P95))
-		sum += a.Mean * time.Duration(good)
-		if good == 0 {
-			users += milliseconds(picassoPatience)
-			continue
-		}
-		c.RequestsPerS += float64(good) / a.Took.Seconds()
-		users += milliseconds(a.Mean)
+		c.RequestsPerS += float64(a.Requests-a.Failed) / a.Took.Seconds()
+		waited := a.Mean*time.Duration(a.Requests-a.Failed) + picassoPatience*time.Duration(a.Failed)
+		sum += waited
+		users += milliseconds(waited) / float64(max(1, a.Requests))
 	}
 	c.UserMeanMS = users / float64(len(answers))
-	if good := c.Requests - c.Failed; good > 0 {
-		c.MeanMS = milliseconds(sum / time.Duration(good))
-	}
+	c.MeanMS = milliseconds(sum) / float64(max(1, c.Requests))
 }
 
 // closedLoop lets users ask again and again.
