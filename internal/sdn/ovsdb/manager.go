@@ -152,7 +152,7 @@ func cause(err error) error {
 
 // look compares and corrects until the connection ends.
 func (m *Manager) look(ctx context.Context, c client.Client) error {
-	gone := c.DisconnectNotify()
+	gone := c.DisconnectNotify() // not told while nobody waits for it
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -172,7 +172,7 @@ func (m *Manager) look(ctx context.Context, c client.Client) error {
 // reconcile brings every port up to date. What one port refuses does not stop
 // the others.
 func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
-	tables, err := read(ctx, c)
+	tables, err := readNow(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -218,6 +218,17 @@ func (m *Manager) keep(ctx context.Context, c client.Client, p port, rateBPS uin
 	state := stateOf(p, change)
 	state.Counters, err = m.trees.put(at, p, change, m.options.Log)
 	return state, err
+}
+
+// readNow reads a database that answers: what read reads is libovsdb's copy, which
+// outlives a server that hangs or a connection whose end nobody was told of.
+func readNow(ctx context.Context, c client.Client) (*tables, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusAge/2)
+	defer cancel()
+	if err := c.Echo(ctx); err != nil {
+		return nil, fmt.Errorf("the database does not answer: %w", err)
+	}
+	return read(ctx, c)
 }
 
 // stateOf is what a port has when a change is made.
