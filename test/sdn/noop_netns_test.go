@@ -69,7 +69,7 @@ func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
 	}
 	full := b.congest(h1, h2, 65e6, nil)
 	t.Logf("EF beyond its bound in Weir's queues: %v", full)
-	full.sharesKept(t, 0.9) // what AQM drops some connections send twice
+	full.sharesKept(t, 0.9) // of new data; what the classes send is held to the minimums
 
 	b.down()
 	if out := b.inSpace(b.space, "tc", "qdisc", "show", "dev", "p2"); !strings.Contains(out, "qdisc tbf 5: root") || strings.Contains(out, "htb") {
