@@ -139,16 +139,19 @@ demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (ro
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
-install: ## install bin/weir, bin/weir-edge and a systemd unit under DESTDIR and PREFIX
+install: ## install bin/weir, bin/weir-edge and their systemd units under DESTDIR and PREFIX
 	@[ -x bin/weir ] || { echo "run 'make build' first" >&2; exit 1; }
 	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
 	install -m 755 bin/weir-edge '$(DESTDIR)$(BINDIR)/weir-edge'
 	install -d '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
-	sed 's|@BINDIR@|$(BINDIR)|' packaging/weir.service >'$(DESTDIR)$(UNITDIR)/weir.service'
-	chmod 644 '$(DESTDIR)$(UNITDIR)/weir.service'
+	for unit in weir.service weir-edge.service; do \
+		sed 's|@BINDIR@|$(BINDIR)|' packaging/$$unit >'$(DESTDIR)$(UNITDIR)'/$$unit && \
+		chmod 644 '$(DESTDIR)$(UNITDIR)'/$$unit || exit 1; \
+	done
 
 uninstall: ## remove what install installed; the configuration stays
-	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' '$(DESTDIR)$(UNITDIR)/weir.service'
+	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' \
+		'$(DESTDIR)$(UNITDIR)/weir.service' '$(DESTDIR)$(UNITDIR)/weir-edge.service'
 
 clean: ## remove what was built
 	rm -rf bin coverage dist

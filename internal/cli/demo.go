@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
@@ -52,16 +53,16 @@ Needs root, and Docker installed (it need not run) unless --no-docker is given.`
 		Example: `  weir demo
   weir demo --rate 1gbit
   weir demo --no-docker --duration 30s`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rateBPS, err := policy.ParseRate(rate)
 			switch {
 			case err != nil:
-				return usagef("--rate %s %w", rate, err)
+				return cmdline.Usagef("--rate %s %w", rate, err)
 			case rateBPS < minDemoRateBPS, rateBPS > maxDemoRateBPS:
-				return usagef("--rate %s: give %s to %s", rate, policy.FormatRate(minDemoRateBPS), policy.FormatRate(maxDemoRateBPS))
+				return cmdline.Usagef("--rate %s: give %s to %s", rate, policy.FormatRate(minDemoRateBPS), policy.FormatRate(maxDemoRateBPS))
 			case duration < 0:
-				return usagef("--duration %v is negative", duration)
+				return cmdline.Usagef("--duration %v is negative", duration)
 			}
 			d := &demo{
 				script: newDemoScript(rateBPS), rateBPS: rateBPS, duration: duration, docker: !noDocker,

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -58,10 +59,10 @@ Needs root, and Docker (it need not run), HAProxy and busybox-static installed; 
 the one beside this program.`,
 		Example: `  weir demo edge
   weir demo edge --nodes 1 --once`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.nodes != 1 && d.nodes != 3 {
-				return usagef("--nodes %d: give 1 or 3", d.nodes)
+				return cmdline.Usagef("--nodes %d: give 1 or 3", d.nodes)
 			}
 			d.out, d.log = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return runDemo(cmd.Context(), d)

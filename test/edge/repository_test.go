@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -408,7 +409,8 @@ func (s *site) testDown(t *testing.T) {
 	if err := s.get(8105); err != nil {
 		t.Errorf("a refusal ended the service: %v", err)
 	}
-	s.ps(t) // it still runs
+	s.ps(t)                          // it still runs
+	s.endProfile(t, syscall.SIGKILL) // which leaves its container
 	if err := down("--all"); err != nil {
 		t.Fatal(err)
 	}
