@@ -1,18 +1,21 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 func newDeployCommand(g *global) *cobra.Command {
@@ -50,11 +53,35 @@ func deploy(cmd *cobra.Command, client *server.Client, what string) (edge.Deploy
 	document, err := readFile(cmd.InOrStdin(), what)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(what, "./"):
+		defer sayPulling(cmd, client, what)()
 		return client.DeployStored(cmd.Context(), what)
 	case err != nil:
 		return edge.Deployed{}, err
 	}
+	if parsed, err := spec.Parse(document); err == nil { // if not, weir-edge says why
+		defer sayPulling(cmd, client, parsed.Name)()
+	}
 	return client.Deploy(cmd.Context(), document)
+}
+
+// sayPulling says that a deployment waits for an image, until what it returns is called.
+func sayPulling(cmd *cobra.Command, client *server.Client, service string) (end func()) {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	began, ended := time.Now(), make(chan struct{})
+	go func() {
+		defer close(ended)
+		// Whoever does not tell events answers the deployment, with the reason.
+		_ = client.Events(ctx, true, func(e edge.Event) error {
+			if e.Kind == edge.EventPulling && e.Service == service && !e.At.Before(began) {
+				fmt.Fprintln(cmd.ErrOrStderr(), printable(e.Message))
+			}
+			return nil
+		})
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 func readFile(in io.Reader, path string) (data []byte, err error) {

@@ -52,10 +52,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	labels := maps.Clone(s.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
 	labels[labelPort] = portText(port)
 	containerLabels := maps.Clone(labels)
