@@ -312,6 +312,12 @@ func (c *cluster) testNodeDies(t *testing.T) {
 		return err
 	})
 	c.must(t, "rm", "solid")
+	await(t, "what was replaced has ended", 30*time.Second, func() error {
+		if slices.ContainsFunc(c.ps(t), func(i edge.Instance) bool { return i.State != "running" || i.Service != "shop" }) {
+			return errNot(c.must(t, "ps"))
+		}
+		return nil
+	})
 }
 
 // stoppedOnce: that an instance has ended is said once for each of its lives.

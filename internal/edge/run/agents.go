@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -69,17 +68,7 @@ func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
 	list := make([]Measured, len(nodes))
 	for i, n := range nodes {
 		list[i] = Measured{Node: n, Seen: seen[n.Name]}
-		if agent, can := targets[i].Agent.(changer); can {
-			list[i].Set = func(ctx context.Context, container string, change v1.PolicyChange) error {
-				_, err := agent.Set(ctx, container, change)
-				return err
-			}
-		}
+		list[i].Agent, _ = targets[i].Agent.(Changer) // nil if it is none
 	}
 	return list
-}
-
-// changer is an agent whose policies weir-edge may change; *client.Client is one.
-type changer interface {
-	Set(ctx context.Context, name string, change v1.PolicyChange) (v1.Container, error)
 }

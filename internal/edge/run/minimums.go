@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -36,8 +37,13 @@ type minimums struct {
 	// telling are the nodes whose agents are being told.
 	telling map[string]bool
 	told    map[string]told // by container
-	// denied is which agents do not let weir-edge change policies, since when.
-	denied map[string]time.Time
+	may     map[string]permission
+}
+
+// permission is whether a node's agent lets weir-edge change policies, as of when.
+type permission struct {
+	denied bool
+	at     time.Time
 }
 
 // told is what an agent was told last of a container, and what it said.
@@ -75,19 +81,19 @@ const (
 	refusalPatience = 2 * time.Second
 	// tellTimeout bounds one change of a policy.
 	tellTimeout = 2 * time.Second
-	// askDeniedAgain is after how long an agent is asked again that denied it.
-	askDeniedAgain = time.Minute
+	// askAgain is after how long an agent is asked again whether weir-edge may.
+	askAgain = time.Minute
 )
 
 func newMinimums() minimums {
 	return minimums{
-		users: map[engine.Path]float64{}, telling: map[string]bool{}, told: map[string]told{}, denied: map[string]time.Time{},
+		users: map[engine.Path]float64{}, telling: map[string]bool{}, told: map[string]told{}, may: map[string]permission{},
 	}
 }
 
 // holdMinimums has minimums in force where users come to.
 func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
-	if m.opts.DryRun || !slices.ContainsFunc(s.nodes, func(n Measured) bool { return n.Set != nil }) {
+	if m.opts.DryRun || !slices.ContainsFunc(s.nodes, func(n Measured) bool { return n.Agent != nil }) {
 		return
 	}
 	m.minimums.smooth(s, time.Now())
@@ -100,12 +106,13 @@ func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
 			m.failed("", "", "", err)
 		}
 	}
+	m.saySmallRelays(division, promises)
 	m.minimums.forget(time.Now())
 	for _, n := range s.nodes {
-		if n.Set == nil || n.Seen.Uplink == nil {
+		if n.Agent == nil || n.Seen.Uplink == nil {
 			continue
 		}
-		if wishes := m.minimums.wanting(wishesOf(s, n, division, promises)); len(wishes) > 0 && m.minimums.begin(n.Node.Name) {
+		if wishes := m.minimums.wanting(wishesOf(s, n, division, promises)); m.minimums.begin(n.Node.Name, wishes) {
 			m.work.Go(func() {
 				m.tell(m.ctx, n, wishes)
 				m.minimums.end(n.Node.Name)
@@ -168,6 +175,16 @@ func (m *Manager) promiseRelays(ctx context.Context, s *seen, division engine.Di
 		return s.promises, nil
 	}
 	return engine.PromiseRelays(ctx, m.rt.Ledger(), s.input.Nodes, division.Relayed, inForce)
+}
+
+// saySmallRelays says where users come to who have less than the minimum.
+func (m *Manager) saySmallRelays(division engine.Division, promises engine.Promises) {
+	for place, wanted := range division.Relayed {
+		if promised := promises[engine.RelayID(place)].MinBPS; promised < wanted {
+			m.failed(place.Service, "", place.Node, fmt.Errorf("users of %s who come to %s have less than its minimum: of %s that the proxy there should relay, the node can promise %s",
+				place.Service, place.Node, policy.FormatRate(wanted), policy.FormatRate(promised)))
+		}
+	}
 }
 
 // proxyBPS is the minimum that a service's proxy has in force.
@@ -264,11 +281,13 @@ func (x *minimums) wanting(list []wish) []wish {
 	})
 }
 
-// begin says whether nobody tells the node's agent anything now, and that somebody does.
-func (x *minimums) begin(node string) bool {
+// begin says whether there is something to tell a node's agent or to ask it, and nobody
+// does; then somebody does from now on.
+func (x *minimums) begin(node string, wishes []wish) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.telling[node] || !x.denied[node].IsZero() {
+	may, asked := x.may[node]
+	if x.telling[node] || may.denied || asked && len(wishes) == 0 {
 		return false
 	}
 	x.telling[node] = true
@@ -286,14 +305,14 @@ func (x *minimums) forget(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.told, func(_ string, t told) bool { return now.Sub(t.at) > time.Minute })
-	maps.DeleteFunc(x.denied, func(_ string, since time.Time) bool { return now.Sub(since) > askDeniedAgain })
+	maps.DeleteFunc(x.may, func(_ string, p permission) bool { return now.Sub(p.at) > askAgain })
 }
 
 // denies says whether a node's agent does not let weir-edge change policies.
 func (x *minimums) denies(node string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return !x.denied[node].IsZero()
+	return x.may[node].denied
 }
 
 // refusal is why an agent has refused a container's minimum for a while; empty if it has
@@ -311,6 +330,9 @@ func (x *minimums) refusal(container string) string {
 // tell tells a node's agent what is to be in force, in that order.
 func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 	defer m.again()
+	if !m.mayTell(ctx, n) {
+		return
+	}
 	for _, w := range wishes {
 		err := set(ctx, n, w, w.bps)
 		if isRefusal(err) && w.promised < w.bps {
@@ -325,6 +347,32 @@ func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 	}
 }
 
+// mayTell says whether a node's agent lets weir-edge change policies, which it is asked
+// from time to time. If not, nothing is promised there.
+func (m *Manager) mayTell(ctx context.Context, n Measured) bool {
+	x := &m.minimums
+	x.mu.Lock()
+	_, asked := x.may[n.Node.Name]
+	x.mu.Unlock()
+	if asked {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	who, err := n.Agent.Access(ctx)
+	var answer *client.Error
+	switch {
+	case err == nil && who.Role == access.Read.String():
+		m.failed("", "", n.Node.Name, fmt.Errorf("no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins", n.Node.Name, who.Name))
+	case err != nil && !errors.As(err, &answer):
+		return false // it does not answer, and is asked again
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.may[n.Node.Name] = permission{denied: err == nil && who.Role == access.Read.String(), at: time.Now()}
+	return !x.may[n.Node.Name].denied
+}
+
 // set tells a node's agent the minimum of one container.
 func set(ctx context.Context, n Measured, w wish, bps uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
@@ -336,7 +384,8 @@ func set(ctx context.Context, n Measured, w wish, bps uint64) error {
 			latency = w.latency
 		}
 	}
-	return n.Set(ctx, w.container, v1.PolicyChange{Min: &minimum, Latency: &latency})
+	_, err := n.Agent.Set(ctx, w.container, v1.PolicyChange{Min: &minimum, Latency: &latency})
+	return err
 }
 
 // heard notes what a node's agent said to a wish, and says it where it matters.
@@ -345,12 +394,7 @@ func (m *Manager) heard(node string, w wish, err error) {
 	x.mu.Lock()
 	last, now := x.told[w.container], time.Now()
 	said := told{bps: w.bps, at: now}
-	var answer *client.Error
-	denied := errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden)
-	switch {
-	case denied:
-		x.denied[node] = now
-	case isRefusal(err):
+	if isRefusal(err) {
 		said.refused, said.since = err.Error(), now
 		if last.refused != "" {
 			said.since = last.since
@@ -358,13 +402,12 @@ func (m *Manager) heard(node string, w wish, err error) {
 	}
 	x.told[w.container] = said
 	x.mu.Unlock()
+	var answer *client.Error
 	switch {
 	case err == nil:
-	case denied:
-		m.failed("", "", node, fmt.Errorf("no minimum can be promised on %s: its agent does not let weir-edge change policies: give it a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins: %w", node, err))
 	case isRefusal(err):
 		m.failed(w.service, "", node, fmt.Errorf("the agent of %s refuses the minimum %s of %s: %w", node, policy.FormatRate(w.bps), w.service, err))
-	case answer != nil && answer.Status == http.StatusNotFound: // it has ended
+	case errors.As(err, &answer) && answer.Status == http.StatusNotFound: // it has ended
 	default:
 		m.failed(w.service, "", node, fmt.Errorf("tell the agent of %s the minimum of %s: %w", node, w.service, err))
 	}

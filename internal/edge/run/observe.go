@@ -20,9 +20,15 @@ import (
 type Measured struct {
 	Node runtime.Node
 	Seen monitor.Node
-	// Set has its agent change the policy of a container; nil where that is not for
-	// weir-edge to do, as containers have labels for it, or there is no agent.
-	Set func(ctx context.Context, container string, change v1.PolicyChange) error
+	// Agent is who has minimums in force there; nil where that is not for weir-edge to say,
+	// as containers have labels for it, or where there is no agent.
+	Agent Changer
+}
+
+// Changer is an agent that can be told policies; *client.Client is one.
+type Changer interface {
+	Access(context.Context) (v1.Access, error)
+	Set(ctx context.Context, container string, change v1.PolicyChange) (v1.Container, error)
 }
 
 // there says whether the node is, as far as anybody can tell.
