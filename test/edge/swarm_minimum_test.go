@@ -36,10 +36,6 @@ func (c *cluster) agentDir(address string) testbed.AgentDir {
 	return testbed.AgentDir(filepath.Join(c.dir, "agent-"+address))
 }
 
-func (c *cluster) agent(node int) *agentclient.Client {
-	return agentclient.Unix(c.agentDir(c.nodes[node].Addr.String()).Socket())
-}
-
 // startAgents gives every node an agent.
 func (c *cluster) startAgents(t *testing.T) {
 	t.Helper()
@@ -65,9 +61,11 @@ func (c *cluster) startAgents(t *testing.T) {
 				t.Logf("the agent of node %d said:\n%s", i, agent.LastWords())
 			}
 		})
+		c.agents = append(c.agents, agentclient.Unix(dir.Socket()))
+		t.Cleanup(c.agents[i].Close)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err = agent.Await(ctx, 50*time.Millisecond, func(ctx context.Context) error {
-			_, err := c.agent(i).Status(ctx)
+			_, err := c.agents[i].Status(ctx)
 			return err
 		})
 		cancel()
@@ -75,7 +73,6 @@ func (c *cluster) startAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.agents = true
 }
 
 // testMinimums: what is promised is in force where users come to, beside a backup that
@@ -153,7 +150,7 @@ func (c *cluster) numberOf(t *testing.T, name string) int {
 // together.
 func (c *cluster) guarantees(t *testing.T, node int, service string) (bps uint64) {
 	t.Helper()
-	list, err := c.agent(node).Containers(t.Context())
+	list, err := c.agents[node].Containers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +192,7 @@ func (c *cluster) awaitGuarantees(t *testing.T, service string, bps map[int]uint
 }
 
 // awaitMinimum waits until users of a node have received a minimum for three seconds, but
-// for 2 %, in bits of frames at the uplink.
+// for 3 %, in bits of frames at the uplink.
 func (c *cluster) awaitMinimum(t *testing.T, node int, minBPS float64) {
 	t.Helper()
 	const window, segmentBytes, headerBytes = 3 * time.Second, 1448, 66
@@ -204,7 +201,7 @@ func (c *cluster) awaitMinimum(t *testing.T, node int, minBPS float64) {
 		time.Sleep(window)
 		bps := float64(c.received[node].Load()-before) * 8 / time.Since(began).Seconds() * (segmentBytes + headerBytes) / segmentBytes
 		t.Logf("users receive %.2f Mbit/s at node %d", bps/1e6, node)
-		if bps < 0.98*minBPS {
+		if bps < 0.97*minBPS {
 			return errNot(fmt.Sprintf("%.1f Mbit/s", bps/1e6))
 		}
 		return nil
@@ -248,7 +245,7 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	other, third := (home+1)%3, (home+2)%3
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	leave := c.readers(t, other, 8082)
-	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6, other: 20.5e6})
+	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6, other: 21.25e6})
 	c.awaitMinimum(t, other, 20e6)
 	t.Logf("the instance is on %d, users are at %d, nobody is at %d\n%s", home, other, third, c.must(t, "nodes"))
 	leave()
@@ -263,7 +260,7 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 // the instance on a node that has room, where users get the minimum.
 func (c *cluster) testMinimumMoves(t *testing.T) {
 	home := c.home(t, "guarded")
-	agent := c.agent(home)
+	agent := c.agents[home]
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	_, err := c.engines[home].Run(t.Context(), testbed.RunOptions{Name: "greedy", Image: heavyImage, Labels: map[string]string{"weir.min": "30mbit"}})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/profile"
@@ -33,8 +34,8 @@ type cluster struct {
 	host    *testbed.Host
 	nodes   []*testbed.NetContainer
 	engines []*testbed.Engine
-	// agents say that every node has one.
-	agents bool
+	// agents are those of the nodes; none if they have none.
+	agents []*agentclient.Client
 	// received is what readers of nodes have received, in bytes.
 	received [3]atomic.Uint64
 }
@@ -94,7 +95,7 @@ func (c *cluster) startManager(t *testing.T) {
 	c.manager = c.launchManager(t, c.socket(), filepath.Join(c.dir, "state"))
 	await(t, "weir-edge knows all nodes", 20*time.Second, func() error {
 		nodes, err := c.client.Nodes(t.Context())
-		if err == nil && (len(nodes) != len(c.nodes) || slices.ContainsFunc(nodes, func(n edge.Node) bool { return n.Weir != c.agents })) {
+		if err == nil && (len(nodes) != len(c.nodes) || slices.ContainsFunc(nodes, func(n edge.Node) bool { return n.Weir != (len(c.agents) > 0) })) {
 			err = fmt.Errorf("it knows %+v", nodes)
 		}
 		return err
@@ -105,7 +106,7 @@ func (c *cluster) launchManager(t *testing.T, socket, dir string) *manager {
 	t.Helper()
 	m := &manager{log: &logBuffer{}, end: make(chan struct{})}
 	args := []string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir}
-	if c.agents {
+	if len(c.agents) > 0 {
 		args = append(args, "--agents", "unix://"+c.agentDir("{address}").Socket())
 	}
 	m.cmd = c.engine.Command(os.Getenv(programVariable), args...)

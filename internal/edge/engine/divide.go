@@ -21,8 +21,8 @@ import (
 //	m (1 - f(own))  is in force at its own node for the instance itself,
 //	m f(k) (1 + a)  at every other node k for the service's proxy there,
 //
-// where a is what its acknowledgements of what the instance sends take beside that: one of
-// 66 bytes for two full packets. At its own node that is m in all, as promised. At the
+// where a is what the proxy sends beside that: an acknowledgement of 66 bytes for each full
+// packet of the instance's (4.4 %), requests, and what it is asked by weir-edge. At its own node that is m in all, as promised. At the
 // others it is a relay, which is promised as well, as far as those nodes have room: who comes there has the minimum as
 // far as both uplinks can keep it. A node that no user comes to promises nothing, and an
 // instance without users has its minimum at its own node's proxy.
@@ -54,9 +54,8 @@ type Division struct {
 
 const (
 	whole = 10
-	// acknowledged is how many times what is relayed is what acknowledging it takes: 1/a,
-	// 2 * 1514 bytes for 66, and some more for requests.
-	acknowledged = 40
+	// besides is 1/a.
+	besides = 16
 	// sticky is by how many tenths a part has to be another one to be changed.
 	sticky = 0.8
 )
@@ -88,7 +87,7 @@ func Divide(promises Promises, users map[Path]float64, before Tenths) (Division,
 		bps := p.MinBPS / whole * part
 		d.Sent[path.Instance] += bps
 		place := Place{p.Service, path.Node}
-		d.Relayed[place] = sum(d.Relayed[place], bps+bps/acknowledged)
+		d.Relayed[place] = sum(d.Relayed[place], bps+bps/besides)
 	}
 	for id, p := range promises {
 		if !p.Relay && p.MinBPS > 0 {

@@ -27,7 +27,7 @@ func TestDivide(t *testing.T) {
 	}{
 		"nobody":                 {nil, nil, "20 0 0 0"},
 		"at its own node":        {map[engine.Path]float64{path("a"): 7}, nil, "20 0 0 0"},
-		"at another":             {map[engine.Path]float64{path("b"): 1}, nil, "0 20 20 0"},
+		"at another":             {map[engine.Path]float64{path("b"): 1}, nil, "0 20 21 0"},
 		"half and half":          {map[engine.Path]float64{path("a"): 5, path("b"): 5}, nil, "10 10 10 0"},
 		"at three":               {map[engine.Path]float64{path("a"): 5, path("b"): 3, path("c"): 2}, nil, "10 10 6 4"},
 		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, "20 0 0 0"},

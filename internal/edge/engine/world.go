@@ -32,7 +32,7 @@ type node struct {
 	// relayedBPS is the part of promisedBPS that is for relays, by service.
 	relayedBPS map[string]uint64
 	instances  int
-	exhausted                  string // what of it is; empty if nothing
+	exhausted  string // what of it is; empty if nothing
 }
 
 type instance struct {

@@ -50,6 +50,9 @@ type permission struct {
 type told struct {
 	bps uint64
 	at  time.Time
+	// hasBPS is what the container has since, if the agent did as it was told.
+	done   bool
+	hasBPS uint64
 	// refused is why the minimum is not in force, since when.
 	refused string
 	since   time.Time
@@ -73,11 +76,12 @@ const (
 	usersSmoothing = 1500 * time.Millisecond
 	// fewUsers, smoothed, are none.
 	fewUsers = 0.02
-	// tellAgain is after how long an agent is told again what it does not show, or refused:
-	// what it shows may be that old.
-	tellAgain = 2500 * time.Millisecond
-	// refusalPatience is for how long an agent has to refuse: what somebody else gives back
-	// is free with the agent's next look.
+	// shownAfter is how old what an agent shows may be when it answers.
+	shownAfter = 300 * time.Millisecond
+	// tellAgain is after how long an agent is told again what it refused.
+	tellAgain = time.Second
+	// refusalPatience is for how long an agent has to refuse, again and again: what somebody
+	// else gives back is free with the agent's next look.
 	refusalPatience = 2 * time.Second
 	// tellTimeout bounds one change of a policy.
 	tellTimeout = 2 * time.Second
@@ -112,7 +116,7 @@ func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
 		if n.Agent == nil || n.Seen.Uplink == nil {
 			continue
 		}
-		if wishes := m.minimums.wanting(wishesOf(s, n, division, promises)); m.minimums.begin(n.Node.Name, wishes) {
+		if wishes := m.minimums.wanting(m.minimums.wishesOf(s, n, division, promises)); m.minimums.begin(n.Node.Name, wishes) {
 			m.work.Go(func() {
 				m.tell(m.ctx, n, wishes)
 				m.minimums.end(n.Node.Name)
@@ -166,7 +170,7 @@ func (m *Manager) promiseRelays(ctx context.Context, s *seen, division engine.Di
 			}
 			inForce[place] = p.MinBPS
 			if n.Seen.State == monitor.StateReady {
-				has := proxyBPS(n.Seen.Containers, p.Service)
+				has := m.minimums.proxyBPS(&n.Seen, p.Service)
 				inForce[place] = min(p.MinBPS, has-min(has, division.Local[place]))
 			}
 		}
@@ -187,19 +191,30 @@ func (m *Manager) saySmallRelays(division engine.Division, promises engine.Promi
 	}
 }
 
-// proxyBPS is the minimum that a service's proxy has in force.
-func proxyBPS(containers []monitor.Container, service string) (bps uint64) {
-	for i := range containers {
-		if containers[i].Is(runtime.ProxyName(service)) {
-			bps += containers[i].AdmittedBPS
+// proxyBPS is the minimum that a service's proxy may have in force.
+func (x *minimums) proxyBPS(n *monitor.Node, service string) (bps uint64) {
+	for i := range n.Containers {
+		if c := &n.Containers[i]; c.Is(runtime.ProxyName(service)) {
+			bps += max(c.AdmittedBPS, x.hasBPS(n, c))
 		}
 	}
 	return bps
 }
 
+// hasBPS is the minimum that a container has: as its agent shows or, if it was told
+// something since it did, that.
+func (x *minimums) hasBPS(n *monitor.Node, c *monitor.Container) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t := x.told[c.ID]; t.done && n.AgeSeconds != nil && time.Since(t.at).Seconds() <= *n.AgeSeconds+shownAfter.Seconds() {
+		return t.hasBPS
+	}
+	return c.MinBPS
+}
+
 // wishesOf are the minimums that are to be in force on a node and those that are not to
 // be any more: of the containers of all services that have one.
-func wishesOf(s *seen, n Measured, division engine.Division, promises engine.Promises) (list []wish) {
+func (x *minimums) wishesOf(s *seen, n Measured, division engine.Division, promises engine.Promises) (list []wish) {
 	for name, parsed := range s.specs {
 		if parsed.MinBPS() == 0 {
 			continue
@@ -207,25 +222,19 @@ func wishesOf(s *seen, n Measured, division engine.Division, promises engine.Pro
 		place := engine.Place{Service: name, Node: n.Node.Name}
 		relayed := min(division.Relayed[place], promises[engine.RelayID(place)].MinBPS)
 		local := division.Local[place]
-		latency := parsed.Labels[policy.Prefix+"latency"]
-		// A proxy that ends, and the one after it, are there together for a moment.
-		for i, c := range tasksOf(n.Seen.Containers, runtime.ProxyName(name)) {
-			w := wish{container: c.ID, service: name, latency: latency, bps: local + relayed, promised: local, has: c.MinBPS}
-			if i > 0 {
-				w.bps, w.promised = 0, 0
-			}
-			list = append(list, w)
-		}
-		for id, p := range s.promises {
-			if p.Relay || p.Service != name || p.Node != n.Node.Name {
-				continue
-			}
-			for i, c := range tasksOf(n.Seen.Containers, runtime.InstanceName(id)) {
-				w := wish{container: c.ID, service: name, latency: latency, bps: division.Sent[id], promised: division.Sent[id], has: c.MinBPS}
-				if i > 0 {
-					w.bps, w.promised = 0, 0
+		want := func(name string, bps, promised uint64) {
+			for i, c := range x.tasksOf(&n.Seen, name) {
+				w := wish{container: c.ID, service: parsed.Name, latency: parsed.Labels[policy.Prefix+"latency"], has: x.hasBPS(&n.Seen, &c)}
+				if i == 0 { // another one is ending, or has just begun
+					w.bps, w.promised = bps, promised
 				}
 				list = append(list, w)
+			}
+		}
+		want(runtime.ProxyName(name), local+relayed, local)
+		for id, p := range s.promises {
+			if !p.Relay && p.Service == name && p.Node == n.Node.Name {
+				want(runtime.InstanceName(id), division.Sent[id], division.Sent[id])
 			}
 		}
 	}
@@ -246,21 +255,17 @@ func wishesOf(s *seen, n Measured, division engine.Division, promises engine.Pro
 }
 
 // tasksOf are the containers of that name, the one that has a minimum first.
-func tasksOf(containers []monitor.Container, name string) (tasks []monitor.Container) {
-	for _, c := range containers {
-		if c.Is(name) {
+func (x *minimums) tasksOf(n *monitor.Node, name string) (tasks []monitor.Container) {
+	for _, c := range n.Containers {
+		if !c.Is(name) {
+			continue
+		}
+		if x.hasBPS(n, &c) > 0 {
+			tasks = slices.Insert(tasks, 0, c)
+		} else {
 			tasks = append(tasks, c)
 		}
 	}
-	slices.SortStableFunc(tasks, func(a, b monitor.Container) int {
-		switch {
-		case a.MinBPS > 0 && b.MinBPS == 0:
-			return -1
-		case a.MinBPS == 0 && b.MinBPS > 0:
-			return 1
-		}
-		return 0
-	})
 	return tasks
 }
 
@@ -321,7 +326,7 @@ func (x *minimums) refusal(container string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	t := x.told[container]
-	if t.refused == "" || time.Since(t.since) < refusalPatience {
+	if t.at.Sub(t.since) < refusalPatience {
 		return ""
 	}
 	return t.refused
@@ -334,16 +339,16 @@ func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 		return
 	}
 	for _, w := range wishes {
-		err := set(ctx, n, w, w.bps)
+		has, err := w.bps, set(ctx, n, w, w.bps)
 		if isRefusal(err) && w.promised < w.bps {
 			m.failed(w.service, "", n.Node.Name, fmt.Errorf("users of %s who come to %s have less than its minimum: the agent there does not relay %s: %w",
 				w.service, n.Node.Name, policy.FormatRate(w.bps-w.promised), err))
-			err = nil
+			has, err = max(w.has, w.promised), nil
 			if w.has < w.promised {
 				err = set(ctx, n, w, w.promised)
 			}
 		}
-		m.heard(n.Node.Name, w, err)
+		m.heard(n.Node.Name, w, has, err)
 	}
 }
 
@@ -388,14 +393,15 @@ func set(ctx context.Context, n Measured, w wish, bps uint64) error {
 	return err
 }
 
-// heard notes what a node's agent said to a wish, and says it where it matters.
-func (m *Manager) heard(node string, w wish, err error) {
+// heard notes what a node's agent said to a wish, and says it where it matters. Without an
+// error hasBPS is what the container has now.
+func (m *Manager) heard(node string, w wish, hasBPS uint64, err error) {
 	x := &m.minimums
 	x.mu.Lock()
 	last, now := x.told[w.container], time.Now()
-	said := told{bps: w.bps, at: now}
+	said := told{bps: w.bps, at: now, done: err == nil, hasBPS: hasBPS, since: now}
 	if isRefusal(err) {
-		said.refused, said.since = err.Error(), now
+		said.refused = err.Error()
 		if last.refused != "" {
 			said.since = last.since
 		}

@@ -150,7 +150,7 @@ func TestWishes(t *testing.T) {
 		got := ""
 		for _, n := range test.s.nodes {
 			got += " " + n.Node.Name
-			for _, w := range x.wanting(wishesOf(test.s, n, division, test.s.promises)) {
+			for _, w := range x.wanting(x.wishesOf(test.s, n, division, test.s.promises)) {
 				got += fmt.Sprintf(" %s=%d", w.container, w.bps/1e6)
 				if w.latency != "20ms" || w.service != "shop" {
 					t.Errorf("%s: %+v", name, w)
@@ -160,6 +160,41 @@ func TestWishes(t *testing.T) {
 		if got = strings.TrimSpace(got); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// TestToldSince: an agent that was told something after it showed what there is has done
+// that, so that it is told first what is to be given back.
+func TestToldSince(t *testing.T) {
+	m := newManager(t)
+	s, age := shop(0, 5), 0.7
+	a := &s.nodes[0]
+	a.Seen.AgeSeconds = &age
+	told := func() (text string) {
+		m.minimums.smooth(s, time.Now())
+		division, _ := engine.Divide(s.promises, m.minimums.users, nil)
+		for _, w := range m.minimums.wanting(m.minimums.wishesOf(s, *a, division, s.promises)) {
+			text += fmt.Sprintf("%s=%d ", w.container, w.bps/1e6)
+		}
+		return text
+	}
+	m.heard("a", wish{container: "pa", service: "shop", bps: 20e6}, 20e6, nil)
+	if got := told(); got != "pa=0 i=20 " {
+		t.Errorf("told since: %s", got)
+	}
+	m.heard("a", wish{container: "i", service: "shop", bps: 20e6}, 20e6, nil)
+	m.heard("a", wish{container: "pa", service: "shop"}, 0, nil)
+	if got := told(); got != "" {
+		t.Errorf("all was told: %s", got)
+	}
+	age = 0
+	if got := told(); got != "" {
+		t.Errorf("just now: %s", got) // it is not told the same again at once
+	}
+	last := m.minimums.told["i"]
+	last.at = last.at.Add(-tellAgain)
+	if m.minimums.told["i"] = last; told() != "i=20 " {
+		t.Errorf("it shows that it has not: %s", told())
 	}
 }
 
@@ -206,10 +241,10 @@ func TestTell(t *testing.T) {
 		"the relay that it has stays": {
 			agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 5e6, has: 10e6}, "", false, false, "does not relay 25mbit",
 		},
-		"may only look":   {agent{roomBPS: 30e6, role: "read"}, wish{bps: 20e6, promised: 20e6}, "", false, true, "lets hub only look: give weir-edge a token with the role admin"},
-		"an older agent":  {agent{roomBPS: 30e6, role: "old"}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
-		"it has ended":    {agent{status: 404}, wish{bps: 20e6, promised: 20e6}, "", false, false, ""},
-		"something else":  {agent{status: 500}, wish{bps: 20e6, promised: 20e6}, "", false, false, "tell the agent of a the minimum of shop: no"},
+		"may only look":  {agent{roomBPS: 30e6, role: "read"}, wish{bps: 20e6, promised: 20e6}, "", false, true, "lets hub only look: give weir-edge a token with the role admin"},
+		"an older agent": {agent{roomBPS: 30e6, role: "old"}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
+		"it has ended":   {agent{status: 404}, wish{bps: 20e6, promised: 20e6}, "", false, false, ""},
+		"something else": {agent{status: 500}, wish{bps: 20e6, promised: 20e6}, "", false, false, "tell the agent of a the minimum of shop: no"},
 	} {
 		m := newManager(t)
 		test.agent.has = map[string]string{}
@@ -225,9 +260,14 @@ func TestTell(t *testing.T) {
 		if left := m.minimums.wanting([]wish{test.wish}); !test.denied && test.wish.has != test.wish.bps && len(left) != 0 {
 			t.Errorf("%s: it is told again at once", name)
 		}
+		// Refused once is not refused for long.
 		last := m.minimums.told["p"]
-		last.since = last.since.Add(-2 * refusalPatience)
+		last.at, last.since = last.at.Add(-2*refusalPatience), last.since.Add(-2*refusalPatience)
 		m.minimums.told["p"] = last
+		if m.minimums.refusal("p") != "" {
+			t.Errorf("%s: refused after one answer", name)
+		}
+		m.tell(t.Context(), n, []wish{test.wish})
 		if (m.minimums.refusal("p") != "") != test.refused {
 			t.Errorf("%s: refused: %q", name, m.minimums.refusal("p"))
 		}
@@ -289,7 +329,7 @@ func TestHoldMinimums(t *testing.T) {
 	if got, want := round(shop(0, 4), 85e6), "map[i:20mbit/20ms] map[pb:10mbit/20ms] 10000000"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if said := m.said(); !strings.Contains(said, "users of shop who come to b have less than its minimum: of 20.5mbit that the proxy there should relay, the node can promise 10mbit") {
+	if said := m.said(); !strings.Contains(said, "users of shop who come to b have less than its minimum: of 21.25mbit that the proxy there should relay, the node can promise 10mbit") {
 		t.Error(said)
 	}
 	m.minimums.users = nil // long ago
