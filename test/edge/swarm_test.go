@@ -219,7 +219,11 @@ func (c *cluster) testCrowd(t *testing.T) {
 }
 
 func (c *cluster) testNoKey(t *testing.T) {
-	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), "7490"))
+	found, err := c.engine.API().ServiceInspect(t.Context(), "edgeproxy-shop", client.ServiceInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), found.Service.Spec.Labels["weir-edge.control-port"]))
 	if err != nil {
 		t.Fatal(err)
 	}

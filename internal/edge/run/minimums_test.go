@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -61,12 +60,13 @@ func (a *agent) set(container string, change v1.PolicyChange) error {
 
 func newManager(t *testing.T) *Manager {
 	t.Helper()
-	kept, err := store.Open(filepath.Join(t.TempDir(), "edge.db"))
+	log := slog.New(slog.DiscardHandler)
+	kept, err := store.Open(filepath.Join(t.TempDir(), "edge.db"), log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kept.Close() })
-	m, err := New(Options{Store: kept, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	m, err := New(Options{Store: kept, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net"
 	"net/netip"
@@ -36,7 +37,10 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	port, err := freePort(services)
+	if err := checkPorts(s); err != nil {
+		return err
+	}
+	port, err := freePort(s.Name, services)
 	if err != nil {
 		return err
 	}
@@ -85,15 +89,29 @@ func reference(id, name, path string) *swarm.ConfigReference {
 	return &swarm.ConfigReference{ConfigID: id, ConfigName: name, File: &swarm.ConfigReferenceFileTarget{Name: path, UID: "0", GID: "0", Mode: 0o400}}
 }
 
-// freePort is one at which no other service's proxies are commanded.
-func freePort(services []swarm.Service) (uint16, error) {
+// checkPorts refuses ports for users at which proxies may be commanded.
+func checkPorts(s runtime.Service) error {
+	for _, p := range s.Ports {
+		if p.Host >= firstControlPort && p.Host < firstControlPort+controlPorts {
+			return fmt.Errorf("deploy %s: at the ports from %d to %d weir-edge commands the proxies of a swarm, %d is one of them: choose another", s.Name, firstControlPort, firstControlPort+controlPorts-1, p.Host)
+		}
+	}
+	return nil
+}
+
+// freePort is one at which no other service's proxies are commanded. It begins at another
+// one for each service: those of one that was just removed may listen for a while.
+func freePort(service string, services []swarm.Service) (uint16, error) {
 	taken := map[string]bool{}
 	for _, s := range services {
 		taken[s.Spec.Labels[labelPort]] = true
 	}
-	for port := firstControlPort; port < firstControlPort+controlPorts; port++ {
-		if !taken[strconv.Itoa(port)] {
-			return uint16(port), nil
+	begin := fnv.New32a()
+	_, _ = begin.Write([]byte(service)) // never fails
+	for i := range uint32(controlPorts) {
+		port := firstControlPort + uint16((begin.Sum32()%controlPorts+i)%controlPorts)
+		if !taken[portText(port)] {
+			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("%d services are there, and no more can be commanded", controlPorts)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/moby/api/types/swarm"
+
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -31,5 +33,39 @@ func TestCheckArchitecture(t *testing.T) {
 		if test.says == "" && err != nil || test.says != "" && (!errors.Is(err, runtime.ErrArchitecture) || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: %v, want %q", name, err, test.says)
 		}
+	}
+}
+
+// Users do not come to where proxies are commanded.
+func TestCheckPorts(t *testing.T) {
+	for port, wrong := range map[uint16]bool{80: false, firstControlPort - 1: false, firstControlPort: true, firstControlPort + controlPorts - 1: true, firstControlPort + controlPorts: false} {
+		if err := checkPorts(runtime.Service{Name: "s", Ports: []runtime.Port{{Host: port, Container: 80}}}); (err != nil) != wrong {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
+// TestFreePort: services have ports of their own, also one that is deployed right after
+// another was removed, until there is none left.
+func TestFreePort(t *testing.T) {
+	first, err := freePort("shop", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := freePort("solid", nil); err != nil || other == first {
+		t.Errorf("solid has %d, as shop had: %v", other, err)
+	}
+	var services []swarm.Service
+	taken := map[uint16]bool{}
+	for range controlPorts {
+		port, err := freePort("shop", services)
+		if err != nil || taken[port] || port < firstControlPort || port >= firstControlPort+controlPorts {
+			t.Fatalf("%d of %v: %v", port, taken, err)
+		}
+		taken[port] = true
+		services = append(services, swarm.Service{Spec: swarm.ServiceSpec{Annotations: swarm.Annotations{Labels: map[string]string{labelPort: portText(port)}}}})
+	}
+	if port, err := freePort("shop", services); err == nil {
+		t.Errorf("all are taken, and it has %d", port)
 	}
 }
