@@ -215,7 +215,7 @@ func (c *cluster) readers(t *testing.T, node, port int) (leave func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		profile.Crowd{URL: c.url(node, port), Users: 4, Timeout: time.Minute, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		profile.Crowd{URL: c.url(node, port), Users: 12, Timeout: time.Minute, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := c.dial(ctx, network, address)
 			return &countingConn{conn, &c.received[node]}, err
 		}}.Run(ctx)

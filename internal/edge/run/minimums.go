@@ -116,12 +116,19 @@ func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
 		if n.Agent == nil || n.Seen.Uplink == nil {
 			continue
 		}
-		if wishes := m.minimums.wanting(m.minimums.wishesOf(s, n, division, promises)); m.minimums.begin(n.Node.Name, wishes) {
-			m.work.Go(func() {
-				m.tell(m.ctx, n, wishes)
-				m.minimums.end(n.Node.Name)
-			})
+		if !m.minimums.begin(n.Node.Name) {
+			continue
 		}
+		// Nobody tells this agent anything else now: what it was told last is known.
+		wishes := m.minimums.wanting(m.minimums.wishesOf(s, n, division, promises))
+		if len(wishes) == 0 && m.minimums.asked(n.Node.Name) {
+			m.minimums.end(n.Node.Name)
+			continue
+		}
+		m.work.Go(func() {
+			m.tell(m.ctx, n, wishes)
+			m.minimums.end(n.Node.Name)
+		})
 	}
 }
 
@@ -286,17 +293,24 @@ func (x *minimums) wanting(list []wish) []wish {
 	})
 }
 
-// begin says whether there is something to tell a node's agent or to ask it, and nobody
-// does; then somebody does from now on.
-func (x *minimums) begin(node string, wishes []wish) bool {
+// begin says whether nobody tells a node's agent anything, and it may be told; then
+// somebody does from now on.
+func (x *minimums) begin(node string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	may, asked := x.may[node]
-	if x.telling[node] || may.denied || asked && len(wishes) == 0 {
+	if x.telling[node] || x.may[node].denied {
 		return false
 	}
 	x.telling[node] = true
 	return true
+}
+
+// asked says whether a node's agent was asked lately whether weir-edge may tell it anything.
+func (x *minimums) asked(node string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, asked := x.may[node]
+	return asked
 }
 
 func (x *minimums) end(node string) {
@@ -356,10 +370,7 @@ func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 // from time to time. If not, nothing is promised there.
 func (m *Manager) mayTell(ctx context.Context, n Measured) bool {
 	x := &m.minimums
-	x.mu.Lock()
-	_, asked := x.may[n.Node.Name]
-	x.mu.Unlock()
-	if asked {
+	if x.asked(n.Node.Name) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
