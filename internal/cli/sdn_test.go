@@ -146,6 +146,12 @@ func TestSDNRunBad(t *testing.T) {
 		"--takeover-after=500ms":                                                            "--takeover-after 500ms is less than 1s",
 		"--takeover-after=-1s":                                                              "--takeover-after -1s is less than 1s",
 		"--priority=256":                                                                    "256",
+		"--priority=7":                                                                      "--priority needs --takeover-after",
+		"--cert=c --key=k":                                                                  "switches would connect without TLS",
+		"--rate=100mbit":                                                                    "--rate needs --ovsdb",
+		"--ef-max=60%":                                                                      "--ef-max needs --ovsdb",
+		"--replace":                                                                         "--replace needs --ovsdb",
+		"--queues=/q.yaml":                                                                  "--queues needs --ovsdb",
 	} {
 		if code, _, stderr := run(append([]string{"sdn", "run", "--listen", "unix:/nowhere/of.sock"}, strings.Fields(args)...)...); code != cmdline.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
