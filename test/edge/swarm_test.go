@@ -39,7 +39,7 @@ func newClusterOf(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{}
 	c.t = t
-	dir, err := os.MkdirTemp("", "weir-test-")
+	dir, err := testbed.MakeTempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +144,8 @@ func (c *cluster) get(node, port int) error {
 
 // TestSwarm: a crowd comes and replicas start; a node dies, and its service answers
 // elsewhere.
+//
+//weir:beside
 func TestSwarm(t *testing.T) {
 	c := newCluster(t)
 	c.startManager(t)

@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // programVariable names the weir program under test; `make test` sets it.
@@ -28,15 +30,30 @@ const programVariable = "WEIR_BIN"
 
 const buildTimeout = 5 * time.Minute
 
+// Main runs the tests of a package that needs root, with weir built from this tree.
+func Main(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "these tests need root")
+		return 1
+	}
+	remove, err := Build()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	return m.Run()
+}
+
 // Build builds weir from this tree, for all tests of a suite, unless whoever
 // runs the suite has done so. The caller calls remove at the end.
 func Build() (remove func(), err error) {
 	if os.Getenv(programVariable) != "" {
 		return func() {}, nil
 	}
-	dir, err := os.MkdirTemp("", "weir-test-")
+	dir, err := testbed.MakeTempDir()
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for the program: %w", err)
+		return nil, err
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path, err := build(dir)

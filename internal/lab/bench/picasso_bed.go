@@ -68,8 +68,8 @@ type picassoBed struct {
 
 func newPicassoBed(ctx context.Context, options PicassoOptions, found *PicassoReport) (b *picassoBed, err error) {
 	b = &picassoBed{options: options, found: found, cpus: picassoNodesPart * float64(runtime.NumCPU()) / picassoNodes}
-	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
+	if b.dir, err = testbed.MakeTempDir(); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 var gatewayMAC = openflow.MAC{2, 'W', 'e', 'i', 'r', 0}
 
 const (
-	maxPending   = 1 << 8 // next hops that are asked for at a time
+	maxPending   = 1 << 8 // next hops that are asked for at a time, half of them for one port's stations
 	maxWaiting   = 8      // packets for each
 	askAgain     = time.Second
 	giveUpAsking = 3 * time.Second
@@ -254,7 +254,7 @@ func (c *Core) addBack(k Key, to netip.Addr, v Verdict, from topology.Port, open
 // waitFor keeps a packet and asks who its next hop is.
 func (c *Core) waitFor(hop netip.Addr, w waiting) {
 	p := c.pending[hop]
-	if p == nil && len(c.pending) < maxPending {
+	if p == nil && c.mayAsk(w.at) {
 		p = &pending{began: c.now}
 		c.pending[hop] = p
 	}
@@ -264,6 +264,18 @@ func (c *Core) waitFor(hop netip.Addr, w waiting) {
 	}
 	p.packets = append(p.packets, w)
 	c.ask(hop, p)
+}
+
+// mayAsk tells whether there is room for another next hop: a station that looks for
+// addresses which nobody has leaves some to those of other ports.
+func (c *Core) mayAsk(at topology.Port) bool {
+	same := 0
+	for _, p := range c.pending {
+		if p.packets[0].at == at {
+			same++
+		}
+	}
+	return len(c.pending) < maxPending && same < maxPending/portPart
 }
 
 func (c *Core) ask(hop netip.Addr, p *pending) {

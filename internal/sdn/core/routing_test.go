@@ -211,6 +211,24 @@ func TestNotRouted(t *testing.T) {
 	}
 }
 
+// TestScannerLeavesRoom: a station that looks for addresses which nobody has does not
+// keep others from theirs.
+func TestScannerLeavesRoom(t *testing.T) {
+	w, a, _, c := routedWorld(t)
+	for _, s := range []routedStation{a, c} {
+		w.send(s.at, s.arp(true, []byte{198, 18, s.network, 1}))
+	}
+	for i := range byte(200) {
+		w.send(a.at, a.packet([]byte{198, 18, 2, 40 + i}, 53, 64))
+		w.send(a.at, a.packet([]byte{198, 18, 1, 40 + i}, 53, 64))
+	}
+	w.quiet()
+	w.send(c.at, c.packet([]byte{198, 18, 1, 30}, 53, 64))
+	if w.core.pending[netip.MustParseAddr("198.18.1.30")] == nil {
+		t.Errorf("%d next hops are asked for, and that of another port's station is not", len(w.core.pending))
+	}
+}
+
 // TestGatewayPing: a gateway answers pings.
 func TestGatewayPing(t *testing.T) {
 	w, a, _, _ := routedWorld(t)
