@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
@@ -72,7 +73,7 @@ With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
 away.`,
 		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), newLogger(cmd.ErrOrStderr(), f.verbose))
 		},
@@ -161,13 +162,13 @@ func (f *sdnRunFlags) checkLoose() error {
 	secure := slices.ContainsFunc(f.listen, func(address string) bool { return strings.HasPrefix(address, "tls:") })
 	switch {
 	case (written("cert") || written("key") || written("ca")) && !secure:
-		return usagef("--cert, --key and --ca are for --listen tls:ADDR:PORT, which is missing: switches would connect without TLS")
+		return cmdline.Usagef("--cert, --key and --ca are for --listen tls:ADDR:PORT, which is missing: switches would connect without TLS")
 	case written("priority") && f.takeover == 0:
-		return usagef("--priority needs --takeover-after: it is there that controllers agree on a master")
+		return cmdline.Usagef("--priority needs --takeover-after: it is there that controllers agree on a master")
 	}
 	for _, name := range []string{"ef-max", "af-min", "queues", "rate", "replace"} {
 		if written(name) && len(f.queues.ovsdb) == 0 {
-			return usagef("--%s needs --ovsdb: it is there that queues are made", name)
+			return cmdline.Usagef("--%s needs --ovsdb: it is there that queues are made", name)
 		}
 	}
 	return nil
@@ -177,15 +178,15 @@ func (f *sdnRunFlags) checkLoose() error {
 func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
-		return controller.Options{}, usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
+		return controller.Options{}, cmdline.Usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
 	case f.echo < 10*time.Millisecond || f.timeout <= f.echo:
-		return controller.Options{}, usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
+		return controller.Options{}, cmdline.Usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
 	case f.stats < 100*time.Millisecond:
-		return controller.Options{}, usagef("--stats-interval %v is less than 100ms", f.stats)
+		return controller.Options{}, cmdline.Usagef("--stats-interval %v is less than 100ms", f.stats)
 	case f.takeover != 0 && f.takeover < time.Second:
-		return controller.Options{}, usagef("--takeover-after %v is less than 1s", f.takeover)
+		return controller.Options{}, cmdline.Usagef("--takeover-after %v is less than 1s", f.takeover)
 	case f.maxFlows < 1:
-		return controller.Options{}, usagef("--max-flows %d is less than 1", f.maxFlows)
+		return controller.Options{}, cmdline.Usagef("--max-flows %d is less than 1", f.maxFlows)
 	}
 	model, err := f.readModel()
 	if err != nil {
@@ -225,7 +226,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	for _, s := range f.gateways {
 		g, err := netip.ParsePrefix(s)
 		if err != nil {
-			return nil, usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24", s)
+			return nil, cmdline.Usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24", s)
 		}
 		gateways = append(gateways, g)
 	}
@@ -234,7 +235,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 		network, err := netip.ParsePrefix(to)
 		router, viaErr := netip.ParseAddr(via)
 		if err != nil || viaErr != nil {
-			return nil, usagef("--route %s: want NETWORK=ROUTER, such as 0.0.0.0/0=198.18.1.254", s)
+			return nil, cmdline.Usagef("--route %s: want NETWORK=ROUTER, such as 0.0.0.0/0=198.18.1.254", s)
 		}
 		static = append(static, core.Route{To: network, Via: router})
 	}
@@ -243,7 +244,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	}
 	routes, err := core.NewRoutes(gateways, static)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, cmdline.WithCode(cmdline.Usage, err)
 	}
 	return routes, nil
 }
@@ -255,7 +256,7 @@ func (f *sdnRunFlags) readModel() (*appid.Model, error) {
 		return nil, err
 	}
 	if err := model.Levels.Override(f.levels); err != nil {
-		return nil, &usageError{err}
+		return nil, cmdline.WithCode(cmdline.Usage, err)
 	}
 	return model, nil
 }
@@ -266,7 +267,7 @@ func (f *sdnRunFlags) tls() (*tls.Config, error) {
 		return nil, nil
 	}
 	if f.cert == "" || f.key == "" || f.ca == "" {
-		return nil, usagef("TLS needs all of --cert, --key and --ca")
+		return nil, cmdline.Usagef("TLS needs all of --cert, --key and --ca")
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {

@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
-const outputSVG output = "svg"
+const outputSVG cmdline.Output = "svg"
 
 func newSDNTopologyCommand() *cobra.Command {
 	var socket string
@@ -25,18 +26,18 @@ has found. With -o svg they are drawn: switches on a circle, the lines between t
 are links with their port numbers, dots are stations. A switch that is lost is
 dashed, a port that stays out because of a loop is a cross.`,
 		Example: "weir sdn topology\nweir sdn topology -o svg >network.svg",
-		Args:    exactArgs(),
+		Args:    cmdline.ExactArgs(),
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
-	format := addOutputFlag(cmd, outputSVG)
+	format := cmdline.AddOutputFlag(cmd, outputSVG)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := controller.NewClient(socket).Status(cmd.Context())
 		if err != nil {
 			return err
 		}
 		switch *format {
-		case outputJSON:
-			return printJSON(cmd.OutOrStdout(), s.Links)
+		case cmdline.JSON:
+			return cmdline.PrintJSON(cmd.OutOrStdout(), s.Links)
 		case outputSVG:
 			err = drawTopology(cmd.OutOrStdout(), s)
 		default:
@@ -55,7 +56,7 @@ func printTopology(w io.Writer, s v1.SDN) error {
 	t := textTable{header: []string{"SWITCH", "PORT", "TO"}}
 	for _, n := range s.Switches {
 		for _, p := range n.Ports {
-			name := fmt.Sprintf("%s (%s)", printable(p.Name), portNumber(p.Number))
+			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			switch {
 			case p.State == "blocked":
 				t.add([]string{n.DPID, name, "blocked: a loop"}, "")
@@ -64,7 +65,7 @@ func printTopology(w io.Writer, s v1.SDN) error {
 			}
 		}
 	}
-	return t.print(w, terminalWidth(w))
+	return t.print(w, cmdline.TerminalWidth(w))
 }
 
 // Measures of the drawing, in its own units.
@@ -176,7 +177,7 @@ func drawSwitch(b *strings.Builder, n v1.SDNSwitch, at, middle svgPoint) {
 				continue
 			}
 			marks = append(marks, fmt.Sprintf(`<g><title>%s at port %d (%s)</title><circle class="station" r="6"/></g>`,
-				html.EscapeString(mac), p.Number, html.EscapeString(printable(p.Name))))
+				html.EscapeString(mac), p.Number, html.EscapeString(cmdline.Printable(p.Name))))
 		}
 	}
 	outward := math.Pi / 2

@@ -14,6 +14,8 @@ import (
 // TestRouted: stations of two networks reach each other and their gateways over
 // two bridges, a TCP connection carries what it should in its class's queue, and
 // who sends with a TTL of 1 is told.
+//
+//weir:beside
 func TestRouted(t *testing.T) {
 	b := newBed(t)
 	b.startWeir("--gateway", "198.18.66.1/24", "--gateway", "198.18.67.1/24")
