@@ -90,13 +90,11 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 }
 
 func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdict, asked bool) {
-	fl := c.flows[f.Key]
-	if fl == nil {
-		if back := c.flows[f.Key.Reverse()]; back != nil {
-			v = back.Verdict
-		}
-	} else {
+	fl, reverse, answered := c.flows[f.Key], f.Key.Reverse(), false
+	if fl != nil {
 		v = fl.Verdict
+	} else if back := c.flows[reverse]; back != nil {
+		v, answered = back.Verdict, true
 	}
 	path := c.graph.Path(at, c.hosts[f.DstMAC].at, f.Key.hash())
 	if path == nil {
@@ -114,10 +112,10 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 			break
 		}
 		c.add(f.Key, v, path, opener, openflow.MAC{})
-		if back := f.Key.Reverse(); c.flows[back] == nil && f.ported() {
+		if !answered && f.ported() {
 			if from := c.hosts[f.SrcMAC]; from != nil {
 				if way := c.graph.Path(c.hosts[f.DstMAC].at, from.at, f.Key.hash()); way != nil {
-					c.add(back, v, way, opener, openflow.MAC{})
+					c.add(reverse, v, way, opener, openflow.MAC{})
 					if c.cfg.FailSafe {
 						c.hostEntries(f.SrcMAC, way, false)
 					}
