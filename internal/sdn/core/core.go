@@ -20,7 +20,7 @@
 // concurrent use.
 //
 // Limits: stations are known by their MAC address, once, whatever the VLAN;
-// packets are routed of IPv4 alone.
+// packets with a VLAN tag are not routed.
 package core
 
 import (
@@ -155,13 +155,15 @@ type node struct {
 }
 
 type port struct {
-	desc   openflow.PortDesc
-	up     bool
-	since  time.Time
-	heard  time.Time // last LLDP that proved a link
-	hosts  int
-	opened int // flows that began with a packet from here, and their answers
-	queues map[openflow.Queue]*QueueCount
+	desc      openflow.PortDesc
+	up        bool
+	since     time.Time
+	heard     time.Time // last LLDP that proved a link
+	hosts     int
+	opened    int // flows that began with a packet from here, and their answers
+	addresses int // of neighbours that were learned here
+	queues    map[openflow.Queue]*QueueCount
+	count     PortCount
 }
 
 // host is a station.
@@ -370,4 +372,5 @@ func (c *Core) askStats(n *node) {
 	n.asked, n.asking = c.now, n.connected
 	c.send(n.dpid, flowStatsOf(cookieFlow, cookieKindMask))
 	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.QueueStatsRequest{PortNo: openflow.OFPP_ANY, QueueID: openflow.OFPQ_ALL}})
+	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.PortStatsRequest{PortNo: openflow.OFPP_ANY}})
 }
