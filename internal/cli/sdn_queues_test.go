@@ -26,7 +26,7 @@ func TestSDNQueueFile(t *testing.T) {
 		"--ef-max \"half\" is not a percentage":          {"--ef-max", "half", database},
 	} {
 		code, _, stderr := run(append([]string{"sdn", "run"}, args...)...)
-		if code == 0 || !strings.Contains(stderr, says) {
+		if code != exitUsage || !strings.Contains(stderr, says) {
 			t.Errorf("%v: exit code %d: %s, want %q", args, code, stderr, says)
 		}
 	}
