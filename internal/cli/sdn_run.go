@@ -160,15 +160,10 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 
 // checkAddresses says what is wrong with an address before anything listens.
 func (f *sdnRunFlags) checkAddresses(secure bool) error {
-	tls := false
 	for _, address := range f.listen {
 		if err := controller.CheckListen(address, secure); err != nil {
 			return usagef("--listen %w", err)
 		}
-		tls = tls || strings.HasPrefix(address, "tls:")
-	}
-	if secure && !tls {
-		return usagef("--cert, --key and --ca are for --listen tls:ADDR:PORT, which is missing: switches would connect without TLS")
 	}
 	if f.http != "" && controller.CheckListen("tcp:"+f.http, false) != nil {
 		return usagef("--http %q: want ADDR:PORT, such as 127.0.0.1:7484", f.http)

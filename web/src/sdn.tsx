@@ -43,6 +43,8 @@ class Model {
   }
 }
 
+// portsOf leaves out the switch's own port where nobody uses it.
+const portsOf = (s: SDNSwitch) => s.ports.filter((p) => p.up || p.number !== localPort);
 const short = (dpid: string) => dpid.replace(/^0+(?=.)/, "");
 const portName = (p: SDNPort) => <Name text={`${p.name} (${p.number === localPort ? "local" : p.number})`} />;
 const rateOrNone = (bps?: number) => (bps ? rate(bps) : "–");
@@ -62,7 +64,11 @@ function Drawing({ svg }: { svg: string }) {
     drawn.setAttribute("width", String(drawn.viewBox.baseVal.width * drawingScale));
     place.current?.replaceChildren(drawn);
   }, [svg]);
-  return <div class="topology" ref={place} role="img" aria-label="Switches, the links between them and stations; the tables say the same" />;
+  return (
+    <div class="wide" tabIndex={0} role="region" aria-label="The network">
+      <div class="topology" ref={place} role="img" aria-label="Switches, the links between them and stations; the tables say the same" />
+    </div>
+  );
 }
 
 function switchState(s: SDNSwitch): string {
@@ -80,7 +86,7 @@ function Switches({ seen }: { seen: SDN }) {
         rows={seen.switches.map((s) => ({
           key: s.dpid,
           cells: [
-            <Name text={short(s.dpid)} />, <State text={switchState(s)} />, s.flows, `${s.ports.filter((p) => p.up).length} of ${s.ports.length}`,
+            <Name text={short(s.dpid)} />, <State text={switchState(s)} />, s.flows, `${portsOf(s).filter((p) => p.up).length} of ${portsOf(s).length}`,
             s.ports.filter((p) => p.peer_dpid).length, s.ports.reduce((n, p) => n + (p.hosts?.length ?? 0), 0), rate(s.ports.reduce((n, p) => n + p.sent_bps, 0)),
           ],
         }))} />
@@ -105,8 +111,8 @@ function Ports({ seen }: { seen: SDN }) {
       <h2>Ports</h2>
       <Grid label="Ports"
         columns={[{ name: "port" }, { name: "switch" }, { name: "to" }, { name: "sends", number: true }, { name: "receives", number: true }, { name: "may send", number: true },
-          { name: "dropped", number: true }, { name: "queues" }, { name: "why", text: true }]}
-        rows={seen.switches.flatMap((s) => s.ports.map((p) => ({
+          { name: "dropped", number: true }, { name: "state" }, { name: "why", text: true }]}
+        rows={seen.switches.flatMap((s) => portsOf(s).map((p) => ({
           key: s.dpid + "\n" + p.number,
           cells: [
             portName(p), <Name text={short(s.dpid)} />, portTo(p), rate(p.sent_bps), rate(p.received_bps), rateOrNone(p.rate_bps), p.dropped_packets, portState(p),

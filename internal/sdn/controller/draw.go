@@ -15,11 +15,13 @@ import (
 // Measures of the drawing, in its own units.
 const (
 	svgSwitchWidth, svgSwitchHeight = 140.0, 30.0
-	svgSpacing                      = 260.0 // between switches on their circle
+	svgSpacing                      = 320.0 // between switches on their circle
 	svgStationsAt                   = 52.0  // from the middle of their switch
 	svgMargin                       = 130.0
-	svgMostStations                 = 12 // are drawn at a switch; more are a number
-	svgLinesApart                   = 14.0
+	svgMostStations                 = 12   // are drawn at a switch; more are a number
+	svgLinesApart                   = 28.0 // of those between the same switches
+	svgLabelAt                      = 44.0 // from where a link leaves its switch
+	svgLabelHeight                  = 16.0
 )
 
 // busyPart of a port's rate is a link that is drawn as busy.
@@ -37,6 +39,8 @@ svg { color: #222; background: #fff }
 .station { fill: #3a9a5c }
 .blocked { stroke: #c0392b; stroke-width: 2.5 }
 text { fill: currentColor; text-anchor: middle; dominant-baseline: middle }
+.end { paint-order: stroke; stroke: #fff; stroke-width: 4px; stroke-linejoin: round }
+@media (prefers-color-scheme: dark) { .end { stroke: #181818 } }
 .on { fill: #fff }
 </style>
 `
@@ -84,15 +88,20 @@ func drawLinks(b *strings.Builder, s *v1.SDN, at map[string]svgPoint) {
 			ports[v1.SDNHop{DPID: n.DPID, Out: p.Number}] = p
 		}
 	}
-	drawn := map[[2]string]int{}
+	drawn, all := map[[2]string]int{}, map[[2]string]int{}
+	for _, l := range s.Links {
+		all[[2]string{l.ADPID, l.BDPID}]++
+	}
 	for _, l := range s.Links {
 		from, known := at[l.ADPID]
 		to, alsoKnown := at[l.BDPID]
 		if !known || !alsoKnown {
 			continue
 		}
-		aside := float64(drawn[[2]string{l.ADPID, l.BDPID}]) * svgLinesApart
-		drawn[[2]string{l.ADPID, l.BDPID}]++
+		pair := [2]string{l.ADPID, l.BDPID}
+		number := drawn[pair]
+		drawn[pair]++
+		aside := (float64(number) - float64(all[pair]-1)/2) * svgLinesApart
 		if d := math.Hypot(to.x-from.x, to.y-from.y); d > 0 {
 			dx, dy := -(to.y-from.y)/d*aside, (to.x-from.x)/d*aside
 			from, to = svgPoint{from.x + dx, from.y + dy}, svgPoint{to.x + dx, to.y + dy}
@@ -105,17 +114,19 @@ func drawLinks(b *strings.Builder, s *v1.SDN, at map[string]svgPoint) {
 		fmt.Fprintf(b, `<g><title>%s port %d (%s) sends %s, %s port %d (%s) sends %s</title><line class="%s" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/></g>`+"\n",
 			shown(l.ADPID), l.APort, shown(a.Name), policy.FormatRateShort(a.SentBPS), shown(l.BDPID), l.BPort, shown(z.Name), policy.FormatRateShort(z.SentBPS),
 			class, from.x, from.y, to.x, to.y)
-		for _, end := range []struct {
-			at     svgPoint
-			number uint32
-			port   v1.SDNPort
-		}{{beside(from, to), l.APort, a}, {beside(to, from), l.BPort, z}} {
-			fmt.Fprintf(b, `<text x="%.1f" y="%.1f">%d</text>`+"\n", end.at.x, end.at.y, end.number)
-			if end.port.SentBPS > 0 {
-				fmt.Fprintf(b, `<text class="load" x="%.1f" y="%.1f">%s</text>`+"\n", end.at.x, end.at.y+13, policy.FormatRateShort(end.port.SentBPS))
-			}
-		}
+		farther := float64(number%2) * svgLabelHeight
+		drawEnd(b, onLine(from, to, farther), l.APort, a)
+		drawEnd(b, onLine(to, from, farther), l.BPort, z)
 	}
+}
+
+// drawEnd writes a port's number, and what it sends if that is anything.
+func drawEnd(b *strings.Builder, at svgPoint, number uint32, p v1.SDNPort) {
+	text := fmt.Sprint(number)
+	if p.SentBPS > 0 {
+		text += ": " + policy.FormatRateShort(p.SentBPS)
+	}
+	fmt.Fprintf(b, `<text class="end" x="%.1f" y="%.1f">%s</text>`+"\n", at.x, at.y, text)
 }
 
 // busy tells that a port sends about as much as it may.
@@ -123,15 +134,18 @@ func busy(p v1.SDNPort) bool {
 	return p.RateBPS > 0 && float64(p.SentBPS) >= busyPart*float64(p.RateBPS)
 }
 
-// beside is next to a line, where it leaves the switch in its middle.
-func beside(from, to svgPoint) svgPoint {
+// onLine is on a line near where it leaves the switch that it begins in the middle of;
+// on a short one not so near to its middle that both ends would meet.
+func onLine(from, to svgPoint, farther float64) svgPoint {
+	const most = 0.38 // of the line
 	d := math.Hypot(to.x-from.x, to.y-from.y)
 	if d == 0 {
 		return from
 	}
 	cos, sin := (to.x-from.x)/d, (to.y-from.y)/d
-	out := min(svgSwitchWidth/2/max(math.Abs(cos), 0.01), svgSwitchHeight/2/max(math.Abs(sin), 0.01)) + 26
-	return svgPoint{from.x + out*cos - 9*sin, from.y + out*sin + 9*cos}
+	out := min(svgSwitchWidth/2/max(math.Abs(cos), 0.01), svgSwitchHeight/2/max(math.Abs(sin), 0.01))
+	out = min(out+svgLabelAt+farther, most*d)
+	return svgPoint{from.x + out*cos, from.y + out*sin}
 }
 
 // drawSwitch draws a switch, and its stations on the side that is away from the

@@ -49,7 +49,7 @@ func TestDrawTopology(t *testing.T) {
 					t.Fatalf("%v: %s", err, b.String())
 				}
 			}
-			for what, want := range map[string]int{"<rect": one.switches, "<line": one.links, "<circle": one.stations, `class="link busy"`: one.busy, ">9.5mbit<": one.busy, `<path class="blocked"`: one.loops} {
+			for what, want := range map[string]int{"<rect": one.switches, "<line": one.links, "<circle": one.stations, `class="link busy"`: one.busy, ">5: 9.5mbit<": one.busy, `<path class="blocked"`: one.loops} {
 				if got := strings.Count(b.String(), what); got != want {
 					t.Errorf("%d of %s, want %d", got, what, want)
 				}

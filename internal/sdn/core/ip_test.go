@@ -25,7 +25,7 @@ const (
 	linuxFirst    = "02000000000c02000000000b86dd60000ca505b02c4020010db800010000000000000000000b20010db800010000000000000000000c3a0000013af496268000797819a60000f6f58e65"
 	linuxLast     = "02000000000c02000000000b86dd60000ca500782c4020010db800010000000000000000000b20010db800010000000000000000000c3a000b503af49626"
 	linuxUDP      = "02000000000c02000000000b86dd600035fc001c114020010db800010000000000000000000b20010db800010000000000000000000ce6970035001c5bb87878787878787878787878787878787878787878"
-	linuxNobody   = "01044a8b00000000"
+	linuxNobody   = "0104a8b000000000"
 	linuxHopByHop = "02000000000c02000000000b86dd600035fc0024004020010db800010000000000000000000b20010db800010000000000000000000c1100010400000000e6970035001cfe9f7979797979797979797979797979797979797979"
 	linuxGroup    = "33330000001602000000000b86dd6000000000240001fe80000000000000000000fffe00000bff0200000000000000000000000000163a000502000001008f0071f30000000104000000ff0200000000000000000001ff00000b"
 	linuxSilent   = "02000000000c02000000000b86dd6000000000183aff20010db800010000000000000000000bfe80000000000000000000fffe00000c8800de954000000020010db800010000000000000000000b"
@@ -66,17 +66,17 @@ func TestReadND(t *testing.T) {
 	}
 	bad := func(frame string, change func([]byte) []byte) []byte { return change(unhex(t, frame, 0)) }
 	for name, frame := range map[string][]byte{
-		"a ping":                    unhex(t, linuxPings, pingZeroes),
-		"a group":                   unhex(t, linuxGroup, 0),
-		"from another network":      bad(linuxSays, func(b []byte) []byte { b[14+7] = 254; return b }),
-		"a wrong checksum":          bad(linuxSays, func(b []byte) []byte { b[85]++; return b }),
-		"cut off":                   bad(linuxSays, func(b []byte) []byte { return b[:80] }),
-		"an option without length":  resum(t, linuxSays, func(b []byte) { b[79] = 0 }),
+		"a ping":                     unhex(t, linuxPings, pingZeroes),
+		"a group":                    unhex(t, linuxGroup, 0),
+		"from another network":       bad(linuxSays, func(b []byte) []byte { b[14+7] = 254; return b }),
+		"a wrong checksum":           bad(linuxSays, func(b []byte) []byte { b[85]++; return b }),
+		"cut off":                    bad(linuxSays, func(b []byte) []byte { return b[:80] }),
+		"an option without length":   resum(t, linuxSays, func(b []byte) { b[79] = 0 }),
 		"an option that is too long": resum(t, linuxSays, func(b []byte) { b[79] = 2 }),
-		"code 1":                    resum(t, linuxSays, func(b []byte) { b[55] = 1 }),
-		"a group's address":         resum(t, linuxSays, func(b []byte) { b[62] = 0xff }),
-		"asked for by all":          resum(t, linuxSays, func(b []byte) { b[38] = 0xff }),
-		"a probe with a MAC":        resum(t, linuxProbe, func(b []byte) { b[78] = optionSourceMAC }),
+		"code 1":                     resum(t, linuxSays, func(b []byte) { b[55] = 1 }),
+		"a group's address":          resum(t, linuxSays, func(b []byte) { b[62] = 0xff }),
+		"asked for by all":           resum(t, linuxSays, func(b []byte) { b[38] = 0xff }),
+		"a probe with a MAC":         resum(t, linuxProbe, func(b []byte) { b[78] = optionSourceMAC }),
 	} {
 		if got, ok := readResolution(etherIPv6, frame); ok {
 			t.Errorf("%s is read: %+v", name, got)

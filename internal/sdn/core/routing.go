@@ -23,11 +23,8 @@ import (
 var gatewayMAC = openflow.MAC{2, 'W', 'e', 'i', 'r', 0}
 
 const (
-	maxPending = 1 << 8 // next hops that are asked for at a time
+	maxPending = 1 << 8 // next hops that are asked for at a time, half of them for one port's stations
 	maxWaiting = 8      // packets for each
-	// pendingPart of them may be for packets from one port: an IPv6 network has more
-	// addresses than can be asked for (RFC 6583).
-	pendingPart = 2
 	// maxAddressesPerPort bounds how many neighbours are known by what came from one
 	// port.
 	maxAddressesPerPort = 1 << 12
@@ -37,15 +34,14 @@ const (
 
 // neighbour is who has an address.
 type neighbour struct {
-	mac     openflow.MAC
-	changed time.Time
-	from    *port // where that was said
+	mac            openflow.MAC
+	changed, asked time.Time
+	from           *port // where that was said
 }
 
 // pending are packets to a next hop whose MAC address is asked for.
 type pending struct {
 	packets      []waiting
-	by           topology.Port // the first came from there
 	began, asked time.Time
 }
 
@@ -164,7 +160,7 @@ func (c *Core) learnNeighbour(at topology.Port, r *resolution) {
 		return
 	default:
 		c.forgetNeighbour(r.ip)
-		c.neighbours[r.ip] = neighbour{r.mac, c.now, from}
+		c.neighbours[r.ip] = neighbour{mac: r.mac, changed: c.now, from: from}
 		from.addresses++
 		if s := c.ofMAC[old.mac]; known && s != nil {
 			for _, f := range slices.Clone(s.to) {
@@ -282,7 +278,7 @@ func (c *Core) addBack(k Key, to netip.Addr, v Verdict, from topology.Port, open
 func (c *Core) waitFor(hop netip.Addr, w waiting) {
 	p := c.pending[hop]
 	if p == nil && c.mayAsk(w.at) {
-		p = &pending{began: c.now, by: w.at}
+		p = &pending{began: c.now}
 		c.pending[hop] = p
 	}
 	if p == nil || len(p.packets) >= maxWaiting {
@@ -293,15 +289,16 @@ func (c *Core) waitFor(hop netip.Addr, w waiting) {
 	c.ask(hop, p)
 }
 
-// mayAsk tells whether there is room to ask for one more next hop, for a port.
-func (c *Core) mayAsk(by topology.Port) bool {
-	n := 0
+// mayAsk tells whether there is room for another next hop: a station that looks for
+// addresses which nobody has (RFC 6583) leaves some to those of other ports.
+func (c *Core) mayAsk(at topology.Port) bool {
+	same := 0
 	for _, p := range c.pending {
-		if p.by == by {
-			n++
+		if p.packets[0].at == at {
+			same++
 		}
 	}
-	return len(c.pending) < maxPending && n < maxPending/pendingPart
+	return len(c.pending) < maxPending && same < maxPending/portPart
 }
 
 func (c *Core) ask(hop netip.Addr, p *pending) {
@@ -331,11 +328,19 @@ func (c *Core) expirePending() {
 	}
 }
 
-// forgetNeighbours forgets addresses of stations that are forgotten.
+// forgetNeighbours forgets addresses of stations that are forgotten. Those that flows
+// are routed to are asked for before: they may have nothing to say by themselves.
 func (c *Core) forgetNeighbours() {
 	for ip, n := range c.neighbours {
-		if c.hosts[n.mac] == nil {
+		h := c.hosts[n.mac]
+		gateway, _ := c.cfg.Routes.gatewayOf(ip)
+		switch {
+		case h == nil:
 			c.forgetNeighbour(ip)
+		case c.now.Sub(h.seen) >= hostAge/2 && c.now.Sub(n.asked) >= hostAge/8 && c.ofMAC[n.mac] != nil:
+			n.asked = c.now
+			c.neighbours[ip] = n
+			c.reply(h.at, question(gateway.Addr(), ip))
 		}
 	}
 }

@@ -250,6 +250,39 @@ func testRoutingRestart(t *testing.T, v version) {
 	}
 }
 
+// TestSilentNeighbour: a station that only listens is asked whether it is there while
+// something is routed to it, and that goes on for as long as it answers.
+func TestSilentNeighbour(t *testing.T) {
+	forEach(t, func(t *testing.T, v version) {
+		w, a, b, _ := routedWorld(t, v)
+		for _, s := range []routedStation{a, b} {
+			w.send(s.at, s.says(true, s.gateway))
+		}
+		w.send(a.at, a.packet(b.addr, 53, 64))
+		asked := 0
+		for began := w.now; w.now.Sub(began) < 2*hostAge; {
+			w.quiet()
+			w.pass(20 * time.Second)
+			for _, d := range w.delivered(b.at) {
+				if r, ok := readResolution(uint16(d.data[12])<<8|uint16(d.data[13]), d.data); ok && r.target == b.addr {
+					asked++
+					w.send(b.at, b.says(false, b.gateway))
+				}
+			}
+			w.quiet()
+			before := w.core.counters.PacketIns
+			w.send(a.at, a.packet(b.addr, 53, 64))
+			checkRouted(t, w, w.delivered(b.at), b, 63)
+			if w.core.counters.PacketIns != before {
+				t.Fatal("the flow has lost its entry")
+			}
+		}
+		if asked == 0 || asked > 6 {
+			t.Errorf("it is asked %d times in %v", asked, 2*hostAge)
+		}
+	})
+}
+
 // TestNotRouted: what cannot be routed is counted, and the sender is told.
 func TestNotRouted(t *testing.T) { forEach(t, testNotRouted) }
 
@@ -471,7 +504,7 @@ func TestNeighbourBounds(t *testing.T) {
 		w.packets = 0
 		w.send(c.at, c.packet(netip.MustParseAddr(fmt.Sprintf("2001:db8:1::2:%x", i)), 53, 64))
 	}
-	if n := len(w.core.pending); n != maxPending/pendingPart {
+	if n := len(w.core.pending); n != maxPending/portPart {
 		t.Errorf("%d next hops are asked for", n)
 	}
 	w.quiet()
