@@ -70,6 +70,8 @@ const (
 	// sameCPU the same of processor time.
 	sameRate = 0.05
 	sameCPU  = 0.10
+	// noCPU is how much of one processor nobody would choose a mode for.
+	noCPU = 0.01
 	// nearLink is by which factor a link may differ from a measured one to stand
 	// for it.
 	nearLink = 4
@@ -134,9 +136,18 @@ func equals(choices []Option) (fast, cheap []Option) {
 	fastest := slices.MaxFunc(choices, func(x, y Option) int { return cmp.Compare(x.RateBPS, y.RateBPS) })
 	fast = slices.DeleteFunc(slices.Clone(choices), func(o Option) bool { return !o.rate.same(fastest.rate, sameRate) })
 	least := slices.MinFunc(fast, func(x, y Option) int { return cmp.Compare(x.CPUPerGbit, y.CPUPerGbit) })
-	cheap = slices.DeleteFunc(slices.Clone(fast), func(o Option) bool { return !o.cpu.same(least.cpu, sameCPU) })
+	cheap = slices.DeleteFunc(slices.Clone(fast), func(o Option) bool { return !o.sameCPU(least) })
 	return fast, cheap
 }
+
+// sameCPU says that the processor time of two modes is no reason to choose one: it cannot be
+// told apart, or it differs by less than noCPU of a processor at the rates they reach.
+func (o Option) sameCPU(other Option) bool {
+	return o.cpu.same(other.cpu, sameCPU) || math.Abs(o.cpuUse()-other.cpuUse()) < noCPU
+}
+
+// cpuUse is how much of one processor the senders take at the rate they reach, 1 is all of it.
+func (o Option) cpuUse() float64 { return o.CPUPerGbit * o.RateBPS / 1e9 }
 
 // pick chooses among modes and says why.
 func pick(choices []Option) (best Option, why string) {
@@ -150,9 +161,9 @@ func pick(choices []Option) (best Option, why string) {
 	case len(cheap) == 1:
 		return best, fmt.Sprintf("No difference in throughput beyond noise: %s. Of these it takes the least processor time.", others(fast, best))
 	case best.controlled():
-		return best, fmt.Sprintf("No difference beyond noise, neither in throughput nor in processor time: %s. Of these, of those that Weir controls, it keeps containers apart best.", others(cheap, best))
+		return best, fmt.Sprintf("No difference in throughput beyond noise, and none in processor time that counts: %s. Of these, of those that Weir controls, it keeps containers apart best.", others(cheap, best))
 	}
-	return best, fmt.Sprintf("No difference beyond noise, neither in throughput nor in processor time: %s. Of these it keeps containers apart best; Weir is not known to control it here.", others(cheap, best))
+	return best, fmt.Sprintf("No difference in throughput beyond noise, and none in processor time that counts: %s. Of these it keeps containers apart best; Weir is not known to control it here.", others(cheap, best))
 }
 
 // others names modes but one.
@@ -188,7 +199,7 @@ func (o Option) against(best Option) string {
 	cpu := o.CPUPerGbit / best.CPUPerGbit
 	switch {
 	case math.IsNaN(cpu) || math.IsInf(cpu, 0):
-	case o.cpu.same(best.cpu, sameCPU):
+	case o.sameCPU(best):
 		text += ", nor in processor time"
 		if !o.rate.same(best.rate, sameRate) {
 			text = strings.Replace(text, ", nor", ", no difference", 1)

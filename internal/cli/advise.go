@@ -55,7 +55,7 @@ that carries the most is advised; of modes that do not differ from it beyond noi
 one that takes the least processor time; of those that do not differ in that either, one
 that Weir controls and that keeps containers apart best. Noise is what the repeats of a
 case differ by (weir bench netmodes --save --repeat 3), 5 % of throughput and 10 % of
-processor time at least.
+processor time at least; less than 1 % of a processor does not count.
 
 How many containers send at once, the uplink's rate and the size of what a running
 container sends are taken from the agent where it runs; options say otherwise. A
