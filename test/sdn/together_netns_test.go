@@ -49,7 +49,7 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 	go func() { sent <- writeUntil(stop, transfer) }()
 	before := [2]string{}
 	b.wait("the entries of both flows", 30*time.Second, func() error {
-		before = [2]string{b.routed(ipv4.udp, "53", "3"), b.routed(ipv4.tcp, "22", "1")}
+		before = [2]string{b.routed(ipv4.udp, 53, "3"), b.routed(ipv4.tcp, 22, "1")}
 		if before[0] == "" || before[1] == "" {
 			return fmt.Errorf("they are %q and %q", before[0], before[1])
 		}
@@ -75,17 +75,19 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 	})
 	for _, n := range []networks{ipv4, ipv6} {
 		b.reach(h1, n.stations[1])
-		for _, c := range []struct{ proto, port, queue string }{{n.udp, "5060", "2"}, {n.tcp, "25", "4"}, {n.udp, "123", "3"}} {
-			b.wait("the entries of "+c.proto+c.port, 30*time.Second, func() error {
-				number := 0
-				fmt.Sscan(c.port, &number)
+		for _, c := range []struct {
+			proto string
+			port  int
+			queue string
+		}{{n.udp, 5060, "2"}, {n.tcp, 25, "4"}, {n.udp, 123, "3"}} {
+			b.wait(fmt.Sprint("the entries of ", c.proto, c.port), 30*time.Second, func() error {
 				if c.proto == n.tcp {
-					b.tcp(h1, h2, n.stations[1], number)
+					b.tcp(h1, h2, n.stations[1], c.port)
 				} else {
-					b.udp(h1, h2, n.stations[1], number)
+					b.udp(h1, h2, n.stations[1], c.port)
 				}
 				if b.routed(c.proto, c.port, c.queue) == "" {
-					return fmt.Errorf("br1 has %s", lineWith(b.entries("br1"), c.proto, "tp_dst="+c.port))
+					return fmt.Errorf("br1 has %s", lineWith(b.entries("br1"), c.proto, fmt.Sprint("tp_dst=", c.port)))
 				}
 				return nil
 			})
@@ -95,7 +97,7 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 	p.run(p.both[0])
 	b.wait("the first as slave", 30*time.Second, func() error { return p.roles("slave", "master") })
 
-	for i, now := range []string{b.routed(ipv4.udp, "53", "3"), b.routed(ipv4.tcp, "22", "1")} {
+	for i, now := range []string{b.routed(ipv4.udp, 53, "3"), b.routed(ipv4.tcp, 22, "1")} {
 		if now != before[i] {
 			t.Errorf("the entry was %s and is %s", before[i], now)
 		}
@@ -131,10 +133,10 @@ func writeUntil(stop chan struct{}, c net.Conn) int64 {
 
 // routed is the cookie of a flow that the first of two bridges routes to the second in
 // a queue, which that keeps; empty if there is none.
-func (b *bed) routed(proto, port, queue string) string {
+func (b *bed) routed(proto string, port int, queue string) string {
 	b.t.Helper()
-	first := lineWith(b.entries("br1"), proto, "tp_dst="+port+" ", "dec_ttl", "set_queue:"+queue+",output:1")
-	last := lineWith(b.entries("br2"), proto, "tp_dst="+port+" ", "set_queue:"+queue+",output:9")
+	first := lineWith(b.entries("br1"), proto, fmt.Sprintf("tp_dst=%d ", port), "dec_ttl", "set_queue:"+queue+",output:1")
+	last := lineWith(b.entries("br2"), proto, fmt.Sprintf("tp_dst=%d ", port), "set_queue:"+queue+",output:9")
 	cookie, _, _ := strings.Cut(first, ",")
 	if other, _, _ := strings.Cut(last, ","); first == "" || other != cookie {
 		return ""

@@ -106,7 +106,7 @@ func (s routedStation) says(request bool, target netip.Addr) []byte {
 
 // ip is a packet to an address, by a station or a gateway.
 func (s routedStation) ip(by openflow.MAC, to netip.Addr, proto, hops byte, upper []byte) []byte {
-	b := append(by[:], s.mac[:]...)
+	b := slices.Concat(by[:], s.mac[:])
 	if s.addr.Is4() {
 		header := append([]byte{0x45, 0, 0, 0, 0, 0, 0, 0, hops, proto, 0, 0}, s.addr.AsSlice()...)
 		binary.BigEndian.PutUint16(header[2:], uint16(20+len(upper)))
@@ -519,6 +519,29 @@ func TestNeighbourBounds(t *testing.T) {
 	}
 }
 
+// TestWeakAnswer: who answers for others, and says so, does not take their place.
+func TestWeakAnswer(t *testing.T) {
+	w, _, b, c := routedWorld(t, versions[1])
+	w.send(b.at, b.says(true, b.gateway))
+	w.send(c.at, c.says(true, c.gateway))
+	w.pass(2 * time.Second)
+	proxy := c
+	proxy.addr = b.addr
+	weak := proxy.says(false, b.gateway)
+	weak[58] &^= flagOverride
+	weak[56], weak[57] = 0, 0
+	h, _ := readIP(weak)
+	binary.BigEndian.PutUint16(weak[56:], checksum(pseudoHeader(h.src, h.dst, len(h.upper)), h.upper))
+	w.send(c.at, weak)
+	if got := w.core.neighbours[b.addr].mac; got != b.mac {
+		t.Errorf("%v has the address of %v", got, b.mac)
+	}
+	w.send(c.at, proxy.says(false, b.gateway)) // and without that it does
+	if got := w.core.neighbours[b.addr].mac; got != c.mac {
+		t.Errorf("%v has the address that %v says to have", got, c.mac)
+	}
+}
+
 // TestNextHop: the longest prefix wins.
 func TestNextHop(t *testing.T) {
 	v := versions[0]
@@ -582,10 +605,18 @@ func TestRoutedEverywhere(t *testing.T) {
 						rt.Fatalf("%v to %v, packet %d: %+v, want %x", a.addr, b.addr, i, got, want)
 					}
 				}
+				for i := range 2 { // an entry for pings is for those of one station
+					w.quiet()
+					before := w.core.counters.PacketIns
+					w.send(a.at, a.ping(b.addr))
+					if got := w.delivered(b.at); len(got) != 1 || openflow.MAC(got[0].data) != b.mac || i == 1 && w.core.counters.PacketIns != before {
+						rt.Fatalf("%v pings %v: %+v", a.addr, b.addr, got)
+					}
+				}
 				for _, hop := range w.flowTo(53).Path {
 					queues := map[openflow.Queue]bool{}
 					for _, e := range w.switches[hop.Switch].entries {
-						if e.Cookie&cookieKindMask == cookieFlow {
+						if e.Cookie&cookieKindMask == cookieFlow && e.Match.Field(openflow.OFPXMT_OFB_IP_PROTO).Number() == flow.UDP {
 							queue, _ := queueAndPort(e.Instructions)
 							queues[queue] = true
 						}
