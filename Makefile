@@ -23,7 +23,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-selfcheck fmt check test test-unit \
-	test-web test-netns test-docker test-vm test-weka web deb image cover fuzz demo demo-edge bench clean install uninstall
+	test-web test-netns test-docker test-vm test-deb test-weka web deb image cover fuzz demo demo-edge bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ test-vm: ## tests on other kernels, in virtual machines
 	@scripts/install-deps.sh build vm
 	@scripts/test.sh vm
 
+test-deb: ## tests of what is released: the package and the image (root)
+	@scripts/install-deps.sh build
+	@scripts/test.sh deb
+
 test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 	@scripts/weka.sh
 
@@ -135,16 +139,19 @@ demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (ro
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
-install: ## install bin/weir, bin/weir-edge and a systemd unit under DESTDIR and PREFIX
+install: ## install bin/weir, bin/weir-edge and their systemd units under DESTDIR and PREFIX
 	@[ -x bin/weir ] || { echo "run 'make build' first" >&2; exit 1; }
 	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
 	install -m 755 bin/weir-edge '$(DESTDIR)$(BINDIR)/weir-edge'
 	install -d '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
-	sed 's|@BINDIR@|$(BINDIR)|' packaging/weir.service >'$(DESTDIR)$(UNITDIR)/weir.service'
-	chmod 644 '$(DESTDIR)$(UNITDIR)/weir.service'
+	for unit in weir.service weir-edge.service; do \
+		sed 's|@BINDIR@|$(BINDIR)|' packaging/$$unit >'$(DESTDIR)$(UNITDIR)'/$$unit && \
+		chmod 644 '$(DESTDIR)$(UNITDIR)'/$$unit || exit 1; \
+	done
 
 uninstall: ## remove what install installed; the configuration stays
-	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' '$(DESTDIR)$(UNITDIR)/weir.service'
+	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' \
+		'$(DESTDIR)$(UNITDIR)/weir.service' '$(DESTDIR)$(UNITDIR)/weir-edge.service'
 
 clean: ## remove what was built
 	rm -rf bin coverage dist

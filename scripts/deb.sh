@@ -17,7 +17,9 @@ for program in weir weir-edge; do
 	GOARCH=$goarch build "$stage/$program" $program
 	bill "$stage/$program" >"$stage/$program.cdx.json"
 done
-sed 's|@BINDIR@|/usr/bin|' packaging/weir.service >"$stage/weir.service"
+for unit in weir.service weir-edge.service; do
+	sed 's|@BINDIR@|/usr/bin|' "packaging/$unit" >"$stage/$unit"
+done
 "${go[@]}" run ./tools/man "$stage/man"
 gzip -9n "$stage"/man/*
 for program in weir weir-edge; do

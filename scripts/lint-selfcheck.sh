@@ -107,7 +107,7 @@ good internal/web/web.go 'import _ "os" // planted'
 
 bad internal/agent/exec.go depguard 'import _ "os/exec" // planted'
 bad internal/cli/exec.go depguard 'import _ "os/exec" // planted'
-good internal/cli/demo.go 'import _ "os/exec" // planted'
+good internal/cli/demo_run.go 'import _ "os/exec" // planted'
 good internal/lab/testbed/exec.go 'import _ "os/exec" // planted'
 good internal/agent/exec_test.go 'import _ "os/exec" // planted'
 

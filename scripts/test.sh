@@ -9,6 +9,7 @@
 #   docker      tests tagged docker: root, a container engine of their own
 #   web         the dashboard in a browser (tests tagged web)
 #   vm          netns tests on other kernels, in virtual machines
+#   deb         tests tagged deb: root, what is released, built twice, installed and removed
 #   generated   generated files are what their sources generate
 #   lint        golangci-lint with the architecture rules, shellcheck, builds for ARM
 #   rules       the linter's rules still catch what they are there for
@@ -20,7 +21,10 @@
 #
 # Suites behind vm in that order run beside it: machines count instructions, so that
 # nothing there depends on how busy this machine is, and the last of them leaves a
-# processor idle. Suites in namespaces and engines run alone: they measure shares.
+# processor idle. Suites in namespaces and engines run alone: they measure shares. Most of
+# their tests wait most of the time, in networks of their own, so those with //weir:beside
+# before them run two at a time; what takes a processor, or measures how long something
+# takes, runs by itself after these. Nothing is compiled meanwhile.
 #
 # Every suite runs whatever became of the ones before. The last line is
 # "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
@@ -42,10 +46,10 @@ if [ -z "${WEIR_WITH_GO:-}" ]; then
 fi
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(unit web netns docker vm cover generated lint rules)
+[ ${#suites[@]} -gt 0 ] || suites=(unit web netns docker vm deb cover generated lint rules)
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | units | cover | web | netns | quick | docker | vm | generated | lint | rules) ;;
+	unit | units | cover | web | netns | quick | docker | vm | deb | generated | lint | rules) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -55,6 +59,7 @@ export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
 timeout=${WEIR_TEST_TIMEOUT:-20m}
 vm_timeout=${WEIR_TEST_TIMEOUT:-40m} # the first run fetches kernels
 records=$(mktemp -d)
+module=$(go list -m)
 summary=$root/bin/testsummary
 
 # The suite that runs: its process group, and for root suites its name in
@@ -135,8 +140,8 @@ remove_rest() {
 	before=
 }
 
-# tagged_tests TAG: "PACKAGE NAME|NAME..." of the tests in files that are only
-# compiled with TAG.
+# tagged_tests TAG: "PACKAGE TEST beside" or "PACKAGE TEST alone" of the tests in files
+# that are only compiled with TAG.
 tagged_tests() {
 	# shellcheck disable=SC2016 # a Go template
 	local files='{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}
@@ -145,26 +150,90 @@ tagged_tests() {
 	comm -13 <(go list -e -f "$files" ./... | LC_ALL=C sort -u) \
 		<(go list -e -tags "$1" -f "$files" ./... | LC_ALL=C sort -u) |
 		while read -r package file; do
-			sed -n "s|^func \(Test[A-Za-z0-9_]*\)(.*|$package \1|p" "$file"
-		done |
-		awk '$2 != "TestMain" { names[$1] = names[$1] (names[$1] ? "|" : "") $2 }
-			END { for (p in names) print p, names[p] }' | LC_ALL=C sort
+			awk -v package="$package" '
+				/^\/\/weir:beside$/ { how = "beside" }
+				/^func Test[A-Za-z0-9_]*\(/ {
+					sub(/\(.*/, "", $2)
+					if ($2 != "TestMain") print package, $2, how ? how : "alone"
+				}
+				/^[^\/]/ { how = "" }' "$file"
+		done
 }
 
 # quick_tests: as tagged_tests, what one pass through the kernel is: weights,
 # minimums and maximums in force, and nothing left of them after weir down.
-quick_tests() { echo './test/netns TestShares|TestDown'; }
+quick_tests() { printf '%s TestShares alone\n%s TestDown alone\n' "$module/test/netns"{,}; }
 quick_subtests='/^(weight,_minimum_and_maximum)$'
 
-# tagged_run TAG TESTS SUBTESTS [FLAG...]: the tests that tagged_tests found, one
-# package at a time, with further flags of go test; of those with subtests only what
-# SUBTESTS selects, if it is not empty.
-tagged_run() {
-	local package names failed=false
+# portions LANES HOW: "PACKAGE NAME|NAME..." of those of tagged_tests that run HOW, a
+# package's in as many portions as there are lanes, those with many tests first.
+portions() {
+	awk -v lanes="$1" -v how="$2" '
+		$3 == how {
+			portion = $1 " " count[$1]++ % lanes
+			names[portion] = names[portion] (names[portion] ? "|" : "") $2
+			size[portion]++
+		}
+		END { for (p in names) { split(p, part, " "); print size[p], part[1], names[p] } }' |
+		LC_ALL=C sort -k 1,1nr -k 2 | cut -d ' ' -f 2-
+}
+
+# run_portion PACKAGE NAMES SUBTESTS [WRAPPER...]: runs what was compiled to the folder
+# compiled, and prints its events as go test does.
+run_portion() {
+	local package=$1 names=$2 subtests=$3 program=$compiled/${1##*/}.test
+	shift 3
+	[ -e "$program" ] || return 1
+	cd "$root${package#"$module"}"
+	go tool test2json -t -p "$package" "$@" "$program" -test.v=test2json -test.paniconexit0 \
+		-test.timeout="$timeout" -test.run "^($names)\$$subtests" </dev/null
+}
+
+# run_portions LANES SUBTESTS [WRAPPER...]: portions, of which it reads a line each, so
+# many at a time. What one prints is printed when it has ended: lines would mix.
+run_portions() {
+	local lanes=$1 running=0 failed=false package names
+	shift
 	while read -r package names; do
-		go test -json -timeout "$timeout" -tags "$1" -count=1 "${@:4}" \
-			-run "^($names)\$$3" "$package" </dev/null || failed=true
-	done <<<"$2"
+		if [ "$running" -ge "$lanes" ]; then
+			wait -n || failed=true
+			running=$((running - 1))
+		fi
+		(
+			events=$(mktemp -p "$records") status=0
+			(run_portion "$package" "$names" "$@") >"$events" 2>&1 8>&- || status=$?
+			flock 8
+			cat "$events"
+			exit "$status"
+		) 8>"$records/printing" &
+		running=$((running + 1))
+	done
+	while [ "$running" -gt 0 ]; do
+		wait -n || failed=true
+		running=$((running - 1))
+	done
+	! "$failed"
+}
+
+# tagged_run TAG TESTS SUBTESTS [WRAPPER...]: the tests that tagged_tests found, in a
+# wrapper that starts them; of those with subtests only what SUBTESTS selects, if it is
+# not empty. First of all they are compiled.
+tagged_run() {
+	local tag=$1 tests=$2 subtests=$3 failed=false lanes=2 packages package names
+	shift 3
+	[ "$(nproc)" -gt 1 ] || lanes=1
+	mapfile -t packages < <(cut -d ' ' -f 1 <<<"$tests" | LC_ALL=C sort -u)
+	compiled=$(mktemp -d -p "$records")
+	go test -c -tags "$tag" -o "$compiled/" "${packages[@]}" </dev/null || failed=true
+	for package in "${packages[@]}"; do
+		# Says in events why it does not build.
+		[ -e "$compiled/${package##*/}.test" ] || go test -json -tags "$tag" -run '^$' "$package" </dev/null || failed=true
+	done
+	portions "$lanes" beside <<<"$tests" | run_portions "$lanes" "$subtests" "$@" || failed=true
+	while read -r package names; do
+		(run_portion "$package" "$names" "$subtests" "$@") || failed=true
+	done < <(portions 1 alone <<<"$tests")
+	rm -rf "$compiled"
 	! "$failed"
 }
 
@@ -181,7 +250,7 @@ become_root() {
 	[ "$root_ready" = yes ]
 }
 
-# root_suite SUITE: netns, docker, or quick, which is of netns
+# root_suite SUITE: netns, docker, deb, or quick, which is of netns
 root_suite() {
 	local suite=$1 tag=$1 tests leaks subtests=''
 	say "$suite: tests that need root"
@@ -203,7 +272,7 @@ root_suite() {
 	flock -n 9 || { echo "waiting for another run to end" && flock 9; }
 	before=$(mktemp) run_id=$$.$suite.$RANDOM
 	scripts/as-root.sh scripts/leakcheck.sh snapshot >"$before" 9>&-
-	WEIR_TEST_RUN=$run_id recorded "$suite" tagged_run "$tag" "$tests" "$subtests" -exec "$root/scripts/as-root.sh" 9>&-
+	WEIR_TEST_RUN=$run_id recorded "$suite" tagged_run "$tag" "$tests" "$subtests" "$root/scripts/as-root.sh" 9>&-
 	if leaks=$(scripts/as-root.sh scripts/leakcheck.sh compare "$before" "$run_id" 9>&-); then
 		pass "$suite"
 	else
@@ -247,7 +316,7 @@ run_suite() {
 		say "cover: statements of the pure packages that tests run"
 		check cover "coverage is too low" scripts/cover.sh
 		;;
-	netns | quick | docker) root_suite "$1" ;;
+	netns | quick | docker | deb) root_suite "$1" ;;
 	web)
 		say "web: the dashboard in a browser"
 		recorded web tagged_run web "$(tagged_tests web)" ''
@@ -274,7 +343,7 @@ start_beside() {
 	set -m
 	(
 		# shellcheck disable=SC2154 # job is set while one runs
-		trap '[ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null; exit 143' TERM
+		trap '[ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null; remove_rest; exit 143' TERM
 		for suite in "$@"; do run_suite "$suite"; done
 	) >"$records/beside" 2>&1 &
 	set +m
@@ -301,10 +370,10 @@ trap 'exit 143' TERM
 say "build"
 check build "weir does not build" make --no-print-directory build
 
-# What is behind vm, and needs neither root nor a quiet machine, runs beside it.
+# What is behind vm, and needs no quiet machine, runs beside it.
 aside=() rest=() behind=
 for suite in "${suites[@]}"; do
-	if [ -n "$behind" ] && [[ $suite =~ ^(cover|generated|lint|rules)$ ]]; then
+	if [ -n "$behind" ] && [[ $suite =~ ^(deb|cover|generated|lint|rules)$ ]]; then
 		aside+=("$suite")
 	else
 		rest+=("$suite")

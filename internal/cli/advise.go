@@ -19,6 +19,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/advise"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -45,7 +46,7 @@ type adviceOutput struct {
 
 func newAdviseCommand(g *global) *cobra.Command {
 	var flags adviseFlags
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "advise [IMAGE|CONTAINER]",
 		Short: "Say which network mode a container should have on this host",
@@ -67,7 +68,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
   weir bench netmodes --bytes 200,512 --repeat 3 -o json >other.json && weir advise --check other.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("%q is too much: name one image or container", args[1])
+				return cmdline.Usagef("%q is too much: name one image or container", args[1])
 			}
 			return nil
 		},
@@ -88,19 +89,19 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 	set.StringVar(&flags.measurements, "measurements", defaultMeasurements, "file of the measurements")
 	set.StringVar(&flags.check, "check", "", "compare the advice with these measurements of other scenarios, from weir bench netmodes -o json, and nothing else")
 	set.BoolVar(&flags.refresh, "refresh", false, "measure first (root, a quarter of an hour) and keep that")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 
-func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format output) error {
+func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format cmdline.Output) error {
 	if f.rate != "" {
 		var err error
 		if f.question.RateBPS, err = policy.ParseRate(f.rate); err != nil {
-			return usagef("--rate %s %w", f.rate, err)
+			return cmdline.Usagef("--rate %s %w", f.rate, err)
 		}
 	}
 	if err := f.question.Check(); err != nil {
-		return &usageError{err}
+		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if f.refresh {
 		if err := refreshMeasurements(cmd, f.measurements); err != nil {
@@ -124,17 +125,17 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format out
 	}
 	host, kernel := thisMachine()
 	result.Warnings = slices.Concat(m.Foreign(host, kernel), result.Warnings, notes)
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), result)
+	if format == cmdline.JSON {
+		return cmdline.PrintJSON(cmd.OutOrStdout(), result)
 	}
 	for _, warning := range result.Warnings {
-		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", printable(warning))
+		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", cmdline.Printable(warning))
 	}
 	return printAdvice(cmd.OutOrStdout(), result)
 }
 
 // runCheck says how often advice is what a measurement of the scenario itself says.
-func (f *adviseFlags) runCheck(cmd *cobra.Command, m advise.Measurements, format output) error {
+func (f *adviseFlags) runCheck(cmd *cobra.Command, m advise.Measurements, format cmdline.Output) error {
 	other, err := readMeasurements(f.check)
 	if err != nil {
 		return err
@@ -143,8 +144,8 @@ func (f *adviseFlags) runCheck(cmd *cobra.Command, m advise.Measurements, format
 	if err != nil {
 		return fmt.Errorf("check the advice: %w", err)
 	}
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), list)
+	if format == cmdline.JSON {
+		return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 	}
 	tab := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "PROTOCOL\tBYTES\tCONTAINERS\tADVISED\tNOT TO BE TOLD FROM THE BEST\tAGREES\tCARRIES LESS")
@@ -156,7 +157,7 @@ func (f *adviseFlags) runCheck(cmd *cobra.Command, m advise.Measurements, format
 			word = "yes"
 		}
 		fmt.Fprintf(tab, "%s\t%d\t%d\t%s\t%s\t%s\t%.0f %%\n", one.Question.Protocol, one.Question.MessageBytes, one.Question.Containers,
-			printable(one.Advised), printable(strings.Join(one.Best, ", ")), word, max(0, one.Lost)*100)
+			cmdline.Printable(one.Advised), cmdline.Printable(strings.Join(one.Best, ", ")), word, max(0, one.Lost)*100)
 	}
 	if err := tab.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -272,7 +273,7 @@ func saveMeasurements(path string, write func(io.Writer) error) (err error) {
 func printAdvice(w io.Writer, result adviceOutput) error {
 	what := ""
 	if result.Container != "" {
-		what = " for " + printable(result.Container)
+		what = " for " + cmdline.Printable(result.Container)
 	}
 	now := ""
 	if result.CurrentMode != "" {
@@ -289,11 +290,11 @@ func printAdvice(w io.Writer, result adviceOutput) error {
 		if one.Controlled != nil {
 			controlled = map[bool]string{true: "yes", false: "NO"}[*one.Controlled]
 		}
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\n", printable(one.Mode), rate, cpu, controlled, printable(one.Note))
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\n", cmdline.Printable(one.Mode), rate, cpu, controlled, cmdline.Printable(one.Note))
 	}
 	if err := tab.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	_, err := fmt.Fprintf(w, "\nMeasured on %s, kernel %s, %s.\n", printable(result.Host), printable(result.Kernel), result.MeasuredAt.Format(time.DateOnly))
+	_, err := fmt.Fprintf(w, "\nMeasured on %s, kernel %s, %s.\n", cmdline.Printable(result.Host), cmdline.Printable(result.Kernel), result.MeasuredAt.Format(time.DateOnly))
 	return err
 }

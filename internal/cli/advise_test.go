@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/report"
 )
@@ -98,7 +99,7 @@ func TestAdviseUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"--protocol", "sctp"}, {"--containers", "0"}, {"--bytes", "-1"}, {"--rate", "fast"}, {"a", "b"},
 	} {
-		if code, out, errs := adviseOn(t, "none.json", args...); code != exitUsage {
+		if code, out, errs := adviseOn(t, "none.json", args...); code != cmdline.Usage {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
@@ -106,7 +107,7 @@ func TestAdviseUsage(t *testing.T) {
 		{"--links", "quick"}, {"--agent", "maybe"}, {"--modes", "token-ring"}, {"--bytes", "9000"}, {"--containers", "100"},
 	} {
 		var out, errs bytes.Buffer
-		if code := Run(append([]string{"bench", "netmodes"}, args...), &out, &errs); code != exitUsage {
+		if code := Run(append([]string{"bench", "netmodes"}, args...), &out, &errs); code != cmdline.Usage {
 			t.Errorf("bench netmodes %q: exit code %d: %s", args, code, errs.String())
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/discovery/docker"
@@ -62,7 +63,7 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 		Example: `  weir agent --uplink eth0 --rate 100mbit
   weir agent --config /etc/weir/weir.yaml
   weir agent --propose >/etc/weir/weir.yaml`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.propose {
 				return printProposal(cmd.Context(), cmd.OutOrStdout())
@@ -105,7 +106,7 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 		settings, err = config.Default(), nil
 	}
 	if err != nil {
-		return settings, &usageError{err}
+		return settings, cmdline.WithCode(cmdline.Usage, err)
 	}
 	changed := cmd.Flags().Changed
 	if settings.Uplinks, err = f.uplinks(settings.Uplinks, changed); err != nil {
@@ -119,12 +120,12 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 	}
 	if changed("dashboard") {
 		if settings.Dashboard, err = config.ParseDashboard(f.dashboard); err != nil {
-			return settings, usagef("--dashboard: %q %w", f.dashboard, err)
+			return settings, cmdline.Usagef("--dashboard: %q %w", f.dashboard, err)
 		}
 	}
 	if changed("listen") {
 		if settings.Listen.Address, err = config.ParseListen(f.listen); err != nil {
-			return settings, usagef("--listen: %q %w", f.listen, err)
+			return settings, cmdline.Usagef("--listen: %q %w", f.listen, err)
 		}
 	}
 	if err := checkListen(settings.Listen, f.config); err != nil {
@@ -152,17 +153,17 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 		list[0].Interface = f.uplink
 	}
 	if slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == "" }) {
-		return nil, usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
+		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
 	}
 	for _, flag := range []string{"rate", "replace"} {
 		if changed(flag) && len(list) > 1 {
-			return nil, usagef("--%s of which uplink? %s names several: say it there, or give --uplink", flag, f.config)
+			return nil, cmdline.Usagef("--%s of which uplink? %s names several: say it there, or give --uplink", flag, f.config)
 		}
 	}
 	if changed("rate") {
 		rateBPS, err := policy.ParseRate(f.rate)
 		if err != nil {
-			return nil, usagef("--rate %s %w", f.rate, err)
+			return nil, cmdline.Usagef("--rate %s %w", f.rate, err)
 		}
 		list[0].RateBPS = rateBPS
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/report"
@@ -27,7 +28,7 @@ type benchFlags struct {
 
 func newBenchCommand() *cobra.Command {
 	var flags benchFlags
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "bench SUITE",
 		Short: "Measure Weir against the ideal, the papers and other tools",
@@ -69,7 +70,7 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 		Example: `  weir bench qcon --report qcon.html
   weir bench qcon --only 'figure 7' --duration 3s --peers htb,weir --no-docker
   weir bench cap --rate 1gbit -o json`,
-		Args:      exactArgs("SUITE"),
+		Args:      cmdline.ExactArgs("SUITE"),
 		ValidArgs: bench.SuiteNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.options.Suite = args[0]
@@ -91,12 +92,12 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	set.BoolVar(&flags.noVerdict, "no-verdict", false, "only look: a missed target is no error")
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	cmd.AddCommand(newBenchNetmodesCommand(), newBenchCompareCommand(), newBenchAllCommand(), newBenchModelCommand(), newBenchLLQCommand(), newBenchSDNCommand(), newBenchPicassoCommand())
 	return cmd
 }
 
-func (f *benchFlags) run(cmd *cobra.Command, format output) error {
+func (f *benchFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if err := f.parse(); err != nil {
 		return err
 	}
@@ -123,15 +124,15 @@ type suiteResult interface {
 
 // show prints what was found, and writes its page unless that is "". Errors: also runs
 // that failed.
-func show(cmd *cobra.Command, format output, page string, of report.Report, found suiteResult) error {
+func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Report, found suiteResult) error {
 	if page != "" {
 		if err := writePage(page, of); err != nil {
 			return err
 		}
 	}
 	var err error
-	if format == outputJSON {
-		err = printJSON(cmd.OutOrStdout(), found)
+	if format == cmdline.JSON {
+		err = cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	} else {
 		err = found.WriteText(cmd.OutOrStdout())
 	}
@@ -158,15 +159,15 @@ func missedError(missed []report.Verdict, all int) error {
 func (f *benchFlags) parse() (err error) {
 	options := &f.options
 	if options.RateBPS, err = policy.ParseRate(f.rate); err != nil {
-		return usagef("--rate %s %w", f.rate, err)
+		return cmdline.Usagef("--rate %s %w", f.rate, err)
 	}
 	if f.only != "" {
 		if options.Only, err = regexp.Compile(f.only); err != nil {
-			return usagef("--only: %w", err)
+			return cmdline.Usagef("--only: %w", err)
 		}
 	}
 	if _, err := options.Cases(); err != nil {
-		return &usageError{err}
+		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/report"
 )
@@ -27,7 +28,7 @@ const (
 
 func newBenchAllCommand() *cobra.Command {
 	var flags allFlags
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Measure everything and write one report of it, with an index",
@@ -43,7 +44,7 @@ Needs root. Exits with 1 when a report is missing or a run failed; missed target
 only shown. docs/measurements.md says how to read the reports.`,
 		Example: `  weir bench all --dir report
   weir bench all --short --no-docker --dir report`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
 	}
 	options, set := &flags.options, cmd.Flags()
@@ -55,11 +56,11 @@ only shown. docs/measurements.md says how to read the reports.`,
 	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of what is random")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 
-func (f *allFlags) run(cmd *cobra.Command, format output) error {
+func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if f.short {
 		if !cmd.Flags().Changed("within") {
 			f.within = shortWithin
@@ -73,7 +74,7 @@ func (f *allFlags) run(cmd *cobra.Command, format output) error {
 	f.options.Suite = bench.SuiteNames()[0]
 	all := bench.AllOptions{Dir: f.dir, Within: f.within, Options: f.options}
 	if err := all.CheckAll(); err != nil {
-		return &usageError{err}
+		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if err := f.parse(); err != nil {
 		return err
@@ -84,8 +85,8 @@ func (f *allFlags) run(cmd *cobra.Command, format output) error {
 	if err != nil {
 		return err
 	}
-	if format == outputJSON {
-		err = printJSON(cmd.OutOrStdout(), index)
+	if format == cmdline.JSON {
+		err = cmdline.PrintJSON(cmd.OutOrStdout(), index)
 	} else {
 		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, "index.html"))
 	}

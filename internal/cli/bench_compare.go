@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/report"
 )
 
 func newBenchCompareCommand() *cobra.Command {
 	var all bool
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "compare A.json B.json",
 		Short: "Say what changed beyond noise between two results",
@@ -30,7 +31,7 @@ Exits with 1 when the results have nothing in common, not when something changed
 		Example: `  weir bench cost --repeat 5 -o json >before.json
   weir bench cost --repeat 5 -o json >after.json
   weir bench compare before.json after.json`,
-		Args: exactArgs("A.json", "B.json"),
+		Args: cmdline.ExactArgs("A.json", "B.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var read [2]report.Report
 			for i, path := range args {
@@ -43,8 +44,8 @@ Exits with 1 when the results have nothing in common, not when something changed
 			if err != nil {
 				return err
 			}
-			if *format == outputJSON {
-				return printJSON(cmd.OutOrStdout(), found)
+			if *format == cmdline.JSON {
+				return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 			}
 			if err := found.WriteText(cmd.OutOrStdout(), all); err != nil {
 				return fmt.Errorf("print: %w", err)
@@ -53,7 +54,7 @@ Exits with 1 when the results have nothing in common, not when something changed
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also show what did not change")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 

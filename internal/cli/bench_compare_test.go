@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/report"
 )
@@ -82,7 +83,7 @@ func TestBenchCompareModel(t *testing.T) {
 	}
 	figures := written("--figures", filepath.Join(t.TempDir(), "x.html"))
 	code, _, stderr = run("bench", "compare", figures, figures)
-	if code != exitFailed || !strings.Contains(stderr, "nothing in common") {
+	if code != cmdline.Failed || !strings.Contains(stderr, "nothing in common") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
@@ -104,11 +105,11 @@ func TestBenchCompareRefuses(t *testing.T) {
 		{"/nowhere.json", "open /nowhere.json"},
 	} {
 		code, stdout, stderr := run("bench", "compare", good, test.file)
-		if code != exitFailed || stdout != "" || !strings.Contains(stderr, test.want) {
+		if code != cmdline.Failed || stdout != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("exit code %d: %s, want %q", code, stderr, test.want)
 		}
 	}
-	if code, _, stderr := run("bench", "compare", good); code != exitUsage || !strings.Contains(stderr, "B.json is missing") {
+	if code, _, stderr := run("bench", "compare", good); code != cmdline.Usage || !strings.Contains(stderr, "B.json is missing") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

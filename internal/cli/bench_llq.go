@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -19,7 +20,7 @@ func newBenchLLQCommand() *cobra.Command {
 	var page string
 	var noVerdict bool
 	var within time.Duration
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   bench.SuiteLLQ,
 		Short: "Repeat SDN-LLQ's experiment: voice, video and generic data on one link",
@@ -37,18 +38,18 @@ Needs root. Exits with 1 when the suite could not run, a run failed, or Weir mis
 of its own targets; with --no-verdict a missed target is only shown.`,
 		Example: `  weir bench llq --report llq.html
   weir bench llq --rates 60mbit,105mbit --peers fifo,htb --duration 10s --repeat 5 -o json`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			options.TotalsBPS = nil
 			for _, text := range rates {
 				rate, err := policy.ParseRate(text)
 				if err != nil {
-					return usagef("--rates %s %w", text, err)
+					return cmdline.Usagef("--rates %s %w", text, err)
 				}
 				options.TotalsBPS = append(options.TotalsBPS, rate)
 			}
 			if err := options.Check(); err != nil {
-				return &usageError{err}
+				return cmdline.WithCode(cmdline.Usage, err)
 			}
 			if os.Geteuid() != 0 {
 				return errors.New("the test bed needs root: run with sudo")
@@ -86,6 +87,6 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 	set.BoolVar(&noVerdict, "no-verdict", false, "only look: a missed target is no error")
 	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }

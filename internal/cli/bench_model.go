@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 )
 
@@ -17,7 +18,7 @@ func newBenchModelCommand() *cobra.Command {
 	var options bench.ModelOptions
 	var page, only string
 	var within time.Duration
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   bench.SuiteModel,
 		Short: "Hold the queueing model against real packets on a link of 100 Mbit/s",
@@ -36,15 +37,15 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 		Example: `  weir bench model --report model.html
   weir bench model --only paper --repeat 20
   weir bench model -o json`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if only != "" {
 				if options.Only, err = regexp.Compile(only); err != nil {
-					return usagef("--only: %w", err)
+					return cmdline.Usagef("--only: %w", err)
 				}
 			}
 			if err := options.Check(); err != nil {
-				return &usageError{err}
+				return cmdline.WithCode(cmdline.Usage, err)
 			}
 			if os.Geteuid() != 0 {
 				return errors.New("the test bed needs root: run with sudo")
@@ -71,6 +72,6 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 	set.StringVar(&only, "only", "", "measure the ports whose name matches a regular expression")
 	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/advise"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
@@ -30,7 +31,7 @@ type netmodesFlags struct {
 
 func newBenchNetmodesCommand() *cobra.Command {
 	var flags netmodesFlags
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   bench.SuiteNetmodes,
 		Short: "Measure what each network mode of containers costs on this machine",
@@ -52,14 +53,14 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
   weir bench netmodes --save
   weir bench netmodes --modes bridge,host --links 20mbit --duration 60s
   weir bench netmodes --containers 64 --protocols udp --bytes 64 -o json`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	cmd.Flags().BoolVar(&flags.save, "save", false, "keep the result for weir advise")
 	cmd.Flags().StringVar(&flags.measurements, "measurements", defaultMeasurements, "file to keep it in")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 
@@ -78,7 +79,7 @@ func (f *netmodesFlags) add(cmd *cobra.Command) {
 	set.DurationVar(&f.within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 }
 
-func (f *netmodesFlags) run(cmd *cobra.Command, format output) error {
+func (f *netmodesFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if err := f.parse(); err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (f *netmodesFlags) parse() error {
 		if text != "none" {
 			var err error
 			if rate, err = policy.ParseRate(text); err != nil {
-				return usagef("--links %s %w", text, err)
+				return cmdline.Usagef("--links %s %w", text, err)
 			}
 		}
 		o.LinksBPS = append(o.LinksBPS, rate)
@@ -120,10 +121,10 @@ func (f *netmodesFlags) parse() error {
 	case "both":
 		o.Agent = []bool{false, true}
 	default:
-		return usagef("--agent %s: choose without, with or both", f.agent)
+		return cmdline.Usagef("--agent %s: choose without, with or both", f.agent)
 	}
 	if err := o.Check(); err != nil {
-		return &usageError{err}
+		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")
@@ -147,7 +148,7 @@ func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found 
 // keep keeps a result for advice. One with failed runs is kept as well: what failed
 // is not in it.
 func keep(path string, found bench.NetmodesReport) error {
-	return saveMeasurements(path, func(w io.Writer) error { return printJSON(w, found) })
+	return saveMeasurements(path, func(w io.Writer) error { return cmdline.PrintJSON(w, found) })
 }
 
 // adviceDuration is counted in every run that advice is taken from; adviceRounds are what

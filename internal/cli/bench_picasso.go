@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -38,7 +39,7 @@ is measured where it is installed.`,
 		Example: `  weir bench picasso --report picasso.html
   weir bench picasso --parts competition
   weir bench picasso --parts success --users 5,100 --requests 500`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
 	set := cmd.Flags()
 	set.StringSliceVar(&o.Parts, "parts", bench.PicassoParts(), "what to measure")
@@ -51,13 +52,13 @@ is measured where it is installed.`,
 	set.StringVar(&o.Nginx, "nginx", "", "nginx to measure (default the one in PATH)")
 	set.StringVar(&o.EdgeBinary, "weir-edge", "", "weir-edge to measure (default the one beside this program, or in PATH)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.CompetitionLinkBPS, err = policy.ParseRate(uplink); err != nil {
-			return usagef("--uplink %s %w", uplink, err)
+			return cmdline.Usagef("--uplink %s %w", uplink, err)
 		}
 		if err := o.Check(); err != nil {
-			return &usageError{err}
+			return cmdline.WithCode(cmdline.Usage, err)
 		}
 		if os.Geteuid() != 0 {
 			return errors.New("the test bed needs root: run with sudo")

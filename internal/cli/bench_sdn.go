@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 )
 
@@ -30,27 +31,27 @@ second at full load, "load's" that of the switches that are played. Switches end
 Needs no root.`,
 		Example: `  python3 -m venv /tmp/os-ken && /tmp/os-ken/bin/pip install os-ken
   weir bench sdn --os-ken /tmp/os-ken/bin/python`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
 	cmd.Flags().IntVar(&o.Switches, "switches", 100, "switches that are played")
 	cmd.Flags().DurationVar(&o.Duration, "duration", 5*time.Second, "time of each run")
 	cmd.Flags().StringVar(&o.Python, "os-ken", "", "Python interpreter that has os-ken, to compare with")
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if o.Weir, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the program to measure: %w", err)
 		}
 		if o.Duration < 100*time.Millisecond {
-			return usagef("--duration %v is less than 100ms", o.Duration)
+			return cmdline.Usagef("--duration %v is less than 100ms", o.Duration)
 		}
 		o.Progress = cmd.ErrOrStderr()
 		found, err := bench.SDN(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), found)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 		}
 		if err := found.WriteText(cmd.OutOrStdout()); err != nil {
 			return fmt.Errorf("print the results: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func newClassifyCommand() *cobra.Command {
@@ -22,9 +23,9 @@ pcapng), either may be gzipped; - is standard input.
 
 The application types and their levels are VOIP, GAME, SERVICES and CHAT (EF),
 MULTIMEDIA, WEB and INTERACTIVE (AF), EMAIL, BULK and P2P (BE).`,
-		Args: exactArgs("a command (train, eval, explain or label)"),
+		Args: cmdline.ExactArgs("a command (train, eval, explain or label)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usagef("%q is no command of %s: there are train, eval, explain and label", args[0], cmd.CommandPath())
+			return cmdline.Usagef("%q is no command of %s: there are train, eval, explain and label", args[0], cmd.CommandPath())
 		},
 	}
 	cmd.AddCommand(
@@ -60,11 +61,11 @@ func addVerdictFlags(cmd *cobra.Command, f *classifierFlags) {
 // apply sets what the user wants to be different in a classifier.
 func (f *classifierFlags) apply(m *appid.Model) error {
 	if err := m.Levels.Override(f.levels); err != nil {
-		return usagef("%w", err)
+		return cmdline.Usagef("%w", err)
 	}
 	if f.cmd.Flags().Changed("min-confidence") {
 		if f.confidence < 0 || f.confidence > 1 {
-			return usagef("--min-confidence %v: want 0 to 1", f.confidence)
+			return cmdline.Usagef("--min-confidence %v: want 0 to 1", f.confidence)
 		}
 		m.MinConfidence = f.confidence
 	}
@@ -124,15 +125,15 @@ func (t *trainFlags) options() (appid.Options, error) {
 	o.Second.C45.Confidence, o.Second.C45.MaxDepth, o.First.Seed = o.First.C45.Confidence, o.First.C45.MaxDepth, o.Second.Seed
 	switch {
 	case o.First.C45.Confidence < 0 || o.First.C45.Confidence > 0.5:
-		return o, usagef("--prune %v: want 0 to 0.5", o.First.C45.Confidence)
+		return o, cmdline.Usagef("--prune %v: want 0 to 0.5", o.First.C45.Confidence)
 	case o.First.C45.MinLeaf <= 0 || o.Second.C45.MinLeaf <= 0:
-		return o, usagef("--min-leaf and --late-min-leaf: want more than 0")
+		return o, cmdline.Usagef("--min-leaf and --late-min-leaf: want more than 0")
 	case o.First.C45.MaxDepth < 1 || o.First.C45.MaxDepth > appid.MaxDepth:
-		return o, usagef("--max-depth %d: want 1 to %d", o.First.C45.MaxDepth, appid.MaxDepth)
+		return o, cmdline.Usagef("--max-depth %d: want 1 to %d", o.First.C45.MaxDepth, appid.MaxDepth)
 	case o.First.Trees < 1 || o.First.Trees > appid.MaxTrees || o.Second.Trees < 1 || o.Second.Trees > appid.MaxTrees:
-		return o, usagef("--trees and --late-trees: want 1 to %d", appid.MaxTrees)
+		return o, cmdline.Usagef("--trees and --late-trees: want 1 to %d", appid.MaxTrees)
 	case o.MaxRank < 0:
-		return o, usagef("--max-rank %d: want 0 or more", o.MaxRank)
+		return o, cmdline.Usagef("--max-rank %d: want 0 or more", o.MaxRank)
 	}
 	return o, nil
 }
@@ -153,7 +154,7 @@ out is a file for --tree of the other commands.`,
 	note := cmd.Flags().String("data", "", "what the flows are, for the classifier's card")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *out == "" {
-			return usagef("--out is missing: %s", cmd.UseLine())
+			return cmdline.Usagef("--out is missing: %s", cmd.UseLine())
 		}
 		opts, err := train.options()
 		if err != nil {
@@ -193,7 +194,7 @@ out is a file for --tree of the other commands.`,
 func atLeastOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || slices.Contains(args, "") {
-			return usagef("%s is missing: %s", name, cmd.UseLine())
+			return cmdline.Usagef("%s is missing: %s", name, cmd.UseLine())
 		}
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // evaluation is what 'weir classify eval' prints: the first packet's scores,
@@ -35,7 +36,7 @@ flatter, so groups stay together unless --by flow.`,
 		Args:    atLeastOne("FILE"),
 	}
 	classifier, train := addClassifierFlags(cmd), addTrainFlags(cmd)
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	folds := cmd.Flags().Int("folds", 0, "train on K-1 parts of FILE and score the rest, K times")
 	by := cmd.Flags().String("by", "group", "part by group or by flow")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -73,8 +74,8 @@ flatter, so groups stay together unless --by flow.`,
 			return err
 		}
 		e.Scores, e.SecondStage = appid.Score(judged, 0, m.Levels), appid.Score(judged, 1, m.Levels)
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), e)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
 		}
 		return printEvaluation(cmd.OutOrStdout(), e)
 	}
@@ -85,18 +86,18 @@ func checkEvalFlags(cmd *cobra.Command, folds int, by string) error {
 	changed := cmd.Flags().Changed
 	switch {
 	case changed("folds") && folds < 2:
-		return usagef("--folds %d: want at least 2", folds)
+		return cmdline.Usagef("--folds %d: want at least 2", folds)
 	case by != "group" && by != "flow":
-		return usagef("--by %s: want group or flow", by)
+		return cmdline.Usagef("--by %s: want group or flow", by)
 	case folds > 0 && changed("tree"):
-		return usagef("--tree and --folds exclude each other: --folds trains its own")
+		return cmdline.Usagef("--tree and --folds exclude each other: --folds trains its own")
 	}
 	if folds > 0 {
 		return nil
 	}
 	for _, name := range []string{"by", "features", "late-features", "trees", "late-trees", "min-leaf", "late-min-leaf", "prune", "max-depth", "late-group-exponent", "seed"} {
 		if changed(name) {
-			return usagef("--%s says how to train, which only --folds does here", name)
+			return cmdline.Usagef("--%s says how to train, which only --folds does here", name)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func newClassifyExplainCommand() *cobra.Command {
@@ -20,24 +21,24 @@ func newClassifyExplainCommand() *cobra.Command {
 type, its level, how certain the level is, and in parentheses how much of the
 training came there and what of it was of another type.`,
 		Example: "weir classify explain\nweir classify explain --stage 2 --svg tree.svg",
-		Args:    exactArgs(),
+		Args:    cmdline.ExactArgs(),
 	}
 	classifier := addClassifierFlags(cmd)
 	stage := cmd.Flags().Int("stage", 1, "1: the first packet, 2: the first packets' sizes")
 	number := cmd.Flags().Int("number", 0, "which of the stage's trees, from 1 (default: all are printed, the first is drawn)")
 	svg := cmd.Flags().String("svg", "", "draw the tree into this file instead")
 	binary := cmd.Flags().String("binary", "", "write the binary form, as the kernel walks it, to this file instead")
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		m, err := classifier.load()
 		if err != nil {
 			return err
 		}
 		if *stage != 1 && *stage != 2 {
-			return usagef("--stage %d: want 1 or 2", *stage)
+			return cmdline.Usagef("--stage %d: want 1 or 2", *stage)
 		}
 		if trees := len(m.Stages[*stage-1].Trees); cmd.Flags().Changed("number") && (*number < 1 || *number > trees) {
-			return usagef("--number %d: stage %d has the trees 1 to %d", *number, *stage, trees)
+			return cmdline.Usagef("--number %d: stage %d has the trees 1 to %d", *number, *stage, trees)
 		}
 		out := cmd.OutOrStdout()
 		switch {
@@ -45,7 +46,7 @@ training came there and what of it was of another type.`,
 			return writeFile(*svg, func(w io.Writer) error { return m.Draw(w, *stage-1, max(*number, 1)-1) })
 		case *binary != "":
 			return writeBinary(*binary, m)
-		case *format == outputJSON:
+		case *format == cmdline.JSON:
 			return m.Write(out)
 		}
 		return m.Explain(out, *stage-1, *number)
@@ -97,7 +98,7 @@ capture that is cut off, the flows before the cut are printed.`,
 		Args:    atLeastOne("FILE"),
 	}
 	classifier := addClassifierFlags(cmd)
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		m, err := classifier.load()
 		if err != nil {
@@ -111,8 +112,8 @@ capture that is cut off, the flows before the cut are printed.`,
 		for _, f := range flows {
 			out = append(out, label(m, f))
 		}
-		if *format == outputJSON {
-			err = printJSON(cmd.OutOrStdout(), out)
+		if *format == cmdline.JSON {
+			err = cmdline.PrintJSON(cmd.OutOrStdout(), out)
 		} else {
 			err = printLabels(cmd.OutOrStdout(), out)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // connection are the flags of commands that ask an agent, here or on another host.
@@ -33,7 +34,7 @@ func addConnectionFlags(cmd *cobra.Command, g *global) *connection {
 func (c *connection) open() (*client.Client, error) {
 	if c.remote == "" {
 		if c.ca+c.certificate+c.key+c.tokens != "" {
-			return nil, usagef("--token-file, --ca, --cert and --key are for an agent on another host: add --remote https://HOST:PORT")
+			return nil, cmdline.Usagef("--token-file, --ca, --cert and --key are for an agent on another host: add --remote https://HOST:PORT")
 		}
 		return client.Unix(c.global.socket), nil
 	}
@@ -51,7 +52,7 @@ func (c *connection) open() (*client.Client, error) {
 	}
 	agent, err := client.New(c.remote, options)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("ask another host: %w", err)}
+		return nil, cmdline.WithCode(cmdline.Usage, fmt.Errorf("ask another host: %w", err))
 	}
 	return agent, nil
 }

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -20,6 +18,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
@@ -54,22 +53,22 @@ Needs root, and Docker installed (it need not run) unless --no-docker is given.`
 		Example: `  weir demo
   weir demo --rate 1gbit
   weir demo --no-docker --duration 30s`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rateBPS, err := policy.ParseRate(rate)
 			switch {
 			case err != nil:
-				return usagef("--rate %s %w", rate, err)
+				return cmdline.Usagef("--rate %s %w", rate, err)
 			case rateBPS < minDemoRateBPS, rateBPS > maxDemoRateBPS:
-				return usagef("--rate %s: give %s to %s", rate, policy.FormatRate(minDemoRateBPS), policy.FormatRate(maxDemoRateBPS))
+				return cmdline.Usagef("--rate %s: give %s to %s", rate, policy.FormatRate(minDemoRateBPS), policy.FormatRate(maxDemoRateBPS))
 			case duration < 0:
-				return usagef("--duration %v is negative", duration)
+				return cmdline.Usagef("--duration %v is negative", duration)
 			}
 			d := &demo{
 				script: newDemoScript(rateBPS), rateBPS: rateBPS, duration: duration, docker: !noDocker,
 				out: cmd.OutOrStdout(), log: cmd.ErrOrStderr(), places: map[string]place{},
 			}
-			return d.run(cmd.Context())
+			return runDemo(cmd.Context(), d)
 		},
 	}
 	cmd.AddCommand(newDemoEdgeCommand())
@@ -102,58 +101,16 @@ type demo struct {
 	pageURL string
 }
 
-func (d *demo) run(ctx context.Context) (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("the demo makes a network of its own and needs root: run it with sudo")
-	}
-	if err := d.checkPrograms(); err != nil {
-		return err
-	}
-	// A terminal that is closed and a pipe that nobody reads any more end the
-	// demo as Ctrl-C does, not halfway.
-	endings := []os.Signal{syscall.SIGHUP, syscall.SIGPIPE}
-	ctx, stop := signal.NotifyContext(ctx, endings...)
-	defer stop()
-	defer func() {
-		if ctx.Err() != nil {
-			err = nil // what broke off did so because of that
-		}
-		endings = append(endings, os.Interrupt, syscall.SIGTERM)
-		// An impatient second Ctrl-C does not end the removal, nor the programs
-		// it starts, which inherit this. Nothing comes after the removal.
-		signal.Ignore(endings...)
-		d.say("Removing everything again.")
-		err = errors.Join(err, d.close())
-	}()
-	if err := d.setUp(ctx); err != nil {
-		return err
-	}
-	return d.show(ctx)
-}
-
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
 
-// checkPrograms says what is missing before anything is made.
 func (d *demo) checkPrograms() error {
-	needs := []struct{ program, pkg string }{
-		{"ip", "iproute2"}, {"nsenter", "util-linux"}, {"sysctl", "procps"}, {"iptables", "iptables"},
+	err := checkDemoPrograms(d.docker)
+	if errors.Is(err, errNoEngine) {
+		return fmt.Errorf("%w, or leave it out with --no-docker", err)
 	}
-	if d.docker {
-		needs = append(needs, struct{ program, pkg string }{"busybox", "busybox-static"})
-		_, err := exec.LookPath("dockerd")
-		if err != nil {
-			return errors.New("dockerd is not installed: apt-get install docker.io (its service need not run), or leave it out with --no-docker")
-		}
-	}
-	for _, need := range needs {
-		if _, err := exec.LookPath(need.program); err != nil {
-			return fmt.Errorf("%s is not installed: apt-get install %s", need.program, need.pkg)
-		}
-	}
-	return nil
+	return err
 }
 
-// setUp makes the stage. What it made by the time it fails, close removes.
 func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -238,20 +195,15 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 	return err
 }
 
-// openPage shows the dashboard at its usual address, or at any port if that is
-// taken.
+// openPage shows the dashboard.
 func (d *demo) openPage() {
-	listener, err := web.Listen(demoDashboard)
-	if err != nil {
-		listener, err = web.Listen("127.0.0.1:0")
-	}
+	listener, err := listenForPage(demoDashboard)
 	if err != nil {
 		d.say("Going on without the dashboard: %v.", err)
 		return
 	}
 	d.page = web.New(web.Feed(d.dir.Socket()), nil, slog.New(slog.DiscardHandler))
-	d.pageURL = "http://" + listener.Addr().String()
-	go func() { _ = d.page.Serve(listener) }() // until close ends it
+	d.pageURL = servePage(d.page, listener)
 }
 
 // until waits until ready has no error.
@@ -319,7 +271,6 @@ func (d *demo) reset(ctx context.Context, a actor) error {
 	return err
 }
 
-// close removes everything, and tries the rest where something fails.
 func (d *demo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*demoPatience)
 	defer cancel()

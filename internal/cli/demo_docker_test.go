@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+//weir:beside
 func TestDemoWithDocker(t *testing.T) { demoShows(t) }
 
 func TestDemoWithDockerInterrupted(t *testing.T) {

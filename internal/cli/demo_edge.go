@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -59,13 +59,13 @@ Needs root, and Docker (it need not run), HAProxy and busybox-static installed; 
 the one beside this program.`,
 		Example: `  weir demo edge
   weir demo edge --nodes 1 --once`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.nodes != 1 && d.nodes != 3 {
-				return usagef("--nodes %d: give 1 or 3", d.nodes)
+				return cmdline.Usagef("--nodes %d: give 1 or 3", d.nodes)
 			}
 			d.out, d.log = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return d.run(cmd.Context())
+			return runDemo(cmd.Context(), d)
 		},
 	}
 	cmd.Flags().IntVar(&d.nodes, "nodes", 3, "how many nodes: 3, or 1")
@@ -102,28 +102,7 @@ type edgeProcess struct {
 
 func (d *edgeDemo) say(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
 
-func (d *edgeDemo) run(ctx context.Context) (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("the demo makes networks of its own and needs root: run it with sudo")
-	}
-	if err := d.checkPrograms(); err != nil {
-		return err
-	}
-	endings := []os.Signal{syscall.SIGHUP, syscall.SIGPIPE}
-	ctx, stop := signal.NotifyContext(ctx, endings...)
-	defer stop()
-	defer func() {
-		if ctx.Err() != nil {
-			err = nil // what broke off did so because of that
-		}
-		// A second Ctrl-C does not end the removal; nothing comes after it.
-		signal.Ignore(append(endings, os.Interrupt, syscall.SIGTERM)...)
-		d.say("Removing everything again.")
-		err = errors.Join(err, d.close())
-	}()
-	if err := d.setUp(ctx); err != nil {
-		return err
-	}
+func (d *edgeDemo) show(ctx context.Context) error {
 	if err := d.play(ctx); err != nil || d.once {
 		return err
 	}
@@ -132,9 +111,8 @@ func (d *edgeDemo) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// checkPrograms says what is missing before anything is made.
 func (d *edgeDemo) checkPrograms() (err error) {
-	if err := (&demo{docker: true}).checkPrograms(); err != nil {
+	if err := checkDemoPrograms(true); err != nil {
 		return err
 	}
 	if _, err := os.Stat("/usr/sbin/haproxy"); err != nil {
@@ -295,20 +273,15 @@ func (d *edgeDemo) snapshot(ctx context.Context) (s edge.Snapshot, err error) {
 	return s, d.peer.Call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
 }
 
-// openPage shows the page at its usual address, or at any port if that is taken.
 func (d *edgeDemo) openPage() {
-	listener, err := web.Listen(edgePage)
-	if err != nil {
-		listener, err = web.Listen("127.0.0.1:0")
-	}
+	listener, err := listenForPage(edgePage)
 	if err != nil {
 		d.say("Going on without the page: %v.", err)
 		return
 	}
 	d.page = web.NewEdge(web.Feed(d.socket()), slog.New(slog.DiscardHandler))
-	d.pageURL = "http://" + listener.Addr().String()
+	d.pageURL = servePage(d.page, listener)
 	d.say("The page is at %s.", d.pageURL)
-	go func() { _ = d.page.Serve(listener) }() // until close ends it
 }
 
 // comes lets a crowd of another size come to the first node.
@@ -351,7 +324,6 @@ func (d *edgeDemo) specification() ([]byte, error) {
 	})
 }
 
-// close removes everything, and tries the rest where something fails.
 func (d *edgeDemo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

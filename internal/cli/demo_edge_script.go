@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // play shows the scenes, one after the other. A scene lasts until what it announces has
@@ -162,7 +163,7 @@ func (d *edgeDemo) picture() {
 	if err != nil {
 		text = []byte(err.Error() + "\n") // it may be starting again
 	}
-	if isTerminal(d.out) {
+	if cmdline.IsTerminal(d.out) {
 		fmt.Fprintf(d.out, "\x1b[H\x1b[2J%s\n\n", d.text)
 		if d.pageURL != "" {
 			fmt.Fprintf(d.out, "Page: %s   Ctrl-C ends and removes everything\n\n", d.pageURL)

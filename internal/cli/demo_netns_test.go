@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+//weir:beside
 func TestDemoWithNamespaces(t *testing.T) { demoShows(t, "--no-docker") }
 
 func TestDemoWithNamespacesInterrupted(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -61,7 +62,7 @@ func demoShows(t *testing.T, args ...string) {
 	_, finish := startDemo(t, append(args, "--duration", "16s")...)
 	out := finish()
 	for _, s := range newDemoScript(100_000_000).scenes {
-		if !strings.Contains(out, wrap("== "+s.text, defaultWidth)[0]) {
+		if !strings.Contains(out, cmdline.Wrap("== "+s.text, defaultWidth)[0]) {
 			t.Errorf("the scene %q was not shown", s.text)
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -147,25 +147,8 @@ func TestDemoRefusesWrongUsage(t *testing.T) {
 		{"--rate", "fast"}, {"--rate", "999kbit"}, {"--rate", "10.1gbit"}, {"--duration", "-1s"}, {"extra"},
 	} {
 		var out, diagnostics bytes.Buffer
-		if code := Run(append([]string{"demo"}, args...), &out, &diagnostics); code != exitUsage || diagnostics.Len() == 0 {
+		if code := Run(append([]string{"demo"}, args...), &out, &diagnostics); code != cmdline.Usage || diagnostics.Len() == 0 {
 			t.Errorf("weir demo %v: exit code %d, %q", args, code, diagnostics.String())
-		}
-	}
-}
-
-func TestWrap(t *testing.T) {
-	for _, test := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"", 10, ""},
-		{"one two three", 7, "one two/three"},
-		{"äöü äöü", 7, "äöü äöü"},
-		{"a verylongword b", 5, "a/verylongword/b"},
-	} {
-		if got := strings.Join(wrap(test.text, test.width), "/"); got != test.want {
-			t.Errorf("wrap(%q, %d) = %q, want %q", test.text, test.width, got, test.want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // demoFailure is why the show ended early.
@@ -42,7 +43,7 @@ func (d *demo) show(ctx context.Context) error {
 	}()
 
 	var view demoView = &plainView{client: d.client, out: d.out}
-	if isTerminal(d.out) && isTerminal(os.Stdin) {
+	if cmdline.IsTerminal(d.out) && cmdline.IsTerminal(os.Stdin) {
 		view = newLiveView(ctx, d.client, d.out, hints)
 	}
 	played := make(chan struct{})
@@ -98,7 +99,7 @@ func (v *plainView) print(text string) error {
 
 func (v *plainView) announce(text string) {
 	// An output that is gone ends run.
-	_ = v.print(strings.Join(wrap("== "+text, defaultWidth), "\n") + "\n\n")
+	_ = v.print(strings.Join(cmdline.Wrap("== "+text, defaultWidth), "\n") + "\n\n")
 }
 
 func (v *plainView) run(ctx context.Context) error {
@@ -171,13 +172,13 @@ func (v *liveView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 // View implements tea.Model.
 func (v *liveView) View() string {
 	const bold, normal = "\x1b[1m", "\x1b[0m"
-	text := wrap(v.text, min(v.top.window.width, 100))
+	text := cmdline.Wrap(v.text, min(v.top.window.width, 100))
 	for len(text) < sceneLines {
 		text = append(text, "")
 	}
 	lines := []string{bold + strings.Join(text, normal+"\n"+bold) + normal, "", v.top.View(), "From another terminal:"}
 	for _, hint := range v.hints {
-		lines = append(lines, "  "+cut(hint, v.top.window.width-2))
+		lines = append(lines, "  "+cmdline.Cut(hint, v.top.window.width-2))
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -37,7 +37,7 @@ standard output, everything else to standard error. Exit codes: 0 done, 1 failed
 how to have commands and the names of running containers completed by your shell.
 
 `)
-	root := newRoot()
+	root := NewRoot()
 	var commands []*cobra.Command
 	for _, c := range root.Commands() {
 		if !c.Hidden && c.Name() != "help" && c.Name() != "completion" {

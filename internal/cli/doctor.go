@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/identity"
@@ -28,14 +29,14 @@ func newDoctorCommand(g *global) *cobra.Command {
 		Long: `Check what this kernel and host can do. Nothing is changed: what has to be tried is
 tried in a network namespace made for that. The exit code is 1 if Weir cannot
 run here.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		findings := examine(cmd.Context(), g.socket)
 		var err error
-		if *format == outputJSON {
-			err = printJSON(cmd.OutOrStdout(), findings)
+		if *format == cmdline.JSON {
+			err = cmdline.PrintJSON(cmd.OutOrStdout(), findings)
 		} else {
 			err = printFindings(cmd.OutOrStdout(), findings)
 		}
@@ -44,7 +45,7 @@ run here.`,
 		}
 		for _, f := range findings {
 			if f.Result == resultMissing {
-				return errSilent
+				return cmdline.ErrSilent
 			}
 		}
 		return nil
@@ -199,7 +200,7 @@ func reachable(socket string) error {
 func printFindings(w io.Writer, findings []finding) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Check, f.Result, printable(f.Detail))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Check, f.Result, cmdline.Printable(f.Detail))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 )
 
@@ -18,7 +19,7 @@ func newDownCommand(g *global) *cobra.Command {
 		Short: "Remove everything from the kernel and put back what was there",
 		Long: `Stop the agent, if one runs, remove everything that Weir put into the kernel, and
 put back the queueing that was on the uplink before.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := client.Unix(g.socket).Down(cmd.Context())
 			if !errors.Is(err, client.ErrNoAgent) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -27,15 +28,15 @@ engines that are lost and come back. With -o json, one object a line; its "seq" 
 what --since takes, also after a restart of the agent.`,
 		Example: `  weir events
   weir events -o json --since 1767323045123`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.Flags().Uint64Var(&since, "since", 0, "only what came after the event with this number")
 	cmd.Flags().BoolVar(&once, "once", false, "print what the agent still knows and stop")
 	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		write := writeEvent
-		if *format == outputJSON {
+		if *format == cmdline.JSON {
 			write = func(w io.Writer, e v1.Event) error { return json.NewEncoder(w).Encode(e) }
 		}
 		agent, err := connect.open()
@@ -61,16 +62,16 @@ func writeEvent(w io.Writer, e v1.Event) error {
 	words := []string{e.At.Local().Format("2006-01-02 15:04:05.000"), strings.ReplaceAll(string(e.Kind), "_", " ")}
 	switch {
 	case e.Container != "":
-		words = append(words, printable(e.Container))
+		words = append(words, cmdline.Printable(e.Container))
 	case e.Uplink != "":
-		words = append(words, printable(e.Uplink))
+		words = append(words, cmdline.Printable(e.Uplink))
 	}
 	if e.Policy != nil {
 		words = append(words, "("+policySummary(*e.Policy)+")")
 	}
 	line := strings.Join(words, " ")
 	if e.Message != "" {
-		line += ": " + printable(e.Message)
+		line += ": " + cmdline.Printable(e.Message)
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/stats"
 )
 
@@ -56,7 +57,7 @@ func TestEvents(t *testing.T) {
 	}
 	for args, says := range map[string]string{"--since soon": "soon", "extra": "too much"} {
 		code, _, stderr := run(append([]string{"events", "--socket", socket}, strings.Fields(args)...)...)
-		if code != exitUsage || !strings.Contains(stderr, says) {
+		if code != cmdline.Usage || !strings.Contains(stderr, says) {
 			t.Errorf("events %s: exit code %d, %q", args, code, stderr)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func newExplainCommand(g *global) *cobra.Command {
@@ -22,9 +23,9 @@ more EF than goes first.
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
   weir explain web -o json`,
-		Args: exactArgs("NAME"),
+		Args: cmdline.ExactArgs("NAME"),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	connect := addConnectionFlags(cmd, g)
 	cmd.ValidArgsFunction = connect.completeNames
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -36,8 +37,8 @@ NAME is as for weir set; "host" is the host class.`,
 		if err != nil {
 			return err
 		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), explanation)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), explanation)
 		}
 		return printExplanation(cmd.OutOrStdout(), explanation)
 	}
@@ -47,12 +48,12 @@ NAME is as for weir set; "host" is the host class.`,
 // printExplanation writes an explanation for people.
 func printExplanation(w io.Writer, e v1.Explanation) error {
 	var b strings.Builder
-	width := terminalWidth(w)
+	width := cmdline.TerminalWidth(w)
 	list := func(indent int, sentences []string) {
 		for _, sentence := range sentences {
-			lines := []string{printable(sentence)}
+			lines := []string{cmdline.Printable(sentence)}
 			if width > 0 {
-				lines = wrap(lines[0], max(width-indent-2, minNoteWidth))
+				lines = cmdline.Wrap(lines[0], max(width-indent-2, minNoteWidth))
 			}
 			for i, line := range lines {
 				mark := "- "
@@ -63,7 +64,7 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%s (%s, %s): %s\n", printable(e.Container.Name), printable(e.Container.Runtime), e.Container.Mode, e.Container.State)
+	fmt.Fprintf(&b, "%s (%s, %s): %s\n", cmdline.Printable(e.Container.Name), cmdline.Printable(e.Container.Runtime), e.Container.Mode, e.Container.State)
 	if e.Container.Reason != "" {
 		list(2, []string{e.Container.Reason})
 	}
@@ -77,7 +78,7 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 		list(4, v.Notes)
 	}
 	for _, s := range e.Shares {
-		fmt.Fprintf(&b, "\nAt %s\n", printable(s.Uplink))
+		fmt.Fprintf(&b, "\nAt %s\n", cmdline.Printable(s.Uplink))
 		fmt.Fprintf(&b, "  entitled to %s, because\n", rateOrDash(s.EntitledBPS))
 		list(4, s.Entitled)
 		fmt.Fprintf(&b, "  gets %s now, because\n", rateOrDash(s.AllocatedBPS))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func TestExplain(t *testing.T) {
@@ -51,7 +52,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	code, stdout, stderr := run("--socket", socket, "explain", "nobody")
-	if code != exitFailed || stdout != "" || !strings.Contains(stderr, fmt.Sprintf("no such container: %q", "nobody")) {
+	if code != cmdline.Failed || stdout != "" || !strings.Contains(stderr, fmt.Sprintf("no such container: %q", "nobody")) {
 		t.Errorf("code %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func newFlowsCommand(g *global) *cobra.Command {
@@ -32,9 +33,9 @@ flow of their first one.`,
 		Example: `  weir set web --class auto
   weir flows web
   weir flows -o json --limit 0`,
-		Args: atMostArgs("NAME"),
+		Args: cmdline.AtMostArgs("NAME"),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.Flags().UintVar(&limit, "limit", 100, "so many flows of each container at most; 0 for as many as there may be (20,000 of all)")
 	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -46,8 +47,8 @@ flow of their first one.`,
 		if err != nil {
 			return err
 		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), flows)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), flows)
 		}
 		status, err := agent.Status(cmd.Context())
 		if err != nil {
@@ -56,7 +57,7 @@ flow of their first one.`,
 		if err := printFlows(cmd.OutOrStdout(), flows, time.Now()); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "classifier: %s\n", printable(describeClassifier(status.Classifier, time.Now())))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "classifier: %s\n", cmdline.Printable(describeClassifier(status.Classifier, time.Now())))
 		return err
 	}
 	return cmd
@@ -99,11 +100,11 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 			application, class, stage, certain = "-", "-", "-", "-"
 		}
 		t.add([]string{
-			printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain,
+			cmdline.Printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain,
 			flowDelay(f), bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), formatAgo(now.Sub(f.LastSeenAt)),
 		}, "")
 	}
-	if err := t.print(w, terminalWidth(w)); err != nil {
+	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/server"
 )
@@ -16,7 +17,7 @@ func checkListen(listen config.Listen, file string) error {
 	if listen.Address == "" || listen.CertificatePath != "" {
 		return nil
 	}
-	return usagef("--listen %s takes TLS: name a certificate and its key under listen in %s (docs/api.md says how to make them), or reach the socket from elsewhere with ssh",
+	return cmdline.Usagef("--listen %s takes TLS: name a certificate and its key under listen in %s (docs/api.md says how to make them), or reach the socket from elsewhere with ssh",
 		listen.Address, file)
 }
 

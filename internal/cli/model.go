@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/model"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/report"
@@ -22,9 +23,9 @@ func newModelCommand() *cobra.Command {
 		Short: "Compute what a port will do",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown model %q; there is: llq", args[0])
+				return cmdline.Usagef("unknown model %q; there is: llq", args[0])
 			}
-			return usagef("which model? There is: llq (see %s --help)", cmd.CommandPath())
+			return cmdline.Usagef("which model? There is: llq (see %s --help)", cmd.CommandPath())
 		},
 	}
 	cmd.AddCommand(newModelLLQCommand())
@@ -41,7 +42,7 @@ type llqFlags struct {
 
 func newModelLLQCommand() *cobra.Command {
 	var flags llqFlags
-	var format *output
+	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "llq",
 		Short: "Compute mean queue, throughput, waiting time and loss of a port with three queues",
@@ -63,7 +64,7 @@ or poll, as NAME=FROM:TO:STEP.`,
   weir model llq --arrival 10mbit,50mbit,0 --poll 2ms -o json
   weir model llq --sweep af-rate=40mbit:66mbit:2mbit --report sweep.html
   weir model llq --figures llq.html`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
 	}
 	set := cmd.Flags()
@@ -82,16 +83,16 @@ or poll, as NAME=FROM:TO:STEP.`,
 	set.StringVar(&flags.figures, "figures", "", "write figures 3 to 5 and the claims of the paper to this HTML file, and nothing else")
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.BoolVar(&flags.joint, "joint", false, "also print the share of time of each state (f,i,j,k), with -o json")
-	format = addOutputFlag(cmd)
+	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 
-func (f *llqFlags) run(cmd *cobra.Command, format output) error {
+func (f *llqFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if f.figures != "" {
 		return f.runFigures(cmd, format)
 	}
-	if f.joint && format != outputJSON {
-		return usagef("--joint prints every state: add -o json")
+	if f.joint && format != cmdline.JSON {
+		return cmdline.Usagef("--joint prints every state: add -o json")
 	}
 	if f.sweep != "" {
 		return f.runSweep(cmd, format)
@@ -109,8 +110,8 @@ func (f *llqFlags) run(cmd *cobra.Command, format output) error {
 	if err := f.writeReport(found.Report); err != nil {
 		return err
 	}
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), found)
+	if format == cmdline.JSON {
+		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
 	return answer.writeTable(cmd.OutOrStdout())
 }
@@ -138,7 +139,7 @@ func (f *llqFlags) parse() (model.LLQ, error) {
 		{"rate", f.rate}, {"packet", f.packet}, {"af-rate", f.afRate}, {"poll", f.poll},
 	} {
 		if err := setValue(&port, flag.name, flag.value); err != nil {
-			return port, usagef("--%s %s %w", flag.name, flag.value, err)
+			return port, cmdline.Usagef("--%s %s %w", flag.name, flag.value, err)
 		}
 	}
 	for _, flag := range []struct{ name, value, parts string }{
@@ -146,19 +147,19 @@ func (f *llqFlags) parse() (model.LLQ, error) {
 	} {
 		parts := strings.Split(flag.value, ",")
 		if len(parts) != len(model.QueueNames) {
-			return port, usagef("--%s %q is not three values for ef,af,be; write for example %s", flag.name, flag.value, flag.parts)
+			return port, cmdline.Usagef("--%s %q is not three values for ef,af,be; write for example %s", flag.name, flag.value, flag.parts)
 		}
 		for q, part := range parts {
 			if err := setValue(&port, model.QueueNames[q]+"-"+flag.name, part); err != nil {
-				return port, usagef("--%s %s: %q of %s %w", flag.name, flag.value, part, model.QueueNames[q], err)
+				return port, cmdline.Usagef("--%s %s: %q of %s %w", flag.name, flag.value, part, model.QueueNames[q], err)
 			}
 		}
 	}
 	if port.AFRateBPS >= port.RateBPS {
-		return port, usagef("--af-rate %s leaves nothing of --rate %s to BE; give AF less", f.afRate, f.rate)
+		return port, cmdline.Usagef("--af-rate %s leaves nothing of --rate %s to BE; give AF less", f.afRate, f.rate)
 	}
 	if _, err := port.Port(); err != nil {
-		return port, &usageError{err}
+		return port, cmdline.WithCode(cmdline.Usage, err)
 	}
 	return port, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/model"
 	"github.com/weir-project/weir/internal/report"
 	"github.com/weir-project/weir/internal/report/machine"
@@ -165,12 +166,12 @@ func figuresReport(cmd *cobra.Command) (report.Report, error) {
 	return found, err
 }
 
-func (f *llqFlags) runFigures(cmd *cobra.Command, format output) error {
+func (f *llqFlags) runFigures(cmd *cobra.Command, format cmdline.Output) error {
 	for _, name := range []string{
 		"rate", "packet", "arrival", "places", "af-rate", "poll", "empty", "switch", "after-ef", "sweep", "joint", "report",
 	} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--figures is the paper's port: leave out --%s, or use --sweep and --report without --figures", name)
+			return cmdline.Usagef("--figures is the paper's port: leave out --%s, or use --sweep and --report without --figures", name)
 		}
 	}
 	found, err := figuresReport(cmd)
@@ -180,8 +181,8 @@ func (f *llqFlags) runFigures(cmd *cobra.Command, format output) error {
 	if err := writePage(f.figures, found); err != nil {
 		return err
 	}
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), found)
+	if format == cmdline.JSON {
+		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
 	var b bytes.Buffer
 	for _, judgement := range report.Judgements() {

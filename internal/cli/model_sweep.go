@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/model"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -28,16 +29,16 @@ type llqSweep struct {
 	Points []llqAnswer `json:"points"`
 }
 
-func (f *llqFlags) runSweep(cmd *cobra.Command, format output) error {
+func (f *llqFlags) runSweep(cmd *cobra.Command, format cmdline.Output) error {
 	name, values, err := parseSweep(f.sweep)
 	if err != nil {
-		return usagef("--sweep %s: %w", f.sweep, err)
+		return cmdline.Usagef("--sweep %s: %w", f.sweep, err)
 	}
 	list := llqSweep{Model: "llq", Sweep: name}
 	ports := make([]model.LLQ, len(values))
 	for n, value := range values { // all checked before the first is solved
 		if ports[n], err = f.with(name, value); err != nil {
-			return usagef("--sweep %s: at %s: %w", f.sweep, value, err)
+			return cmdline.Usagef("--sweep %s: at %s: %w", f.sweep, value, err)
 		}
 	}
 	started := time.Now()
@@ -53,8 +54,8 @@ func (f *llqFlags) runSweep(cmd *cobra.Command, format output) error {
 	if err := f.writeReport(found.Report); err != nil {
 		return err
 	}
-	if format == outputJSON {
-		return printJSON(cmd.OutOrStdout(), found)
+	if format == cmdline.JSON {
+		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
 	return list.writeTable(cmd.OutOrStdout())
 }

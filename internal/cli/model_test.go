@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -107,7 +108,7 @@ func TestModelLLQSweep(t *testing.T) {
 	} {
 		code, stdout, stderr := run("model", "llq", "-o", "json", "--sweep", test.sweep)
 		if test.values == "" { // nothing arrives at the first point
-			if code != exitUsage || !strings.Contains(stderr, "at 0bit: nothing arrives at any queue") {
+			if code != cmdline.Usage || !strings.Contains(stderr, "at 0bit: nothing arrives at any queue") {
 				t.Errorf("%s: exit code %d: %s", test.sweep, code, stderr)
 			}
 			continue
@@ -151,7 +152,7 @@ func TestModelLLQFigures(t *testing.T) {
 		t.Errorf("exit code %d, %v, %d plots, %d claims", code, err, len(data.Plots), len(data.Claims))
 	}
 	code, _, stderr = run("model", "llq", "--figures", filepath.Join(file, "below"))
-	if code != exitFailed || !strings.Contains(stderr, "write the report: open") {
+	if code != cmdline.Failed || !strings.Contains(stderr, "write the report: open") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
@@ -194,7 +195,7 @@ func TestModelLLQReport(t *testing.T) {
 		checkPage(t, file, "Where the numbers come from", "TURNS A SECOND", found.Plots[0].Title)
 	}
 	code, _, stderr := run("model", "llq", "--report", "/nowhere/x.html")
-	if code != exitFailed || !strings.Contains(stderr, "write the report: open /nowhere/x.html") {
+	if code != cmdline.Failed || !strings.Contains(stderr, "write the report: open /nowhere/x.html") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
@@ -251,13 +252,13 @@ func TestModelBadInput(t *testing.T) {
 		{"model llq --sweep=be-arrival=0:1mbit:1mbit --arrival=1mbit", "is not three values for ef,af,be"},
 	} {
 		code, stdout, stderr := run(strings.Fields(test.args)...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, test.want) {
+		if code != cmdline.Usage || stdout != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("weir %s: exit code %d: %s, want %q", test.args, code, stderr, test.want)
 		}
 	}
 	// Well-formed, but out of what floating point can balance.
 	code, _, stderr := run("model", "llq", "--poll", "1000000000000")
-	if code != exitFailed || !strings.Contains(stderr, "of the flow does not balance") {
+	if code != cmdline.Failed || !strings.Contains(stderr, "of the flow does not balance") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
@@ -51,14 +52,11 @@ func printProposal(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// unconfiguredError is an agent that nobody has told its uplink.
-type unconfiguredError struct{ error }
-
 // unconfigured says what to do where there is no configuration.
 func unconfigured(ctx context.Context, path string) error {
 	p, err := propose(ctx)
 	if err != nil {
-		return &unconfiguredError{fmt.Errorf("there is no %s, and %w", path, err)}
+		return cmdline.WithCode(exitUnconfigured, fmt.Errorf("there is no %s, and %w", path, err))
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "there is no %s, so nothing is controlled. For this host it could be:\n", path)
@@ -76,5 +74,5 @@ func unconfigured(ctx context.Context, path string) error {
 	}
 	fmt.Fprintf(&text, "To accept that: weir agent --propose >%s && %s\n", path, start)
 	text.WriteString("To look at it, and at where the rate comes from: weir agent --propose")
-	return &unconfiguredError{errors.New(text.String())}
+	return cmdline.WithCode(exitUnconfigured, errors.New(text.String()))
 }

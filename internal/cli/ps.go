@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -19,9 +19,9 @@ func newPsCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List containers, their policies and what they get",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd, outputWide)
+	format := cmdline.AddOutputFlag(cmd, cmdline.Wide)
 	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		agent, err := connect.open()
@@ -32,21 +32,12 @@ func newPsCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), containers)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), containers)
 		}
-		return printTable(cmd.OutOrStdout(), containers, *format == outputWide)
+		return printTable(cmd.OutOrStdout(), containers, *format == cmdline.Wide)
 	}
 	return cmd
-}
-
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
 }
 
 func printContainers(w io.Writer, containers []v1.Container) error {
@@ -82,7 +73,7 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 	for _, c := range containers {
 		for _, share := range c.Shares {
 			row := []string{
-				printable(c.Name),
+				cmdline.Printable(c.Name),
 				string(c.Mode),
 				from(strconv.FormatUint(uint64(c.Policy.Weight), 10), c.PolicyFrom.Weight),
 				from(rateOrDash(c.Policy.MinBPS), c.PolicyFrom.Min),
@@ -108,17 +99,17 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 			}
 			for i, row := range rows {
 				if several {
-					row = slices.Insert(row, 1, printable(share.Uplink))
+					row = slices.Insert(row, 1, cmdline.Printable(share.Uplink))
 				}
 				reason := ""
 				if i == 0 {
-					reason = printable(strings.Join(slices.DeleteFunc([]string{c.Reason, heldNote(share.Classes)}, func(s string) bool { return s == "" }), "; "))
+					reason = cmdline.Printable(strings.Join(slices.DeleteFunc([]string{c.Reason, heldNote(share.Classes)}, func(s string) bool { return s == "" }), "; "))
 				}
 				t.add(row, reason)
 			}
 		}
 	}
-	if err := t.print(w, terminalWidth(w)); err != nil {
+	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

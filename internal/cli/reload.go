@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/flows"
 )
@@ -28,7 +29,7 @@ lost. An uplink that is new is shared out, and one that is not named any more is
 back as it was. With a mistake in the file, a classifier that is missing, broken or
 too deep, an uplink that cannot be had, or a change of anything else, which takes a
 restart of the agent, everything stays as it was.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
 	connect := addConnectionFlags(cmd, g)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
@@ -17,9 +18,9 @@ func newSDNCommand() *cobra.Command {
 		Use:   "sdn",
 		Short: "Control OpenFlow switches: queues by application",
 		Long:  "Control OpenFlow switches, and read what they say (docs/sdn.md).",
-		Args:  exactArgs("a command (run, ps, flows, topology, down, decode)"),
+		Args:  cmdline.ExactArgs("a command (run, ps, flows, topology, down, decode)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usagef("%q is no command of %s: there are run, ps, flows, topology, down and decode", args[0], cmd.CommandPath())
+			return cmdline.Usagef("%q is no command of %s: there are run, ps, flows, topology, down and decode", args[0], cmd.CommandPath())
 		},
 	}
 	cmd.AddCommand(newSDNRunCommand(), newSDNPsCommand(), newSDNFlowsCommand(), newSDNTopologyCommand(), newSDNDownCommand(), newSDNDecodeCommand())
@@ -40,7 +41,7 @@ and the data of errors are base64. The first message that is cut off, of another
 version or wrong ends the command with exit code 1 and says which byte is wrong,
 after the messages before it.`,
 		Example: "weir sdn decode messages.bin\nweir sdn decode --numbers - <messages.bin",
-		Args:    exactArgs("FILE"),
+		Args:    cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := cmd.InOrStdin()
 			if args[0] != "-" {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -17,17 +18,17 @@ func newSDNPsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List switches, their ports and queues",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := controller.NewClient(socket).Status(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), s)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), s)
 		}
 		return printSwitches(cmd.OutOrStdout(), s)
 	}
@@ -56,11 +57,11 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 			if !p.Up {
 				portState = "down"
 			}
-			name := fmt.Sprintf("%s (%s)", printable(p.Name), portNumber(p.Number))
+			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			if len(p.Queues) == 0 {
 				t.add([]string{
 					"", name, portTo(p), "-", "", "", "", rateOrDash(p.SentBPS), strconv.FormatUint(p.SentBytes, 10), strconv.FormatUint(p.DroppedPackets, 10), portState,
-				}, printable(p.Reason))
+				}, cmdline.Printable(p.Reason))
 			}
 			for i, q := range p.Queues {
 				class := strings.Join(append([]string{q.Class}, q.Applications...), " ")
@@ -72,11 +73,11 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 				if i == 0 {
 					row[1], row[2], row[10], note = name, portTo(p), portState, p.Reason
 				}
-				t.add(row, printable(note))
+				t.add(row, cmdline.Printable(note))
 			}
 		}
 	}
-	if err := t.print(w, terminalWidth(w)); err != nil {
+	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
@@ -115,17 +116,17 @@ func newSDNFlowsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flows",
 		Short: "List flows, their applications, classes and paths",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		flows, err := controller.NewClient(socket).Flows(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if *format == outputJSON {
-			return printJSON(cmd.OutOrStdout(), flows)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), flows)
 		}
 		return printSDNFlows(cmd.OutOrStdout(), flows)
 	}
@@ -150,7 +151,7 @@ func printSDNFlows(w io.Writer, flows []v1.SDNFlow) error {
 			strconv.FormatUint(f.SentPackets, 10), strings.Join(path, " "),
 		}, "")
 	}
-	if err := t.print(w, terminalWidth(w)); err != nil {
+	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

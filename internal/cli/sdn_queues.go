@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
@@ -52,7 +53,7 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 		}
 		rate, err := policy.ParseRate(text)
 		if err != nil {
-			return o, usagef("--rate %s %w", s, err)
+			return o, cmdline.Usagef("--rate %s %w", s, err)
 		}
 		if one {
 			o.PortRateBPS[name] = rate
@@ -65,14 +66,14 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 	}
 	for _, address := range f.ovsdb {
 		if err := ovsdb.CheckAddress(address); err != nil {
-			return o, usagef("--ovsdb %w", err)
+			return o, cmdline.Usagef("--ovsdb %w", err)
 		}
 	}
 	if len(f.ovsdb) == 0 && f.file != "" {
-		return o, usagef("--queues needs --ovsdb: it is there that queues are made")
+		return o, cmdline.Usagef("--queues needs --ovsdb: it is there that queues are made")
 	}
 	if len(f.ovsdb) == 0 && len(f.rates) > 0 {
-		return o, usagef("--rate needs --ovsdb: it is there that queues are made")
+		return o, cmdline.Usagef("--rate needs --ovsdb: it is there that queues are made")
 	}
 	return o, nil
 }
@@ -81,28 +82,28 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 func (f *sdnQueueFlags) queueMap() (qos.Map, error) {
 	if f.file != "" {
 		if f.set.Changed("ef-max") || f.set.Changed("af-min") {
-			return qos.Map{}, usagef("--queues says what --ef-max and --af-min would: write the minimums in %s", f.file)
+			return qos.Map{}, cmdline.Usagef("--queues says what --ef-max and --af-min would: write the minimums in %s", f.file)
 		}
 		b, err := os.ReadFile(f.file)
 		if err != nil {
-			return qos.Map{}, usagef("read the queues: %w", err)
+			return qos.Map{}, cmdline.Usagef("read the queues: %w", err)
 		}
 		m, err := qos.ReadMap(b)
 		if err != nil {
-			return m, usagef("--queues %s: %w", f.file, err)
+			return m, cmdline.Usagef("--queues %s: %w", f.file, err)
 		}
 		return m, nil
 	}
 	var shares qos.Shares
 	var err error
 	if shares.EFMax, err = parsePercent(f.efMax); err != nil {
-		return qos.Map{}, usagef("--ef-max %w", err)
+		return qos.Map{}, cmdline.Usagef("--ef-max %w", err)
 	}
 	if shares.AFMin, err = parsePercent(f.afMin); err != nil {
-		return qos.Map{}, usagef("--af-min %w", err)
+		return qos.Map{}, cmdline.Usagef("--af-min %w", err)
 	}
 	if err := shares.Check(); err != nil {
-		return qos.Map{}, &usageError{err}
+		return qos.Map{}, cmdline.WithCode(cmdline.Usage, err)
 	}
 	return shares.Map(), nil
 }
@@ -159,14 +160,14 @@ put back the QoS that a port had before. Flows end by themselves.
 
 Stop weir sdn run first: it would make them again.`,
 		Example: "weir sdn down --ovsdb unix:/var/run/openvswitch/db.sock",
-		Args:    exactArgs(),
+		Args:    cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(addresses) == 0 {
-				return usagef("--ovsdb is missing: %s", cmd.UseLine())
+				return cmdline.Usagef("--ovsdb is missing: %s", cmd.UseLine())
 			}
 			for _, address := range addresses {
 				if err := ovsdb.CheckAddress(address); err != nil {
-					return usagef("--ovsdb %w", err)
+					return cmdline.Usagef("--ovsdb %w", err)
 				}
 			}
 			return giveBack(cmd.Context(), cmd, addresses)
@@ -180,7 +181,7 @@ func giveBack(ctx context.Context, cmd *cobra.Command, addresses []string) error
 	for _, address := range addresses {
 		names, err := ovsdb.Remove(ctx, address)
 		for _, name := range names {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s given back\n", printable(name))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s given back\n", cmdline.Printable(name))
 		}
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
 )
@@ -26,7 +27,7 @@ func TestSDNQueueFile(t *testing.T) {
 		"--ef-max \"half\" is not a percentage":          {"--ef-max", "half", database},
 	} {
 		code, _, stderr := run(append([]string{"sdn", "run"}, args...)...)
-		if code != exitUsage || !strings.Contains(stderr, says) {
+		if code != cmdline.Usage || !strings.Contains(stderr, says) {
 			t.Errorf("%v: exit code %d: %s, want %q", args, code, stderr, says)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/sdn/controller"
@@ -73,7 +74,7 @@ With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
 away.`,
 		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), newLogger(cmd.ErrOrStderr(), f.verbose))
 		},
@@ -162,11 +163,11 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 func (f *sdnRunFlags) checkAddresses(secure bool) error {
 	for _, address := range f.listen {
 		if err := controller.CheckListen(address, secure); err != nil {
-			return usagef("--listen %w", err)
+			return cmdline.Usagef("--listen %w", err)
 		}
 	}
 	if f.http != "" && controller.CheckListen("tcp:"+f.http, false) != nil {
-		return usagef("--http %q: want ADDR:PORT, such as 127.0.0.1:7484", f.http)
+		return cmdline.Usagef("--http %q: want ADDR:PORT, such as 127.0.0.1:7484", f.http)
 	}
 	return nil
 }
@@ -190,15 +191,15 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
-		return controller.Options{}, usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
+		return controller.Options{}, cmdline.Usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
 	case f.echo < 10*time.Millisecond || f.timeout <= f.echo:
-		return controller.Options{}, usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
+		return controller.Options{}, cmdline.Usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
 	case f.stats < 100*time.Millisecond:
-		return controller.Options{}, usagef("--stats-interval %v is less than 100ms", f.stats)
+		return controller.Options{}, cmdline.Usagef("--stats-interval %v is less than 100ms", f.stats)
 	case f.takeover != 0 && f.takeover < time.Second:
-		return controller.Options{}, usagef("--takeover-after %v is less than 1s", f.takeover)
+		return controller.Options{}, cmdline.Usagef("--takeover-after %v is less than 1s", f.takeover)
 	case f.maxFlows < 1:
-		return controller.Options{}, usagef("--max-flows %d is less than 1", f.maxFlows)
+		return controller.Options{}, cmdline.Usagef("--max-flows %d is less than 1", f.maxFlows)
 	}
 	model, err := f.readModel()
 	if err != nil {
@@ -238,7 +239,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	for _, s := range f.gateways {
 		g, err := netip.ParsePrefix(s)
 		if err != nil {
-			return nil, usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24 or 2001:db8:1::1/64", s)
+			return nil, cmdline.Usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24 or 2001:db8:1::1/64", s)
 		}
 		gateways = append(gateways, g)
 	}
@@ -247,7 +248,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 		network, err := netip.ParsePrefix(to)
 		router, viaErr := netip.ParseAddr(via)
 		if err != nil || viaErr != nil {
-			return nil, usagef("--route %s: want NETWORK=ROUTER, such as 0.0.0.0/0=198.18.1.254", s)
+			return nil, cmdline.Usagef("--route %s: want NETWORK=ROUTER, such as 0.0.0.0/0=198.18.1.254", s)
 		}
 		static = append(static, core.Route{To: network, Via: router})
 	}
@@ -256,7 +257,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	}
 	routes, err := core.NewRoutes(gateways, static)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, cmdline.WithCode(cmdline.Usage, err)
 	}
 	return routes, nil
 }
@@ -268,7 +269,7 @@ func (f *sdnRunFlags) readModel() (*appid.Model, error) {
 		return nil, err
 	}
 	if err := model.Levels.Override(f.levels); err != nil {
-		return nil, &usageError{err}
+		return nil, cmdline.WithCode(cmdline.Usage, err)
 	}
 	return model, nil
 }
@@ -279,19 +280,19 @@ func (f *sdnRunFlags) tls() (*tls.Config, error) {
 		return nil, nil
 	}
 	if f.cert == "" || f.key == "" || f.ca == "" {
-		return nil, usagef("TLS needs all of --cert, --key and --ca")
+		return nil, cmdline.Usagef("TLS needs all of --cert, --key and --ca")
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return nil, usagef("read the controller's certificate: %w", err)
+		return nil, cmdline.Usagef("read the controller's certificate: %w", err)
 	}
 	pem, err := os.ReadFile(f.ca)
 	if err != nil {
-		return nil, usagef("read the switches' authority: %w", err)
+		return nil, cmdline.Usagef("read the switches' authority: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, usagef("read the switches' authority: %s holds no certificate in PEM", f.ca)
+		return nil, cmdline.Usagef("read the switches' authority: %s holds no certificate in PEM", f.ca)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
@@ -81,7 +82,7 @@ func TestSDNDecodeBad(t *testing.T) {
 	} {
 		path := messageFile(t, append(bytes.Clone(good), test.add...))
 		code, stdout, stderr := run("sdn", "decode", path)
-		if code != exitFailed || strings.Count(stdout, "\n") != test.lines {
+		if code != cmdline.Failed || strings.Count(stdout, "\n") != test.lines {
 			t.Errorf("%s: exit code %d, %s", name, code, stdout)
 		}
 		if want := "weir: " + path + ": " + test.want + "\n"; stderr != want {
@@ -89,11 +90,11 @@ func TestSDNDecodeBad(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"sdn", "decode"}, {"sdn"}, {"sdn", "encode"}, {"sdn", "decode", "a", "b"}} {
-		if code, _, _ := run(args...); code != exitUsage {
+		if code, _, _ := run(args...); code != cmdline.Usage {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 	}
-	if code, _, stderr := run("sdn", "decode", "/nowhere"); code != exitFailed || !strings.Contains(stderr, "read messages: open /nowhere") {
+	if code, _, stderr := run("sdn", "decode", "/nowhere"); code != cmdline.Failed || !strings.Contains(stderr, "read messages: open /nowhere") {
 		t.Errorf("no file: exit code %d, %s", code, stderr)
 	}
 	if code, stdout, stderr := run("sdn", "decode", messageFile(t, nil)); code != 0 || stdout != "" || stderr != "" {
@@ -105,7 +106,7 @@ func TestSDNDecodeBad(t *testing.T) {
 func TestSDNDecodeStdin(t *testing.T) {
 	in, say := io.Pipe()
 	hear, out := io.Pipe()
-	root := newRoot()
+	root := NewRoot()
 	root.SetArgs([]string{"sdn", "decode", "-"})
 	root.SetIn(in)
 	root.SetOut(out)
@@ -163,7 +164,7 @@ func TestSDNRunBad(t *testing.T) {
 		"--takeover-after=-1s":   "--takeover-after -1s is less than 1s",
 		"--priority=256":         "256",
 	} {
-		if code, _, stderr := run(append([]string{"sdn", "run", "--listen", "unix:/nowhere/of.sock"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(stderr, want) {
+		if code, _, stderr := run(append([]string{"sdn", "run", "--listen", "unix:/nowhere/of.sock"}, strings.Fields(args)...)...); code != cmdline.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}

@@ -7,10 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
-const outputSVG output = "svg"
+const outputSVG cmdline.Output = "svg"
 
 func newSDNTopologyCommand() *cobra.Command {
 	var socket string
@@ -23,18 +24,18 @@ are links with their port numbers and what each end sends, thick where that is a
 all that the port may; dots are stations. A switch that is lost is dashed, a port that
 stays out because of a loop is a cross.`,
 		Example: "weir sdn topology\nweir sdn topology -o svg >network.svg",
-		Args:    exactArgs(),
+		Args:    cmdline.ExactArgs(),
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
-	format := addOutputFlag(cmd, outputSVG)
+	format := cmdline.AddOutputFlag(cmd, outputSVG)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := controller.NewClient(socket).Status(cmd.Context())
 		if err != nil {
 			return err
 		}
 		switch *format {
-		case outputJSON:
-			return printJSON(cmd.OutOrStdout(), s.Links)
+		case cmdline.JSON:
+			return cmdline.PrintJSON(cmd.OutOrStdout(), s.Links)
 		case outputSVG:
 			err = controller.DrawTopology(cmd.OutOrStdout(), s, true)
 		default:
@@ -53,7 +54,7 @@ func printTopology(w io.Writer, s v1.SDN) error {
 	t := textTable{header: []string{"SWITCH", "PORT", "TO"}}
 	for _, n := range s.Switches {
 		for _, p := range n.Ports {
-			name := fmt.Sprintf("%s (%s)", printable(p.Name), portNumber(p.Number))
+			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			switch {
 			case p.State == "blocked":
 				t.add([]string{n.DPID, name, "blocked: a loop"}, "")
@@ -62,5 +63,5 @@ func printTopology(w io.Writer, s v1.SDN) error {
 			}
 		}
 	}
-	return t.print(w, terminalWidth(w))
+	return t.print(w, cmdline.TerminalWidth(w))
 }

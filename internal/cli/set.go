@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func newSetCommand(g *global) *cobra.Command {
@@ -18,7 +19,7 @@ NAME is a container's name, its ID or the start of it, or the name of a Compose 
 Swarm service or of a pod that has one container in a network of its own.`,
 		Example: `  weir set web --weight 300 --min 20mbit
   weir set backup --max none`,
-		Args: exactArgs("NAME"),
+		Args: cmdline.ExactArgs("NAME"),
 	}
 	connect := addConnectionFlags(cmd, g)
 	cmd.ValidArgsFunction = connect.completeNames
@@ -55,7 +56,7 @@ Swarm service or of a pod that has one container in a network of its own.`,
 			}
 		}
 		if !any {
-			return usagef("nothing to set: %s", cmd.UseLine())
+			return cmdline.Usagef("nothing to set: %s", cmd.UseLine())
 		}
 		agent, err := connect.open()
 		if err != nil {
@@ -74,7 +75,7 @@ func newResetCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset NAME",
 		Short: "Take back what weir set has changed of a container's policy",
-		Args:  exactArgs("NAME"),
+		Args:  cmdline.ExactArgs("NAME"),
 	}
 	connect := addConnectionFlags(cmd, g)
 	cmd.ValidArgsFunction = connect.completeNames

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -128,8 +129,7 @@ host: {weight: 300}
 		{"a wrong file", "uplnk: eth0\n", []string{"--uplink", "wan0"}, ":1: uplnk: unknown key"},
 	} {
 		_, err := settingsOf(t, tc.file, tc.args...)
-		var usage *usageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.says) {
+		if cmdline.ExitCode(err) != cmdline.Usage || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // textTable is a table for people, each row of which may have a note: a sentence
@@ -37,15 +39,15 @@ func (t *textTable) print(w io.Writer, terminal int) error {
 	columns := make([]int, len(t.header))
 	used := 0
 	for i := range columns {
-		columns[i] = textWidth(t.header[i])
+		columns[i] = cmdline.TextWidth(t.header[i])
 		for _, row := range t.rows {
-			columns[i] = max(columns[i], textWidth(row[i]))
+			columns[i] = max(columns[i], cmdline.TextWidth(row[i]))
 		}
 		used += columns[i] + columnGap
 	}
 	noteWidth := 0
 	for _, note := range t.notes {
-		noteWidth = max(noteWidth, textWidth(note))
+		noteWidth = max(noteWidth, cmdline.TextWidth(note))
 	}
 	apart := terminal > 0 && noteWidth > 0 && used+max(noteWidth, len(t.note)) > terminal
 	hidden := map[int]bool{}
@@ -64,7 +66,7 @@ func (t *textTable) print(w io.Writer, terminal int) error {
 		var text strings.Builder
 		for i, cell := range cells {
 			if !hidden[i] {
-				text.WriteString(cell + strings.Repeat(" ", columns[i]-textWidth(cell)+columnGap))
+				text.WriteString(cell + strings.Repeat(" ", columns[i]-cmdline.TextWidth(cell)+columnGap))
 			}
 		}
 		if !apart {
@@ -78,7 +80,7 @@ func (t *textTable) print(w io.Writer, terminal int) error {
 		if !apart || t.notes[i] == "" {
 			continue
 		}
-		for _, text := range wrap(t.notes[i], max(terminal-noteIndent, minNoteWidth)) {
+		for _, text := range cmdline.Wrap(t.notes[i], max(terminal-noteIndent, minNoteWidth)) {
 			b.WriteString(strings.Repeat(" ", noteIndent) + text + "\n")
 		}
 	}

@@ -8,31 +8,8 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
-
-func TestPrintable(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                      "",
-		"web-1":                 "web-1",
-		"ünïcode 日本":            "ünïcode 日本",
-		"\x1b[2Jgone":           `\x1b[2Jgone`,
-		"two\nlines\r":          `two\nlines\r`,
-		"\x9b31mC1":             `\x9b31mC1`,
-		"\u009b31m":             `\u009b31m`,
-		"right\u202eleft":       `right\u202eleft`,
-		"zero\u200bwidth":       `zero\u200bwidth`,
-		"bell\a del\x7f tab\t":  `bell\a del\x7f tab\t`,
-		"replaced \ufffd stays": "replaced \ufffd stays",
-		"no-break\u00a0space":   `no-break\u00a0space`,
-	} {
-		if got := printable(text); got != want {
-			t.Errorf("printable(%q) = %q, want %q", text, got, want)
-		}
-	}
-	if got := printableLines("a\x1b\nb\n"); got != "a\\x1b\nb\n" {
-		t.Errorf("got %q", got)
-	}
-}
 
 // TestNamesCannotDriveTheTerminal: what others chose arrives as text.
 func TestNamesCannotDriveTheTerminal(t *testing.T) {
@@ -75,7 +52,7 @@ func TestTableOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
-			if got := textWidth(strings.TrimSuffix(line, "\n")); got > width {
+			if got := cmdline.TextWidth(strings.TrimSuffix(line, "\n")); got > width {
 				t.Errorf("%d columns in a line for %d: %q", got, width, line)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 )
 
@@ -21,11 +22,11 @@ the token itself is nowhere else, so keep what is printed.
 The agent reads the file again when it changes. To take a token back, delete its line.`,
 		Example: `  weir token hub
   weir token me --role admin`,
-		Args: exactArgs("NAME"),
+		Args: cmdline.ExactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			role, err := access.ParseRole(roleName)
 			if err != nil {
-				return usagef("--role: %q %w", roleName, err)
+				return cmdline.Usagef("--role: %q %w", roleName, err)
 			}
 			token, err := access.AddToken(path, args[0], role)
 			if err != nil {

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/policy"
 )
 
@@ -39,9 +39,9 @@ Who sends most is on top; s sorts by start instead. Where not all fit, the arrow
 keys, page up and page down, home and end move through the list. f shows the live
 flows of the containers whose class is auto instead, and back; there left and right
 choose one container.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	connect := addConnectionFlags(cmd, g)
 	cmd.Flags().BoolVar(&flows, "flows", false, "show flows; with -o json, also flows")
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
@@ -51,7 +51,7 @@ choose one container.`,
 		[]string{string(byRate), string(byStart)}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 50*time.Millisecond {
-			return usagef("--interval %s is too short: give 50ms or more", interval)
+			return cmdline.Usagef("--interval %s is too short: give 50ms or more", interval)
 		}
 		client, err := connect.open()
 		if err != nil {
@@ -65,26 +65,21 @@ choose one container.`,
 			return err
 		}
 		switch {
-		case *format == outputJSON:
-			return printJSON(cmd.OutOrStdout(), sample)
-		case flows && (once || !isTerminal(cmd.OutOrStdout())):
+		case *format == cmdline.JSON:
+			return cmdline.PrintJSON(cmd.OutOrStdout(), sample)
+		case flows && (once || !cmdline.IsTerminal(cmd.OutOrStdout())):
 			view := topFlows{shown: true}
 			view.take(sample, time.Now())
 			_, err := io.WriteString(cmd.OutOrStdout(), view.render(topWindow{width: onceWidth(cmd.OutOrStdout())}))
 			return err
-		case once || !isTerminal(cmd.OutOrStdout()):
+		case once || !cmdline.IsTerminal(cmd.OutOrStdout()):
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(computeTop(sample, order), topWindow{width: onceWidth(cmd.OutOrStdout())}))
 			return err
 		}
 		model := &topModel{client: client, interval: interval, order: order, sample: sample, window: topWindow{width: defaultWidth}}
 		model.flows.shown = flows
 		model.flows.take(sample, time.Now())
-		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(),
-			tea.WithOutput(cmd.OutOrStdout()))
-		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
-			return fmt.Errorf("show: %w", err)
-		}
-		return nil
+		return cmdline.Show(cmd, model)
 	}
 	return cmd
 }
@@ -155,11 +150,11 @@ func computeTop(sample topSample, order topOrder) topPicture {
 			picture.notice = strings.TrimPrefix(picture.notice+"; "+source.Name+": "+source.Reason, "; ")
 		}
 	}
-	picture.notice = printable(picture.notice)
+	picture.notice = cmdline.Printable(picture.notice)
 	for i, uplink := range status.Uplinks {
 		linkBPS := float64(max(uplink.RateBPS, 1))
 		shown := topUplink{
-			title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", printable(uplink.Name),
+			title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", cmdline.Printable(uplink.Name),
 				policy.FormatRateShort(uplink.SentBPS), policy.FormatRate(uplink.RateBPS),
 				100*float64(uplink.SentBPS)/linkBPS, uplink.Scheduler),
 		}
@@ -180,10 +175,10 @@ func computeTop(sample topSample, order topOrder) topPicture {
 func computeRow(c v1.Container, share v1.Share, linkBPS float64) topRow {
 	state := string(c.State)
 	if c.Reason != "" {
-		state += ": " + printable(c.Reason)
+		state += ": " + cmdline.Printable(c.Reason)
 	}
 	return topRow{
-		name:         printable(c.Name),
+		name:         cmdline.Printable(c.Name),
 		rateBPS:      share.RateBPS,
 		weight:       fmt.Sprint(c.Policy.Weight),
 		min:          rateOrDash(c.Policy.MinBPS),
@@ -264,7 +259,7 @@ type topWindow struct {
 
 // onceWidth is the width of a picture that is printed once.
 func onceWidth(w io.Writer) int {
-	if width := terminalWidth(w); width > 0 {
+	if width := cmdline.TerminalWidth(w); width > 0 {
 		return width
 	}
 	return defaultWidth
@@ -302,7 +297,7 @@ func (w topWindow) scrolled(p topPicture, by int) topWindow {
 func renderTop(picture topPicture, window topWindow) string {
 	window = window.scrolled(picture, 0) // there may be fewer than before
 	var b strings.Builder
-	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, window.width), " ") + "\n") }
+	line := func(text string) { b.WriteString(strings.TrimRight(cmdline.Cut(text, window.width), " ") + "\n") }
 	if picture.notice != "" {
 		line(picture.notice)
 	}
@@ -347,13 +342,13 @@ func (u topUplink) render(width int, line func(string)) {
 	table := [][]string{header}
 	for _, r := range u.rows {
 		table = append(table, []string{
-			cut(r.name, maxNameWidth), r.weight, r.min, r.max, r.entitled, r.rate, r.delay, r.backlog, r.dropped})
+			cmdline.Cut(r.name, maxNameWidth), r.weight, r.min, r.max, r.entitled, r.rate, r.delay, r.backlog, r.dropped})
 	}
 	columns := make([]int, len(header))
 	used := 0
 	for i := range header {
 		for _, row := range table {
-			columns[i] = max(columns[i], textWidth(row[i]))
+			columns[i] = max(columns[i], cmdline.TextWidth(row[i]))
 		}
 		used += columns[i] + 2
 	}
@@ -373,7 +368,7 @@ func (u topUplink) render(width int, line func(string)) {
 			if hidden[j] {
 				continue
 			}
-			pad := strings.Repeat(" ", columns[j]-textWidth(cell))
+			pad := strings.Repeat(" ", columns[j]-cmdline.TextWidth(cell))
 			if j == 0 {
 				text.WriteString(cell + pad + "  ")
 			} else {

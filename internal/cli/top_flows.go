@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // topFlowsOfEach is how many flows of each container are asked for.
@@ -111,12 +112,12 @@ func (t *topFlows) scrolled(window topWindow, by int) topWindow {
 func (t *topFlows) render(window topWindow) string {
 	window = t.scrolled(window, 0) // there may be fewer than before
 	list := t.list()
-	title := "flows of " + printable(t.name())
+	title := "flows of " + cmdline.Printable(t.name())
 	if t.name() == "" {
 		title = "flows of all containers whose class is auto"
 	}
 	var b strings.Builder
-	line := func(text string) { b.WriteString(strings.TrimRight(cut(text, window.width), " ") + "\n") }
+	line := func(text string) { b.WriteString(strings.TrimRight(cmdline.Cut(text, window.width), " ") + "\n") }
 	line(fmt.Sprintf("%s: %d", title, len(list)))
 	line("")
 	switch {
@@ -139,7 +140,7 @@ func (t *topFlows) render(window topWindow) string {
 			rate = rateOrDash(f.bps)
 		}
 		table.add([]string{
-			cut(printable(f.Container), maxNameWidth), f.Protocol, f.Initiator, f.Responder, cmp.Or(f.Application, "-"), cmp.Or(string(f.Class), "-"),
+			cmdline.Cut(cmdline.Printable(f.Container), maxNameWidth), f.Protocol, f.Initiator, f.Responder, cmp.Or(f.Application, "-"), cmp.Or(string(f.Class), "-"),
 			rate, flowDelay(f.Flow), bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), formatAgo(t.at.Sub(f.LastSeenAt)),
 		}, "")
 	}

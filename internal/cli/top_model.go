@@ -8,6 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 // topModel is the live picture.
@@ -64,20 +65,8 @@ func (m *topModel) page() int {
 	return window.rows(picture)
 }
 
-type (
-	topTick   struct{}
-	topResult struct {
-		sample topSample
-		err    error
-	}
-)
-
 // Init implements tea.Model.
-func (m *topModel) Init() tea.Cmd { return m.wait() }
-
-func (m *topModel) wait() tea.Cmd {
-	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topTick{} })
-}
+func (m *topModel) Init() tea.Cmd { return cmdline.Next(m.interval) }
 
 // Update implements tea.Model.
 func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
@@ -109,24 +98,22 @@ func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case tea.WindowSizeMsg:
 		m.window.width, m.window.height = message.Width, message.Height
-	case topTick:
+	case cmdline.Due:
 		shown := m.flows.shown
-		return m, func() tea.Msg {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
+		return m, cmdline.Ask(func(ctx context.Context) (topSample, error) {
 			sample, err := sampleTop(ctx, m.client)
 			if err == nil && shown {
 				sample.Flows, err = m.client.Flows(ctx, "", topFlowsOfEach)
 			}
-			return topResult{sample, err}
-		}
-	case topResult:
+			return sample, err
+		})
+	case cmdline.Answer[topSample]:
 		// An agent that restarts is not the end of the picture.
-		if m.err = message.err; m.err == nil {
-			m.sample = message.sample
+		if m.err = message.Err; m.err == nil {
+			m.sample = message.Sample
 			m.flows.take(m.sample, time.Now())
 		}
-		return m, m.wait()
+		return m, cmdline.Next(m.interval)
 	}
 	return m, nil
 }
@@ -139,7 +126,7 @@ func (m *topModel) View() string {
 		text, keys = m.flows.render(window), "q to quit, f for containers, left and right to choose one, arrows to scroll"
 	}
 	if m.err != nil {
-		text += "\n" + cut(printable(m.err.Error()), m.window.width) + "\n"
+		text += "\n" + cmdline.Cut(cmdline.Printable(m.err.Error()), m.window.width) + "\n"
 	}
-	return text + "\n" + cut(keys, m.window.width) + "\n"
+	return text + "\n" + cmdline.Cut(keys, m.window.width) + "\n"
 }

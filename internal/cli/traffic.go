@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
@@ -35,19 +36,19 @@ func newTrafficSendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send --to ADDRESS:PORT",
 		Short: "Send for a while and say how much",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if options.Target, err = netip.ParseAddrPort(to); err != nil {
-				return usagef("--to: %w", err)
+				return cmdline.Usagef("--to: %w", err)
 			}
 			if rate != "" {
 				if options.RateBPS, err = policy.ParseRate(rate); err != nil {
-					return usagef("--rate %s %w", rate, err)
+					return cmdline.Usagef("--rate %s %w", rate, err)
 				}
 			}
 			delay, err := delayUntil(startAt, time.Now())
 			if err != nil {
-				return usagef("--start-at: %w", err)
+				return cmdline.Usagef("--start-at: %w", err)
 			}
 			options.Protocol = traffic.Protocol(protocol)
 			return send(cmd.Context(), cmd.OutOrStdout(), options, delay, duration)
@@ -106,7 +107,7 @@ func newTrafficSinkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sink",
 		Short: "Swallow TCP and UDP on a range of ports",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sink, err := traffic.NewSink(port, ports)
 			return untilInterrupted(cmd.Context(), sink, err)
@@ -122,7 +123,7 @@ func newTrafficEchoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "echo",
 		Short: "Send UDP datagrams back",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			echo, err := traffic.NewEcho(port)
 			return untilInterrupted(cmd.Context(), echo, err)
@@ -139,10 +140,10 @@ func newTrafficPingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping --to ADDRESS:PORT",
 		Short: "Measure round trips to an echo",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if options.Target, err = netip.ParseAddrPort(to); err != nil {
-				return usagef("--to: %w", err)
+				return cmdline.Usagef("--to: %w", err)
 			}
 			pinger, err := traffic.NewPinger(options)
 			if err != nil {
@@ -171,7 +172,7 @@ func newTrafficPausesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pauses",
 		Short: "Tell when a processor stood still, until the input ends",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()

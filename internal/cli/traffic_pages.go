@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -16,10 +17,10 @@ func newTrafficPagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pages",
 		Short: "Serve web pages with a bounded queue, as a small device does",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if pages.Workers < 1 || pages.Queue < 0 || pages.Bytes < 0 || pages.Work < 0 {
-				return usagef("--workers must be 1 or more, --queue, --bytes and --work not negative")
+				return cmdline.Usagef("--workers must be 1 or more, --queue, --bytes and --work not negative")
 			}
 			listener, err := net.Listen("tcp", listen)
 			if err != nil {

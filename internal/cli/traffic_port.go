@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -15,11 +16,11 @@ func newTrafficPortCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "port",
 		Short: "Serve three queues in front of a link, for weir bench model",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var options traffic.PortOptions
 			if err := json.NewDecoder(io.LimitReader(cmd.InOrStdin(), 1<<16)).Decode(&options); err != nil {
-				return usagef("read the port's options: %w", err)
+				return cmdline.Usagef("read the port's options: %w", err)
 			}
 			result, err := traffic.RunPort(cmd.Context(), options)
 			if err != nil {

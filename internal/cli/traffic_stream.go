@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -26,10 +27,10 @@ func newTrafficStreamCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stream --to ADDRESS:PORT",
 		Short: "Send messages from one thread and say what that took",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if options.Target, err = netip.ParseAddrPort(to); err != nil {
-				return usagef("--to: %w", err)
+				return cmdline.Usagef("--to: %w", err)
 			}
 			options.Protocol = traffic.Protocol(protocol)
 			stream, err := traffic.NewStream(options)

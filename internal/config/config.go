@@ -53,9 +53,9 @@ const (
 	MaxReserveBasisPoints = 5000
 )
 
-// NetNSDir is where network namespaces that are given by name are found (as `ip
+// netNSDir is where network namespaces that are given by name are found (as `ip
 // netns` names them).
-const NetNSDir = "/run/netns"
+const netNSDir = "/run/netns"
 
 // Example is a commented file with every key.
 //
@@ -447,15 +447,15 @@ func ParseDashboard(text string) (string, error) {
 	return net.JoinHostPort(address.String(), port), nil
 }
 
-// parseNetNS reads a path, or a name in NetNSDir.
+// parseNetNS reads a path, or a name in netNSDir.
 func parseNetNS(text string) (string, error) {
 	switch {
 	case path.IsAbs(text):
 		return path.Clean(text), nil
 	case text == "" || text == "." || text == ".." || strings.Contains(text, "/"):
-		return "", fmt.Errorf("write an absolute path, or a name in %s", NetNSDir)
+		return "", fmt.Errorf("write an absolute path, or a name in %s", netNSDir)
 	}
-	return path.Join(NetNSDir, text), nil
+	return path.Join(netNSDir, text), nil
 }
 
 // parseCgroup reads the directory of a cgroup, absolute or relative.

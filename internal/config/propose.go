@@ -8,8 +8,8 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 )
 
-// DefaultDashboard is where a proposed configuration shows the dashboard.
-const DefaultDashboard = "127.0.0.1:7480"
+// defaultDashboard is where a proposed configuration shows the dashboard.
+const defaultDashboard = "127.0.0.1:7480"
 
 // Basis is where a proposed rate comes from.
 type Basis string
@@ -75,7 +75,7 @@ func (p Proposal) YAML() string {
 		b.WriteString("# The device does not report its speed: this is a guess without any ground.")
 	}
 	fmt.Fprintf(&b, " If what follows\n# is slower (a modem, a provider), write a little below that.\nrate: %s\n", policy.FormatRate(p.RateBPS()))
-	fmt.Fprintf(&b, "# A page for this host's users: http://%[1]s\ndashboard: %[1]s\n", DefaultDashboard)
+	fmt.Fprintf(&b, "# A page for this host's users: http://%[1]s\ndashboard: %[1]s\n", defaultDashboard)
 	return b.String()
 }
 

@@ -34,7 +34,7 @@ func TestProposal(t *testing.T) {
 		if len(got.Uplinks) != 1 || got.Uplinks[0].Interface != test.proposal.Interface || got.Uplinks[0].RateBPS != test.rateBPS {
 			t.Errorf("%+v becomes %+v\n%s", test.proposal, got.Uplinks, text)
 		}
-		if got.Dashboard != DefaultDashboard || !strings.Contains(text, test.says) {
+		if got.Dashboard != defaultDashboard || !strings.Contains(text, test.says) {
 			t.Errorf("%+v says\n%s", test.proposal, text)
 		}
 	}

@@ -12,19 +12,19 @@ type Optional struct {
 	Source
 	// Path is what has to be there, the engine's socket.
 	Path string
-	// Interval is how often to look; 0 means OptionalInterval.
+	// Interval is how often to look; 0 means optionalInterval.
 	Interval time.Duration
 }
 
-// OptionalInterval is how soon an engine is noticed that was started after the
+// optionalInterval is how soon an engine is noticed that was started after the
 // agent.
-const OptionalInterval = 2 * time.Second
+const optionalInterval = 2 * time.Second
 
 // Run implements Source.
 func (o Optional) Run(ctx context.Context, events chan<- Event) error {
 	interval := o.Interval
 	if interval == 0 {
-		interval = OptionalInterval
+		interval = optionalInterval
 	}
 	for {
 		if _, err := os.Stat(o.Path); err == nil {

@@ -137,29 +137,3 @@ func (u *Uplink) AssignCgroup(path string, number uint16) error {
 // UnassignCgroup ends what AssignCgroup did for number. It is not an error if that
 // has no cgroup.
 func (u *Uplink) UnassignCgroup(number uint16) error { return u.cgroups.unassign(number) }
-
-// CgroupNumber tells the number that the cgroup at path has, or 0 for
-// none. Errors: kernel.ErrNoCgroup.
-func (u *Uplink) CgroupNumber(path string) (uint16, error) {
-	cgroup, err := kernel.LookUpCgroup(path)
-	if err != nil {
-		return 0, err
-	}
-	for number, of := range u.cgroups.byNumber {
-		if of == cgroup {
-			return number, nil
-		}
-	}
-	return 0, nil
-}
-
-// CgroupNumbers lists the numbers that have a cgroup, those that an earlier
-// agent gave one included.
-func (u *Uplink) CgroupNumbers() []uint16 {
-	numbers := make([]uint16, 0, len(u.cgroups.byNumber))
-	for number := range u.cgroups.byNumber {
-		numbers = append(numbers, number)
-	}
-	slices.Sort(numbers)
-	return numbers
-}

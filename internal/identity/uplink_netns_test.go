@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -613,11 +615,9 @@ func TestCgroupPackets(t *testing.T) {
 	// What was assigned outlives the agent, and is known to the next.
 	b.open()
 	target := b.targets()[0]
-	if got := fmt.Sprint(b.uplink.CgroupNumbers()); got != fmt.Sprint([]uint16{NumberFirst}) {
-		t.Errorf("a new agent finds cgroups of %s", got)
-	}
-	if number, err := b.uplink.CgroupNumber(container); number != NumberFirst || err != nil {
-		t.Errorf("a new agent finds the container's cgroup assigned to %d, %v", number, err)
+	assigned := b.uplink.cgroups.byNumber
+	if of, err := kernel.LookUpCgroup(container); len(assigned) != 1 || assigned[NumberFirst] != of || err != nil {
+		t.Errorf("a new agent finds cgroups %v, want only %v, %v", assigned, of, err)
 	}
 	b.expect("after a restart", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })
 	// A classifier with other constants takes over what the last one knew.
@@ -638,7 +638,7 @@ func TestCgroupPackets(t *testing.T) {
 	}
 	b.expect("moved away", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, nested, target) })
 	b.expect("moved here", NumberFirst+1, frameBytes(target), func() { b.sendFromCgroup("send", host, outside, target) })
-	for _, number := range b.uplink.CgroupNumbers() {
+	for _, number := range slices.Collect(maps.Keys(b.uplink.cgroups.byNumber)) {
 		if err := b.uplink.UnassignCgroup(number); err != nil {
 			t.Error(err)
 		}

@@ -27,13 +27,13 @@ const (
 	fewestAnswered = 4
 )
 
-// ErrNoAnswer is a router that does not answer echo requests.
-var ErrNoAnswer = errors.New("no answer to echo requests")
+// errNoAnswer is a router that does not answer echo requests.
+var errNoAnswer = errors.New("no answer to echo requests")
 
 // MeasureLinkBPS guesses what the link to a router of IPv4 can send, in bits per second,
 // from the frames that come back from it: the slower of the two directions. It takes a
 // second and a half at most and needs CAP_NET_RAW, or a group that may send echo requests
-// (net.ipv4.ping_group_range). Errors: ErrNoAnswer.
+// (net.ipv4.ping_group_range). Errors: errNoAnswer.
 func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
 	conn, err := icmp.ListenPacket("udp4", "0.0.0.0")
 	var target net.Addr = &net.UDPAddr{IP: router.AsSlice()}
@@ -62,7 +62,7 @@ func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
 		}
 	}
 	if len(rates) == 0 {
-		return 0, ErrNoAnswer
+		return 0, errNoAnswer
 	}
 	slices.Sort(rates)
 	return rates[len(rates)/2], nil

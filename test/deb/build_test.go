@@ -1,4 +1,4 @@
-//go:build netns || docker
+//go:build deb || docker
 
 // Package deb installs what is released, uses it and takes it away again: the Debian
 // package and the image.

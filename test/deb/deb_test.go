@@ -1,4 +1,4 @@
-//go:build netns
+//go:build deb
 
 package deb
 
@@ -25,8 +25,9 @@ func TestPackage(t *testing.T) {
 		"/usr/share/bash-completion/completions/weir": file, "/usr/share/zsh/vendor-completions/_weir": file,
 		"/usr/share/fish/vendor_completions.d/weir.fish": file, "/usr/share/doc/weir/copyright": file,
 		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/licenses.gz": file, "/usr/share/doc/weir/weir.cdx.json": file,
-		"/usr/share/doc/weir/examples/weir.yaml": file,
-		"/usr/bin/weir-edge":                     program, "/usr/share/man/man1/weir-edge-run.1.gz": file,
+		"/usr/share/doc/weir/examples/weir.yaml": file, "/usr/share/doc/weir/examples/edge.yaml": file,
+		"/usr/lib/systemd/system/weir-edge.service": file,
+		"/usr/bin/weir-edge":                        program, "/usr/share/man/man1/weir-edge-run.1.gz": file,
 		"/usr/share/bash-completion/completions/weir-edge": file, "/usr/share/doc/weir/weir-edge.cdx.json": file,
 	} {
 		if files[name] != mode {
@@ -51,6 +52,10 @@ func TestPackage(t *testing.T) {
 	unit, err := os.ReadFile(filepath.Join(unpacked, "usr/lib/systemd/system/weir.service"))
 	if err != nil || !strings.Contains(string(unit), "ExecStart=/usr/bin/weir agent ") || strings.Contains(string(unit), "@") {
 		t.Errorf("the unit is %s, %v", unit, err)
+	}
+	edge, err := os.ReadFile(filepath.Join(unpacked, "usr/lib/systemd/system/weir-edge.service"))
+	if err != nil || !strings.Contains(string(edge), "ExecStart=/usr/bin/weir-edge run\n") || strings.Contains(string(edge), "@") {
+		t.Errorf("weir-edge's unit is %s, %v", edge, err)
 	}
 	if page := run(t, "gzip", "-dc", filepath.Join(unpacked, "usr/share/man/man1/weir-set.1.gz")); !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(page, "weight") {
 		t.Errorf("the manual of weir set: %.300s", page)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/discovery/cgroup"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
@@ -64,6 +65,7 @@ func TestFreshDebian(t *testing.T) {
 	d.await("shares in force", func() (bool, string) { return d.inForce() })
 	t.Run("shares", func(*testing.T) { d.CheckIdeal(tolerance, rateBPS, []uint64{15e6, 5e6}, 3*time.Second) })
 	t.Run("the unit", d.testUnit)
+	t.Run("the unit of weir-edge", d.testEdgeUnit)
 	t.Run("stop, upgrade and downgrade", d.testChanges)
 	t.Run("purging puts everything back", d.testPurge)
 	d.AwaitTraffic(0, bootTimeout) // and containers go on
@@ -141,7 +143,7 @@ func boot(t *testing.T, tree string, files map[string]string) *debian {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			journal, _ := d.try("journalctl", "--no-pager", "-n", "40", "-u", "weir", "-u", "docker")
+			journal, _ := d.try("journalctl", "--no-pager", "-n", "40", "-u", "weir", "-u", "weir-edge", "-u", "docker")
 			t.Logf("the journal ends with\n%s\nand the console with %s", journal, said.String())
 		}
 		_ = command.Process.Kill()
@@ -355,6 +357,40 @@ func (d *debian) testUnit(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(score), "\n")
 		t.Log(lines[len(lines)-1])
 	}
+}
+
+// testEdgeUnit: weir-edge is started by who wants it, says what is wrong in its file, and
+// under the unit's restrictions reaches the engine, the agent and its repository.
+func (d *debian) testEdgeUnit(t *testing.T) {
+	if state, _ := d.try("systemctl", "is-enabled", "weir-edge"); strings.TrimSpace(state) != "disabled" {
+		t.Errorf("nobody enabled it, and it is %s", state)
+	}
+	d.shell(t, "echo 'dashboard: 0.0.0.0:7483' >/etc/weir/edge.yaml")
+	_, _ = d.try("systemctl", "start", "weir-edge")
+	d.await("weir-edge ended for good", func() (bool, string) {
+		state, _ := d.try("systemctl", "is-failed", "weir-edge")
+		return strings.TrimSpace(state) == "failed", state
+	})
+	if journal := d.must(t, "journalctl", "--no-pager", "-u", "weir-edge"); !strings.Contains(journal, "edge.yaml:1: dashboard") {
+		t.Errorf("it says %s", journal)
+	}
+	d.shell(t, "printf 'dashboard: 127.0.0.1:7483\nrepository: {address: 127.0.0.1:7482}\n' >/etc/weir/edge.yaml")
+	d.must(t, "systemctl", "restart", "weir-edge")
+	d.await("weir-edge knows this host", func() (bool, string) {
+		var nodes []edge.Node
+		out, err := d.try("weir-edge", "nodes", "-o", "json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &nodes)
+		}
+		return err == nil && len(nodes) == 1 && nodes[0].State == "ready" && nodes[0].UplinkBPS == rateBPS && nodes[0].MemoryBytes > 0 && nodes[0].DiskFreeBytes > 0, out
+	})
+	said, err := d.try("sh", "-c", `echo '{"imageName": "sender", "port_host": "8080", "port_container": "80"}' | weir-edge deploy -`)
+	if err == nil || !strings.Contains(said, "apt-get install haproxy") {
+		t.Errorf("deployed without HAProxy: %v, %s", err, said)
+	}
+	lines := strings.Split(strings.TrimSpace(d.must(t, "systemd-analyze", "security", "--no-pager", "weir-edge")), "\n")
+	t.Log(lines[len(lines)-1])
+	d.must(t, "systemctl", "stop", "weir-edge")
 }
 
 // testChanges: whatever is done to the agent, containers keep their shares, and what was

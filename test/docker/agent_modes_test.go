@@ -21,6 +21,8 @@ import (
 
 // TestAgentInEveryMode: containers of real engines in every network mode at
 // once, on one uplink.
+//
+//weir:beside
 func TestAgentInEveryMode(t *testing.T) {
 	s, far := newSwarm(t)
 	s.network(t, testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
@@ -231,6 +233,8 @@ func (s *site) sendNested(t *testing.T, c *testbed.EngineContainer, to netip.Add
 
 // TestEncryptedOverlay: IPsec wraps the outer packets of an overlay network
 // that Docker encrypts, and they still count for their container.
+//
+//weir:beside
 func TestEncryptedOverlay(t *testing.T) {
 	harness.NeedESP(t)
 	s, far := newSwarm(t)

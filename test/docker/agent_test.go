@@ -487,6 +487,8 @@ func (s *site) testNoEngineAtFirst(t *testing.T) {
 // TestAgentWithLiveRestore: containers that outlive their engine stay as they
 // are, on the wire and in `weir ps`, with what was set, through its crash and
 // its return.
+//
+//weir:beside
 func TestAgentWithLiveRestore(t *testing.T) {
 	s := newSite(t, testbed.EngineOptions{LiveRestore: true})
 	s.start(t)

@@ -406,6 +406,7 @@ func mustRunBriefly(t *testing.T, engine *testbed.Engine) {
 	check(t, engine.Remove(t.Context(), created.ID))
 }
 
+//weir:beside
 func TestDiscoveryOutlivesTheEngine(t *testing.T) {
 	tests := []struct {
 		name string
@@ -510,6 +511,7 @@ func TestLeakCheckFindsLeaks(t *testing.T) {
 	}
 }
 
+//weir:beside
 func TestDiscoveryOfOverlay(t *testing.T) {
 	engine, netns := newEngine(t, testbed.EngineOptions{})
 	run(t, "ip", "-n", netns, "link", "add", "up0", "type", "veth", "peer", "name", "up1")

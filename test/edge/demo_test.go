@@ -15,6 +15,8 @@ import (
 
 // TestDemo: the demo shows what it announces, and leaves nothing when it is interrupted.
 // What it would leave, the suite's leak check finds. It takes about a minute.
+//
+//weir:beside
 func TestDemo(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(harness.Program(t), "demo", "edge")

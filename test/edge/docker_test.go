@@ -5,6 +5,8 @@ package edge
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,8 @@ import (
 )
 
 // TestOneEngine is what one plain engine can show, one thing after the other.
+//
+//weir:beside
 func TestOneEngine(t *testing.T) {
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
@@ -69,6 +73,11 @@ func (s *site) testDeploy(t *testing.T) {
 	}
 	if err := s.deploy(t, specification("other", pagesImage, 8080, 11, nil)); err == nil || !strings.Contains(err.Error(), "port 8080 is the service shop's") {
 		t.Errorf("a port that is taken: %v", err)
+	}
+	address := takenAddress(t, s)
+	taken := int(netip.MustParseAddrPort(address).Port())
+	if err := s.deploy(t, specification("other", pagesImage, taken, 11, nil)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is another program's", taken)) {
+		t.Errorf("a port that a program has: %v", err)
 	}
 	for _, command := range [][]string{{"ps"}, {"nodes"}, {"explain", "shop"}, {"events"}} {
 		t.Logf("weir-edge %s\n%s", strings.Join(command, " "), s.must(t, command...))

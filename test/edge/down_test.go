@@ -13,6 +13,8 @@ import (
 )
 
 // TestSwarmDown: a swarm is as before when weir-edge has gone.
+//
+//weir:beside
 func TestSwarmDown(t *testing.T) {
 	c := newClusterOf(t, 1)
 	before := c.heartbeat(t)

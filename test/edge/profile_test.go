@@ -5,8 +5,10 @@ package edge
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +56,7 @@ func (s *site) testProfile(t *testing.T) {
 			t.Errorf("%v: %v, on stdout %q, on stderr %q", test.args, err, out, said)
 		}
 	}
+	s.endProfile(t, syscall.SIGHUP) // as a terminal does that is closed
 	if after := s.containers(t); after != before {
 		t.Errorf("there were %d containers, and are %d", before, after)
 	}
@@ -63,6 +66,25 @@ func (s *site) testProfile(t *testing.T) {
 	}
 	s.awaitRunning(t, "pages", 1, 20*time.Second)
 	s.must(t, "rm", "pages")
+}
+
+// endProfile ends a profile in its middle, by a signal.
+func (s *site) endProfile(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	before := s.containers(t)
+	cmd := s.Host.Command(t.Context(), os.Getenv(programVariable), "profile", "--docker", s.engine.Socket(), pagesImage, "--port", "80", "--duration", "1h")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it has an instance", time.Minute, func() error {
+		if now := s.containers(t); now <= before {
+			return errNot(fmt.Sprint(now))
+		}
+		return nil
+	})
+	_ = syscall.Kill(-cmd.Process.Pid, signal)
+	_ = cmd.Wait()
 }
 
 func (s *site) profile(t *testing.T, args ...string) (out, said string, err error) {

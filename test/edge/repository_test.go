@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ import (
 
 // TestRepository: services are pushed, listed, deployed from the repository by an engine
 // that does not have them, and taken away; also when the registry is cut off.
+//
+//weir:beside
 func TestRepository(t *testing.T) {
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
@@ -406,7 +409,8 @@ func (s *site) testDown(t *testing.T) {
 	if err := s.get(8105); err != nil {
 		t.Errorf("a refusal ended the service: %v", err)
 	}
-	s.ps(t) // it still runs
+	s.ps(t)                          // it still runs
+	s.endProfile(t, syscall.SIGKILL) // which leaves its container
 	if err := down("--all"); err != nil {
 		t.Fatal(err)
 	}

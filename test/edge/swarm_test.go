@@ -144,6 +144,8 @@ func (c *cluster) get(node, port int) error {
 
 // TestSwarm: a crowd comes and replicas start; a node dies, and its service answers
 // elsewhere.
+//
+//weir:beside
 func TestSwarm(t *testing.T) {
 	c := newCluster(t)
 	c.startManager(t)

@@ -28,6 +28,21 @@ const programVariable = "WEIR_BIN"
 
 const buildTimeout = 5 * time.Minute
 
+// Main runs the tests of a package that needs root, with weir built from this tree.
+func Main(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "these tests need root")
+		return 1
+	}
+	remove, err := Build()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	return m.Run()
+}
+
 // Build builds weir from this tree, for all tests of a suite, unless whoever
 // runs the suite has done so. The caller calls remove at the end.
 func Build() (remove func(), err error) {

@@ -33,6 +33,8 @@ const (
 // TestChangesFromElsewhere: an agent that listens for other hosts and has a dashboard
 // lets those with a token do what its role allows, nobody else, and what they change is
 // what the kernel does.
+//
+//weir:beside
 func TestChangesFromElsewhere(t *testing.T) {
 	b := newBed(t)
 	tokens := filepath.Join(t.TempDir(), "tokens")

@@ -25,6 +25,8 @@ func class(t *testing.T, c v1.Container, name v1.Class) v1.ClassShare {
 
 // TestClassKeepsOthersShares: whatever a container claims to be, others have their
 // shares, also when everybody claims it.
+//
+//weir:beside
 func TestClassKeepsOthersShares(t *testing.T) {
 	flood := harness.Load{Protocol: traffic.UDP, RateBPS: 40 * mbit}
 	for _, test := range []struct {

@@ -223,6 +223,8 @@ func forgeInQueue(t *testing.T, b *harness.Bed, netNSPath, device string, forged
 }
 
 // TestForwardedAfterRestart: a new agent watches again.
+//
+//weir:beside
 func TestForwardedAfterRestart(t *testing.T) {
 	b := newBed(t)
 	a := newArena(b, testbed.ModeMacvlan)
@@ -239,6 +241,8 @@ func TestForwardedAfterRestart(t *testing.T) {
 // TestNamespacesOfTheHost: what the host itself has on the uplink in other
 // namespaces than its own is not held for a container's. The kernel watches
 // only while there is a container with a device there.
+//
+//weir:beside
 func TestNamespacesOfTheHost(t *testing.T) {
 	b := newBed(t)
 	one := b.AddMode("one", testbed.ModeMacvlan, nil)

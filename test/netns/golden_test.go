@@ -22,6 +22,8 @@ var references = regexp.MustCompile(`refcnt \d+`)
 
 // TestKernelStateGolden compares the whole of what a small set-up puts into
 // the kernel with what a human has read and found right.
+//
+//weir:beside
 func TestKernelStateGolden(t *testing.T) {
 	b := newBed(t)
 	b.Add("plain", nil)

@@ -29,6 +29,8 @@ func sendsAbout(bps float64) func(v1.Container) bool {
 // TestHostClass: what the host itself sends, and containers that nobody told
 // the agent of, is shown as one class, which has its policy from the config
 // file.
+//
+//weir:beside
 func TestHostClass(t *testing.T) {
 	b := newBed(t)
 	one := b.Add("one", nil)
@@ -62,6 +64,8 @@ func TestHostClass(t *testing.T) {
 
 // TestControlTrafficSurvives: while the host class is flooded, neighbours are
 // still found: address resolution does not wait behind data.
+//
+//weir:beside
 func TestControlTrafficSurvives(t *testing.T) {
 	b := newBed(t)
 	b.StartAgent(harness.AgentOptions{})
@@ -84,6 +88,8 @@ func TestControlTrafficSurvives(t *testing.T) {
 
 // TestControlFloodOfOneContainer: a container that floods the uplink with
 // neighbour solicitations does not keep others from finding theirs.
+//
+//weir:beside
 func TestControlFloodOfOneContainer(t *testing.T) {
 	for _, test := range []struct {
 		name         string
@@ -186,6 +192,8 @@ func answered(b *harness.Bed, target netip.AddrPort, timeout time.Duration) erro
 
 // TestControlClassIsNoWayAround: a container that dresses its data as control
 // traffic does not get it past its share.
+//
+//weir:beside
 func TestControlClassIsNoWayAround(t *testing.T) {
 	const maxBPS = 10.0 * mbit
 	for _, attachment := range []testbed.Attachment{testbed.AttachNAT, testbed.AttachBridged} {

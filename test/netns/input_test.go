@@ -16,6 +16,8 @@ var nobody = []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clea
 
 // TestRefusedStarts: an agent that cannot do what it is told says why, in one
 // line, and has touched nothing.
+//
+//weir:beside
 func TestRefusedStarts(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)
@@ -73,6 +75,8 @@ func TestRefusedStarts(t *testing.T) {
 
 // TestCorruptConfig: a config file with a mistake stops the agent with the
 // place of each.
+//
+//weir:beside
 func TestCorruptConfig(t *testing.T) {
 	b := newBed(t)
 	path := b.ConfigPath()
@@ -115,6 +119,8 @@ func TestCorruptConfig(t *testing.T) {
 }
 
 // TestCommandsWithoutPermission: what a user who is not root is told.
+//
+//weir:beside
 func TestCommandsWithoutPermission(t *testing.T) {
 	b := newBed(t)
 	for _, command := range []string{"ps", "top"} {
@@ -139,6 +145,8 @@ func TestCommandsWithoutPermission(t *testing.T) {
 
 // TestLabelsThatAreNotInForce: a static container runs with what can be
 // honoured, and `weir ps` says what cannot.
+//
+//weir:beside
 func TestLabelsThatAreNotInForce(t *testing.T) {
 	b := newBed(t)
 	b.Add("late", labels("latency", "0.4ms", "min", "10mbit"))

@@ -162,6 +162,8 @@ func (a attack) in(mode testbed.Mode) bool {
 }
 
 // TestIsolation: none of it gets the attacker more than it is entitled to.
+//
+//weir:beside
 func TestIsolation(t *testing.T) {
 	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeOverlay} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -691,6 +693,8 @@ func (a *arena) floodFrom(t *testing.T, netNSPath string) {
 
 // TestLookalikes: names and labels that look like those of others get a
 // container nothing, and whoever means the other container gets the other.
+//
+//weir:beside
 func TestLookalikes(t *testing.T) {
 	b := newBed(t)
 	b.Add("victim", labels("weight", "100"))

@@ -24,17 +24,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	if os.Geteuid() != 0 {
-		fmt.Fprintln(os.Stderr, "the suite netns needs root")
-		return 1
-	}
-	remove, err := harness.Build()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer remove()
-	code := m.Run()
+	code := harness.Main(m)
 	if left := children(); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "the tests left behind:\n\t%s\n", strings.Join(left, "\n\t"))
 		code = 1

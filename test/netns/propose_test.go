@@ -14,6 +14,8 @@ import (
 
 // TestProposal: an agent without a configuration says what it could be and how to accept
 // it, and what it proposes works.
+//
+//weir:beside
 func TestProposal(t *testing.T) {
 	b := newBed(t)
 	nowhere := filepath.Join(b.Dir, "missing.yaml")

@@ -34,6 +34,8 @@ var restarts = []struct {
 
 // TestSetAndReset changes a policy with the commands that users have, and
 // measures that it is in force.
+//
+//weir:beside
 func TestSetAndReset(t *testing.T) {
 	b := newBed(t)
 	competitors := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "100", "min", "10mbit"), harness.TCP}}
@@ -110,6 +112,8 @@ func tcClasses(b *harness.Bed) []string {
 
 // TestSourceLeftOut: what an agent did to containers that the next one is not told
 // of is undone, so that their packets do not carry the numbers of others.
+//
+//weir:beside
 func TestSourceLeftOut(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)
@@ -329,6 +333,8 @@ func (s *sequence) stopInAnyOrder(t *testing.T) (late int) {
 
 // TestRestartWithAnotherRate: the new rate is in force, in place: classes and
 // queues are the old ones, changed.
+//
+//weir:beside
 func TestRestartWithAnotherRate(t *testing.T) {
 	b := newBed(t)
 	// Not TCP, which would remember for seconds that it was starved.
@@ -375,6 +381,8 @@ func TestRestartWithAnotherRate(t *testing.T) {
 
 // TestCorruptState: a state file that cannot be read stops an agent with its
 // line, before it touches the kernel.
+//
+//weir:beside
 func TestCorruptState(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)
@@ -435,6 +443,8 @@ func lineOf(lines []string, text string) string {
 
 // TestContainersChangeWhileNoAgentRuns: a container that starts while no
 // agent runs is taken in by the next one, and one that ended is forgotten.
+//
+//weir:beside
 func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
 	b := newBed(t)
 	one, two := b.Add("one", nil), b.Add("two", labels("weight", "300"))
@@ -459,6 +469,8 @@ func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
 // TestCountersOnlyGrow: what is counted of a container is never less than it was,
 // when its class is made again and when another agent takes over; and whoever looks
 // meanwhile sees numbers of one moment.
+//
+//weir:beside
 func TestCountersOnlyGrow(t *testing.T) {
 	b := newBed(t)
 	c := b.Add("one", nil)

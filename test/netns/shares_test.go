@@ -18,23 +18,27 @@ import (
 
 const mbit = 1_000_000
 
+// sharing is a link and who competes for it.
+type sharing struct {
+	name        string
+	rate        string // 100mbit
+	rateBPS     uint64
+	window      time.Duration // 3 s
+	competitors []competitor
+}
+
+var tcp16 = harness.Load{Protocol: traffic.TCP, Connections: 16}
+
 // TestShares compares what containers send with the ideal allocation.
+//
+//weir:beside
 func TestShares(t *testing.T) {
 	tcp, flood := harness.TCP, harness.Flood
-	tcp16 := harness.Load{Protocol: traffic.TCP, Connections: 16}
-	unlimitedUDP := harness.Load{Protocol: traffic.UDP}
-	for _, test := range []struct {
-		name        string
-		rate        string // 100mbit
-		rateBPS     uint64
-		window      time.Duration // 3 s
-		competitors []competitor
-	}{
+	checkSharings(t, []sharing{
 		{name: "weights", competitors: []competitor{
 			{labels("weight", "100"), tcp}, {labels("weight", "200"), tcp}, {labels("weight", "300"), tcp},
 		}},
 		{name: "connections do not count", competitors: []competitor{{nil, tcp}, {nil, tcp16}}},
-		{name: "TCP against unlimited UDP", competitors: []competitor{{nil, tcp}, {nil, unlimitedUDP}}},
 		{name: "minimum", competitors: []competitor{
 			{labels("min", "60mbit"), tcp}, {nil, flood}, {nil, tcp16},
 		}},
@@ -59,6 +63,15 @@ func TestShares(t *testing.T) {
 		{name: "10 Mbit/s", rate: "10mbit", rateBPS: 10 * mbit, competitors: []competitor{
 			{labels("weight", "100"), tcp}, {labels("weight", "200"), tcp}, {labels("weight", "300"), tcp},
 		}},
+	})
+}
+
+// TestBusyProcessorShares is TestShares where somebody sends all that a processor can,
+// or a millisecond without one shows.
+func TestBusyProcessorShares(t *testing.T) {
+	tcp := harness.TCP
+	checkSharings(t, []sharing{
+		{name: "TCP against unlimited UDP", competitors: []competitor{{nil, tcp}, {nil, harness.Load{Protocol: traffic.UDP}}}},
 		{name: "1 Gbit/s", rate: "1gbit", rateBPS: 1000 * mbit, competitors: []competitor{
 			{labels("weight", "100"), tcp16}, {labels("weight", "200"), tcp}, {labels("weight", "300"), tcp},
 		}},
@@ -71,7 +84,12 @@ func TestShares(t *testing.T) {
 			{labels("weight", "10"), harness.Load{Protocol: traffic.UDP, RateBPS: mbit}},
 			{labels("weight", "10000"), harness.Load{Protocol: traffic.UDP, RateBPS: 120 * mbit}},
 		}},
-	} {
+	})
+}
+
+func checkSharings(t *testing.T, tests []sharing) {
+	t.Helper()
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			if test.rateBPS == 0 {
 				test.rate, test.rateBPS = "100mbit", 100*mbit
@@ -89,6 +107,8 @@ func TestShares(t *testing.T) {
 // TestWrongSharesAreFound plants a failure: the check that all tests above
 // rely on has to complain about a real measurement when something else was
 // expected.
+//
+//weir:beside
 func TestWrongSharesAreFound(t *testing.T) {
 	b := newBed(t)
 	real := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "200"), harness.TCP}}
@@ -135,6 +155,8 @@ func TestWrongSharesAreFound(t *testing.T) {
 
 // TestAttachments shares out the uplink between containers that reach it in
 // different ways, over IPv4 and IPv6.
+//
+//weir:beside
 func TestAttachments(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -162,6 +184,8 @@ func TestAttachments(t *testing.T) {
 
 // TestSeveralInterfaces: a container has one share, through however many
 // interfaces it sends.
+//
+//weir:beside
 func TestSeveralInterfaces(t *testing.T) {
 	b := newBed(t)
 	one, two := b.Add("one", nil), b.Add("two", nil)
@@ -193,6 +217,8 @@ func TestSeveralInterfaces(t *testing.T) {
 
 // TestDropsAreShown: what was dropped from a container's queue, at its entrance
 // or out of its middle, is shown.
+//
+//weir:beside
 func TestDropsAreShown(t *testing.T) {
 	b := newBed(t)
 	c := b.Add("loud", labels("max", "10mbit"))
@@ -219,6 +245,8 @@ func TestDropsAreShown(t *testing.T) {
 
 // TestMarksAreShown: packets of a TCP that can ECN are marked in its queue rather than
 // dropped, and that is shown, also by an agent that came later.
+//
+//weir:beside
 func TestMarksAreShown(t *testing.T) {
 	b := newBed(t)
 	c := b.Add("loud", labels("max", "10mbit"))

@@ -39,6 +39,8 @@ var foreign = []struct {
 // TestForeignQdisc: what somebody configured is left alone, or put aside when
 // that was asked for, and put back as it was by weir down: while the agent
 // runs, after it was killed, and after it was started again.
+//
+//weir:beside
 func TestForeignQdisc(t *testing.T) {
 	for _, f := range foreign {
 		t.Run(f.name, func(t *testing.T) {
@@ -88,6 +90,8 @@ func TestForeignQdisc(t *testing.T) {
 
 // TestForeignFilter: queueing with filters cannot be put back, so it is not
 // taken away.
+//
+//weir:beside
 func TestForeignFilter(t *testing.T) {
 	b := newBed(t)
 	for _, command := range []string{
@@ -113,6 +117,8 @@ func TestForeignFilter(t *testing.T) {
 
 // TestDown: weir down leaves nothing, with and without a running agent, and
 // may be said twice. Traffic goes on.
+//
+//weir:beside
 func TestDown(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -179,6 +185,8 @@ func TestDown(t *testing.T) {
 
 // TestSecondAgent: one uplink has one agent, and one socket, and the second
 // does not harm the first.
+//
+//weir:beside
 func TestSecondAgent(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)
@@ -215,6 +223,8 @@ func TestSecondAgent(t *testing.T) {
 }
 
 // TestMended: what somebody else takes away is put back.
+//
+//weir:beside
 func TestMended(t *testing.T) {
 	b := newBed(t)
 	// Not TCP, which would remember the damage longer than it lasts.
@@ -266,6 +276,8 @@ func relink(b *harness.Bed, more ...string) {
 
 // TestUplinkComesAndGoes: an uplink that is deleted is waited for, and one
 // that is renamed is followed.
+//
+//weir:beside
 func TestUplinkComesAndGoes(t *testing.T) {
 	b := newBed(t)
 	one := b.Add("one", labels("max", "10mbit"))
@@ -330,6 +342,8 @@ func TestUplinkComesAndGoes(t *testing.T) {
 
 // TestUplinkMadeAgainUnseen: between two turns of the agent's loop an uplink may be
 // deleted and made again.
+//
+//weir:beside
 func TestUplinkMadeAgainUnseen(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)
@@ -351,6 +365,8 @@ func TestUplinkMadeAgainUnseen(t *testing.T) {
 
 // TestRootReplaced: somebody who replaces Weir's root qdisc ends its control, and
 // everybody is told so; where Weir may, it puts its own back.
+//
+//weir:beside
 func TestRootReplaced(t *testing.T) {
 	const replaced = "the root qdisc of uplink was replaced by somebody (pfifo qdisc ("
 	b := newBed(t)
@@ -418,6 +434,8 @@ func TestRootReplaced(t *testing.T) {
 
 // TestDownWhileUplinkIsGone: there is nothing to give back, and no reason to
 // fail.
+//
+//weir:beside
 func TestDownWhileUplinkIsGone(t *testing.T) {
 	for _, dead := range []bool{false, true} {
 		t.Run(map[bool]string{false: "agent alive", true: "agent killed"}[dead], func(t *testing.T) {
@@ -444,6 +462,8 @@ func TestDownWhileUplinkIsGone(t *testing.T) {
 // TestBridgeAsUplink: what containers that are ports of a bridge send through
 // another port of it passes the bridge's own device by. Where there is one port
 // that leads out that is shared out instead; otherwise they are told.
+//
+//weir:beside
 func TestBridgeAsUplink(t *testing.T) {
 	t.Run("a port leads out", func(t *testing.T) {
 		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN})
@@ -475,6 +495,8 @@ func TestBridgeAsUplink(t *testing.T) {
 }
 
 // TestBridgedUplinkGivenBack: an uplink that is a port of a bridge stays one.
+//
+//weir:beside
 func TestBridgedUplinkGivenBack(t *testing.T) {
 	b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})
 	b.Add("one", nil)

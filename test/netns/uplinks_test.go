@@ -37,6 +37,8 @@ func uplinkAt(name, rate string) map[string]any {
 }
 
 // TestSeveralUplinks: each is shared out by itself, by the same policies.
+//
+//weir:beside
 func TestSeveralUplinks(t *testing.T) {
 	b := newBed(t)
 	addBackup(b)
@@ -101,6 +103,8 @@ func TestSeveralUplinks(t *testing.T) {
 
 // TestMissingUplink: one of several may be missing when the agent starts, the
 // only one may not.
+//
+//weir:beside
 func TestMissingUplink(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)

@@ -6,22 +6,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
 // TestWeightZero: containers of weight 0 have their minimums, and what is idle by
 // priority; where others have weights they have only the minimum.
+//
+//weir:beside
 func TestWeightZero(t *testing.T) {
 	tcp := harness.TCP
-	tcp16 := harness.Load{Protocol: traffic.TCP, Connections: 16}
 	for _, test := range []struct {
 		name        string
 		competitors []competitor
 	}{
-		// CNTC, figure 8.
+		// CNTC, figure 8. Nothing of what is idle is left by who has it first, as one TCP
+		// connection would: to the other that is a tenth of its rate.
 		{"among themselves", []competitor{
-			{labels("weight", "0", "min", "10mbit", "priority", "5"), tcp},
+			{labels("weight", "0", "min", "10mbit", "priority", "5"), harness.Flood},
 			{labels("weight", "0", "min", "10mbit", "priority", "1"), tcp16},
 		}},
 		{"beside a weight, which comes first", []competitor{

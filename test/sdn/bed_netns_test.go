@@ -32,21 +32,7 @@ import (
 	"github.com/weir-project/weir/test/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if os.Geteuid() != 0 {
-		fmt.Fprintln(os.Stderr, "the suite netns needs root")
-		return 1
-	}
-	remove, err := harness.Build()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer remove()
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
 // bed is an Open vSwitch with its namespace.
 type bed struct {

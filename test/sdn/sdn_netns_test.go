@@ -60,6 +60,8 @@ func (b *bed) classOr(proto, to string) (class, application string) {
 
 // TestClasses: the flows of two stations go through a switch in the queues of
 // their applications, both ways, with queues that weir has made at its ports.
+//
+//weir:beside
 func TestClasses(t *testing.T) {
 	b := newBed(t)
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--rate", "p2=50mbit", "--idle-timeout", "3s")
@@ -141,6 +143,8 @@ func (b *bed) queuesAreClasses() {
 
 // TestEightQueues: a port has as many queues as a file says, with their bounds, an
 // application type has its own, and other queues take their place in the file.
+//
+//weir:beside
 func TestEightQueues(t *testing.T) {
 	b := newBed(t)
 	file := b.path("queues.yaml")
@@ -218,6 +222,8 @@ map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 
 // TestQueuesOfOthers: what somebody else configured stays until weir is told to
 // replace it, and comes back afterwards; a database that is away is waited for.
+//
+//weir:beside
 func TestQueuesOfOthers(t *testing.T) {
 	b := newBed(t)
 	b.bridge("br0", 0xab)
@@ -279,6 +285,8 @@ func TestQueuesOfOthers(t *testing.T) {
 
 // TestSeveralBridges: links between switches are found, a flow takes the shortest
 // path with its class on all of it, and another path when a cable is cut.
+//
+//weir:beside
 func TestSeveralBridges(t *testing.T) {
 	b := newBed(t)
 	b.startWeir()
@@ -354,6 +362,8 @@ func TestControllerKilled(t *testing.T) {
 }
 
 // TestTableFull: a switch whose table is full goes on forwarding.
+//
+//weir:beside
 func TestTableFull(t *testing.T) {
 	b := newBed(t)
 	b.startWeir()

@@ -18,6 +18,8 @@ import (
 // file. The master is killed during a transfer: what is known keeps its queue and
 // loses nothing, and the other routes what is new, of both versions of IP, into the
 // queues of the file.
+//
+//weir:beside
 func TestTogether(t *testing.T) {
 	b := newBed(t)
 	file := b.path("queues.yaml")
@@ -73,13 +75,14 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 		}
 		return nil
 	})
+	// First TCP, which sends again: for two seconds the new master believes in no station.
 	for _, n := range []networks{ipv4, ipv6} {
 		b.reach(h1, n.stations[1])
 		for _, c := range []struct {
 			proto string
 			port  int
 			queue string
-		}{{n.udp, 5060, "2"}, {n.tcp, 25, "4"}, {n.udp, 123, "3"}} {
+		}{{n.tcp, 25, "4"}, {n.udp, 5060, "2"}, {n.udp, 123, "3"}} {
 			b.wait(fmt.Sprint("the entries of ", c.proto, c.port), 30*time.Second, func() error {
 				if c.proto == n.tcp {
 					b.tcp(h1, h2, n.stations[1], c.port)

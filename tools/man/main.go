@@ -28,7 +28,7 @@ func write(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	for _, root := range []*cobra.Command{cli.Command(), edgecli.NewRoot()} {
+	for _, root := range []*cobra.Command{cli.NewRoot(), edgecli.NewRoot()} {
 		root.DisableAutoGenTag = true
 		header := &doc.GenManHeader{Section: "1", Source: "Weir", Manual: "Weir"}
 		if err := doc.GenManTree(root, header, folder); err != nil {

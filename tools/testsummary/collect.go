@@ -30,18 +30,17 @@ type testRun struct {
 	output    strings.Builder
 }
 
-// packageRun is one package's tests, in the order they started.
+// packageRun is one run of a package's tests, in the order they started.
 type packageRun struct {
 	tests  []*testRun
 	byName map[string]*testRun
 	output strings.Builder // outside of any test
-	result string
 }
 
 type collector struct {
 	out      io.Writer
 	rec      record
-	packages map[string]*packageRun
+	packages map[string]*packageRun // those that have not ended
 	builds   map[string]*strings.Builder
 }
 
@@ -67,10 +66,8 @@ func collect(suite string, in io.Reader, out io.Writer) (record, error) {
 			return record{}, fmt.Errorf("reading test events: %w", err)
 		}
 	}
-	for name, pkg := range c.packages {
-		if pkg.result == "" {
-			c.finishPackage(name, "fail", "", 0)
-		}
+	for name := range c.packages { // the others have ended
+		c.finishPackage(name, "fail", "", 0)
 	}
 	if c.rec.Passed+c.rec.Failed+c.rec.Skipped == 0 {
 		c.rec.fail("", "", "no test ran", "")
@@ -129,7 +126,7 @@ func (c *collector) testEvent(e event) {
 
 func (c *collector) finishPackage(name, result, failedBuild string, seconds float64) {
 	pkg := c.pkg(name)
-	pkg.result = result
+	delete(c.packages, name) // it may run again, for other tests
 	before := c.rec
 	for _, t := range pkg.tests {
 		if t.result == "" {

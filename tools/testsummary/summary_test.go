@@ -93,6 +93,14 @@ func TestCollect(t *testing.T) {
 			want: record{Passed: 2},
 		},
 		{
+			name: "a package in two portions",
+			events: `{"Action":"pass","Package":"p","Test":"TestA"}
+				{"Action":"pass","Package":"p"}
+				{"Action":"fail","Package":"p","Test":"TestB"}
+				{"Action":"fail","Package":"p"}`,
+			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Test: "TestB"}}},
+		},
+		{
 			name: "the run is cut off",
 			events: `{"Action":"run","Package":"p","Test":"TestA"}
 				{"Action":"pass","Package":"p","Test":"TestA"}

@@ -6,9 +6,10 @@ import { Change } from "./change";
 import { Classes, Flows } from "./classes";
 import { Explain } from "./explain";
 import { bytes, exactRate, milliseconds, part, rate } from "./format";
-import { before, type History, keyOf, type Values } from "./history";
+import { before, type History, keyOf } from "./history";
 import { Name } from "./name";
 import { Plot } from "./plot";
+import type { Values } from "./samples";
 import { shareAt } from "./table";
 import { why } from "./words";
 

@@ -2,11 +2,7 @@
 // opened the agent remembers.
 
 import type { Container, HistorySample, Snapshot } from "./api";
-
-export const keptSeconds = 180;
-const pauseSeconds = 5; // longer than this without a sample is a gap in the plots
-
-export type Values = (number | null)[];
+import { isOver, keptSeconds, Samples, type Values } from "./samples";
 
 // Series are a container's samples at one uplink, each as long as History.times.
 export interface Series {
@@ -34,36 +30,23 @@ export function keyOf(c: Container): string {
 }
 
 export class History {
-  // times are seconds on a clock that only goes forward.
-  times: number[] = [];
   private series = new Map<string, Series>();
+  private samples = new Samples(() => [...this.series.values()].flatMap((series) => measures.map((name) => series[name])));
+
+  get times(): number[] {
+    return this.samples.times;
+  }
 
   of(key: string, uplink: string): Series | undefined {
     return this.series.get(key + "\n" + uplink);
   }
 
   add(at: number, seen: Snapshot): void {
-    const last = this.times.at(-1);
-    if (last !== undefined && at - last > pauseSeconds) this.step(last + 1);
-    const since = last === undefined ? 0 : at - last;
-    this.step(at);
+    const since = this.samples.begin(at);
     for (const c of seen.containers ?? []) this.addContainer(c, since);
     // Whoever is not there any more is forgotten when its last sample is.
     for (const [name, series] of this.series)
-      if (series.rate.every((value) => value === null)) this.series.delete(name);
-  }
-
-  // step makes room for a sample, null for now.
-  private step(at: number): void {
-    this.times.push(at);
-    let old = 0;
-    while (at - (this.times[old] ?? at) > keptSeconds) old++;
-    this.times.splice(0, old);
-    for (const series of this.series.values())
-      for (const name of measures) {
-        series[name].push(null);
-        series[name].splice(0, old);
-      }
+      if (isOver(series.rate)) this.series.delete(name);
   }
 
   private addContainer(c: Container, since: number): void {
@@ -71,7 +54,7 @@ export class History {
       const name = keyOf(c) + "\n" + share.uplink;
       let series = this.series.get(name);
       if (!series) {
-        const none = (): Values => this.times.map(() => null);
+        const none = () => this.samples.none();
         series = {
           rate: none(), wanted: none(), entitled: none(), min: none(), max: none(), p50: none(), p99: none(),
           backlog: none(), drops: none(), dropped: null, marks: none(), marked: null,

@@ -4,7 +4,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type UPlot from "uplot";
-import { keptSeconds, type Values } from "./history";
+import { keptSeconds, type Values } from "./samples";
 
 declare const uPlot: typeof UPlot; // of uplot.js
 

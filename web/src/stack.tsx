@@ -2,9 +2,10 @@
 
 import type { Container, Uplink } from "./api";
 import { exactRate, rate } from "./format";
-import { type History, keyOf, type Values } from "./history";
+import { type History, keyOf } from "./history";
 import { Name } from "./name";
 import { type Line, Plot } from "./plot";
+import type { Values } from "./samples";
 
 // More areas than colours cannot be told apart: the rest is one.
 const colours = 8;

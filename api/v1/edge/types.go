@@ -192,4 +192,6 @@ type Stored struct {
 	Architecture string `json:"architecture"`
 	// Specification is what was pushed.
 	Specification json.RawMessage `json:"specification"`
+	// Reason is why it cannot be deployed; then there is nothing but its name.
+	Reason string `json:"reason,omitempty"`
 }

@@ -13,6 +13,8 @@ import (
 )
 
 // TestCgroupComesAndGoes needs root, to make cgroups of its own.
+//
+//weir:beside
 func TestCgroupComesAndGoes(t *testing.T) {
 	mount, err := cgroup.FindMount("/proc")
 	if err != nil || mount.Point == "" {
@@ -70,6 +72,8 @@ func TestCgroupComesAndGoes(t *testing.T) {
 
 // TestNamespaceWithCgroup: a container that is given as both is there while
 // both are, and is not in the host's network.
+//
+//weir:beside
 func TestNamespaceWithCgroup(t *testing.T) {
 	mount, err := cgroup.FindMount("/proc")
 	if err != nil || mount.Point == "" {

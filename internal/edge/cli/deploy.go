@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 func newDeployCommand(g *global) *cobra.Command {
@@ -25,14 +27,14 @@ where there is no file of that name, is one that was pushed (weir-edge push). Th
 again changes nothing.`,
 		Example: `  weir-edge deploy shop.json
   weir-edge deploy shop`,
-		Args: exactArgs("FILE"),
+		Args: cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			deployed, err := deploy(cmd, server.NewClient(g.socket), args[0])
 			if err != nil {
 				return err
 			}
 			for _, note := range deployed.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), printable(note))
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
 			}
 			what := "is there already"
 			if deployed.Changed {
@@ -57,14 +59,22 @@ func deploy(cmd *cobra.Command, client *server.Client, what string) (edge.Deploy
 	return client.Deploy(cmd.Context(), document)
 }
 
+// readFile reads a specification; - is in.
 func readFile(in io.Reader, path string) (data []byte, err error) {
-	if path == "-" {
-		data, err = io.ReadAll(in)
-	} else {
-		data, err = os.ReadFile(path)
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("read the specification: %w", err)
+		}
+		defer file.Close()
+		in = file
 	}
-	if err != nil {
+	data, err = io.ReadAll(io.LimitReader(in, spec.MaxBytes+1))
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("read the specification: %w", err)
+	case len(data) > spec.MaxBytes:
+		return nil, fmt.Errorf("read the specification: %s has more than %d bytes: is it another file, such as the image?", path, spec.MaxBytes)
 	}
 	return data, nil
 }
@@ -76,7 +86,7 @@ func newRemoveCommand(g *global) *cobra.Command {
 		Short: "Remove a service and all its instances",
 		Long: `Remove a service and all its instances. In the repository it stays; --repository takes
 it out of there, when it is not deployed.`,
-		Args: exactArgs("SERVICE"),
+		Args: cmdline.ExactArgs("SERVICE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if stored {
 				return server.NewClient(g.socket).Discard(cmd.Context(), args[0])
@@ -96,8 +106,11 @@ func newProxyImageCommand() *cobra.Command {
 have it, and HAProxy (apt-get install haproxy), which the image takes from its node.`,
 		Example: `  weir-edge proxy-image | docker load
   weir-edge proxy-image | ssh node2 docker load`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmdline.IsTerminal(cmd.OutOrStdout()) {
+				return cmdline.Usagef("an image is not for a terminal: %s | docker load", cmd.CommandPath())
+			}
 			archive, _, err := runtime.ProxyImageArchive()
 			if err != nil {
 				return err

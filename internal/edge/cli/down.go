@@ -12,8 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/runtime/docker"
 	"github.com/weir-project/weir/internal/edge/server"
 )
 
@@ -32,16 +35,21 @@ this host its measurements. A swarm gets back its heartbeat.
 Where services are deployed nothing is removed, unless --all says that they are to go as
 well, with their proxies, their instances and the repository. Images that nodes have got
 stay there.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.readConfig(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			o.agents = agentOptions{} // nothing is asked of them
 			removed, err := o.down(cmd.Context(), g.socket)
 			for _, what := range removed {
-				fmt.Fprintln(cmd.ErrOrStderr(), printable(what))
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(what))
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "services, too")
+	cmd.Flags().StringVar(&o.config, "config", config.EdgePath, "config file, before which flags go; the default one may be missing")
 	cmd.Flags().StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", stateDir, "folder of what weir-edge has kept")
 	return cmd
@@ -54,7 +62,7 @@ type downOptions struct {
 
 // down removes everything, and says what that was. Where it may not, nothing changes.
 func (o *downOptions) down(ctx context.Context, socket string) (removed []string, err error) {
-	rt, _, err := o.runtime(ctx)
+	rt, _, err := o.runtime(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +95,11 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 	there, err := repo.RemoveContainer(ctx, o.docker)
 	if there {
 		removed = append(removed, "repository's container removed")
+	}
+	errs = append(errs, err)
+	trials, err := docker.RemoveTrials(ctx, o.docker)
+	for _, name := range trials {
+		removed = append(removed, "container "+name+" of a profile removed")
 	}
 	errs = append(errs, err)
 	if err = errors.Join(errs...); err != nil {

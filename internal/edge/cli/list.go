@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -21,21 +22,27 @@ func newPsCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the instances of services, their nodes and their users",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := server.NewClient(g.socket).Instances(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if format.json() {
-			return printJSON(cmd.OutOrStdout(), list)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
+		}
+		if len(list) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), noServices)
 		}
 		return printInstances(cmd.OutOrStdout(), list)
 	}
 	return cmd
 }
+
+// noServices is what there is to do where nothing runs.
+const noServices = "No service is deployed: weir-edge deploy FILE"
 
 // table prints rows below a head, in columns.
 func table(w io.Writer, head string, rows [][]string) error {
@@ -43,7 +50,7 @@ func table(w io.Writer, head string, rows [][]string) error {
 	fmt.Fprintln(t, strings.ReplaceAll(head, " ", "\t"))
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(row[i])
+			row[i] = cmdline.Printable(row[i])
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
@@ -75,20 +82,28 @@ func rate(bps uint64) string {
 	return policy.FormatRateShort(bps)
 }
 
+// uplinkRate is a rate of a node's uplink, which may be nothing; "-" where nobody measures it.
+func uplinkRate(n edge.Node, bps uint64) string {
+	if n.UplinkBPS == 0 {
+		return "-"
+	}
+	return policy.FormatRateShort(bps)
+}
+
 func newNodesCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List nodes and what they have left",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := server.NewClient(g.socket).Nodes(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if format.json() {
-			return printJSON(cmd.OutOrStdout(), list)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 		}
 		var rows [][]string
 		for _, n := range list {
@@ -98,7 +113,7 @@ func newNodesCommand(g *global) *cobra.Command {
 			}
 			rows = append(rows, []string{
 				n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
-				rate(n.UplinkBPS), rate(n.UplinkSentBPS), rate(n.FreeBPS), nodeReason(n),
+				rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
 			})
 		}
 		return table(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS FREE REASON", rows)
@@ -121,15 +136,15 @@ func newEventsCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened lately and what happens",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what happens from now on")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out := cmd.OutOrStdout()
 		err := server.NewClient(g.socket).Events(cmd.Context(), *follow, func(e edge.Event) error {
-			if format.json() {
-				return printJSON(out, e)
+			if *format == cmdline.JSON {
+				return cmdline.PrintJSON(out, e)
 			}
 			return printEvent(out, e)
 		})
@@ -153,7 +168,7 @@ func printEvent(w io.Writer, e edge.Event) error {
 	if about == "" {
 		about = strings.TrimSpace(e.Service + " " + e.Node)
 	}
-	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, oneLine(about), oneLine(e.Message)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s  %-9s  %-16s  %s\n", e.At.Local().Format(time.DateTime), kind, cmdline.Printable(about), cmdline.Printable(e.Message)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
@@ -165,16 +180,16 @@ func newExplainCommand(g *global) *cobra.Command {
 		Short: "Say why a service has the instances that it has",
 		Long: `Say what was decided about a service in the last round and why, what that went by,
 what else could have been done, and what was decided and done before.`,
-		Args: exactArgs("SERVICE"),
+		Args: cmdline.ExactArgs("SERVICE"),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		e, err := server.NewClient(g.socket).Explain(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		if format.json() {
-			return printJSON(cmd.OutOrStdout(), e)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
 		}
 		return printExplanation(cmd.OutOrStdout(), e)
 	}
@@ -203,7 +218,7 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, printable(b.String()))
+	_, err := io.WriteString(w, cmdline.PrintableLines(b.String()))
 	return err
 }
 

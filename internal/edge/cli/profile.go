@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
 	"github.com/weir-project/weir/internal/edge/spec"
@@ -47,7 +48,7 @@ use its processors as well: where users take a pause, an instance serves more of
 Needs neither weir-edge run nor HAProxy.`,
 		Example: `  weir-edge profile nginx --response-time 500ms >shop.json
   weir-edge profile shop:2 --port 8000 --path /health --memory 64m --cpus 0.5 --users 5,50,100`,
-		Args: exactArgs("IMAGE"),
+		Args: cmdline.ExactArgs("IMAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return engineError(o.docker, o.run(cmd, args[0])) },
 	}
 	flags := cmd.Flags()
@@ -72,11 +73,11 @@ const maxCrowd = 20_000
 // check refuses what cannot be measured.
 func (o *profileOptions) check() error {
 	if len(o.users) == 0 {
-		return usagef("--users: nobody would ask; write for example 5,50,100")
+		return cmdline.Usagef("--users: nobody would ask; write for example 5,50,100")
 	}
 	for _, users := range o.users {
 		if users < 1 || users > maxCrowd {
-			return usagef("--users: a crowd of %d cannot be; write from 1 to %d", users, maxCrowd)
+			return cmdline.Usagef("--users: a crowd of %d cannot be; write from 1 to %d", users, maxCrowd)
 		}
 	}
 	for _, d := range []struct {
@@ -89,11 +90,11 @@ func (o *profileOptions) check() error {
 		{"start-timeout", o.patience, 100 * time.Millisecond},
 	} {
 		if d.value < d.least || d.value > time.Hour {
-			return usagef("--%s: %v is out of range; write from %v to 1h", d.name, d.value, d.least)
+			return cmdline.Usagef("--%s: %v is out of range; write from %v to 1h", d.name, d.value, d.least)
 		}
 	}
 	if !strings.HasPrefix(o.path, "/") {
-		return usagef("--path: %q does not begin with /", o.path)
+		return cmdline.Usagef("--path: %q does not begin with /", o.path)
 	}
 	return nil
 }
@@ -120,11 +121,11 @@ func (o *profileOptions) specification(image string) (spec.Spec, error) {
 	}
 	text, err := json.Marshal(document)
 	if err != nil {
-		return spec.Spec{}, usagef("the specification: %w", err)
+		return spec.Spec{}, cmdline.Usagef("the specification: %w", err)
 	}
 	s, err := spec.Parse(text)
 	if err != nil {
-		return spec.Spec{}, usagef("the specification: %w", err)
+		return spec.Spec{}, cmdline.Usagef("the specification: %w", err)
 	}
 	return s, nil
 }
@@ -188,7 +189,7 @@ func (o *profileOptions) run(cmd *cobra.Command, image string) error {
 	}
 	s.MaxUsers = result.MaxUsers
 	s.StartUpSeconds = max(math.Round(result.StartUp.Seconds()*1000)/1000, 0.001)
-	return printJSON(cmd.OutOrStdout(), s)
+	return cmdline.PrintJSON(cmd.OutOrStdout(), s)
 }
 
 // noneServed says that there is no specification that would be true.

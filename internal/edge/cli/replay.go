@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/sim"
 )
@@ -20,7 +21,7 @@ func newReplayCommand() *cobra.Command {
 and say whether the same comes out, or what differs first. Nothing is started or stopped.`,
 		Example: `  weir-edge run --record trace.jsonl
   weir-edge replay trace.jsonl`,
-		Args: exactArgs("FILE"),
+		Args: cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {

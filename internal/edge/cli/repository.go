@@ -1,21 +1,26 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	moby "github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // defaultDocker is where Docker listens that is not told otherwise.
@@ -32,10 +37,13 @@ input), or one that this host's engine has. One of that name is replaced; what r
 goes on.`,
 		Example: `  weir-edge push nginx:latest --spec shop.json
   docker save nginx | weir-edge push - --spec shop.json`,
-		Args: exactArgs("FILE|IMAGE"),
+		Args: cmdline.ExactArgs("FILE|IMAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if specification == "" {
-				return usagef("--spec is missing: say what the service is")
+				return cmdline.Usagef("--spec is missing: say what the service is")
+			}
+			if specification == "-" && args[0] == "-" {
+				return cmdline.Usagef("standard input cannot be both the image and the specification: name a file for one of them")
 			}
 			document, err := readFile(cmd.InOrStdin(), specification)
 			if err != nil {
@@ -75,7 +83,7 @@ func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadC
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", docker, err)
 	}
-	saved, err := api.ImageSave(ctx, []string{name})
+	saved, err := api.ImageSave(ctx, []string{oneImage(ctx, api, name)})
 	if err == nil {
 		return &savedImage{saved, api}, nil
 	}
@@ -84,6 +92,20 @@ func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadC
 		return nil, fmt.Errorf("push %s: there is no file and no image of that name: save, build or pull it first", name)
 	}
 	return nil, fmt.Errorf("push %s: there is no file of that name, and as an image: %w", name, engineError(docker, err))
+}
+
+// oneImage is the name of one image: of one without a tag engines save all that there are,
+// and take the tag latest for everything else.
+func oneImage(ctx context.Context, api *moby.Client, name string) string {
+	parsed, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return name // it may be an ID
+	}
+	latest := reference.FamiliarString(reference.TagNameOnly(parsed))
+	if _, err := api.ImageInspect(ctx, latest); err != nil {
+		return name // there is one with another tag
+	}
+	return latest
 }
 
 // openFile opens a file; a folder, which may have the name of the image that was built
@@ -111,16 +133,19 @@ func newServicesCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services",
 		Short: "List the services in the repository",
-		Args:  exactArgs(),
+		Args:  cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		list, err := server.NewClient(g.socket).Stored(cmd.Context())
 		if err != nil {
 			return err
 		}
-		if format.json() {
-			return printJSON(cmd.OutOrStdout(), list)
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
+		}
+		if len(list) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "The repository is empty: weir-edge push FILE|IMAGE --spec FILE")
 		}
 		return printStored(cmd.OutOrStdout(), list)
 	}
@@ -140,9 +165,9 @@ func printStored(w io.Writer, list []edge.Stored) error {
 		if len(digest) > 19 {
 			digest = digest[7:19]
 		}
-		rows = append(rows, []string{s.Service, document.Par.ImageName, s.Architecture, megabytes(s.SizeBytes), digest})
+		rows = append(rows, []string{s.Service, cmp.Or(document.Par.ImageName, "-"), cmp.Or(s.Architecture, "-"), megabytes(s.SizeBytes), cmp.Or(digest, "-"), s.Reason})
 	}
-	return table(w, "SERVICE IMAGE ARCHITECTURE SIZE DIGEST", rows)
+	return table(w, "SERVICE IMAGE ARCHITECTURE SIZE DIGEST REASON", rows)
 }
 
 // newRepositoryCommand is what runs in the repository's container.
@@ -152,9 +177,9 @@ func newRepositoryCommand() *cobra.Command {
 		Use:    "repository",
 		Short:  "Give images to nodes",
 		Hidden: true,
-		Args:   exactArgs(),
+		Args:   cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return repo.Serve(cmd.Context(), dir, listen, cert, key)
+			return repo.Serve(cmd.Context(), dir, listen, cert, key, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of the repository")
@@ -180,11 +205,14 @@ func (o *repositoryOptions) addFlags(cmd *cobra.Command) {
 
 func (o *repositoryOptions) check() error {
 	if (o.cert == "") != (o.key == "") {
-		return usagef("--repository-cert and --repository-key belong together")
+		return cmdline.Usagef("--repository-cert and --repository-key belong together")
+	}
+	if _, problems := policy.Parse(o.labels); len(problems) > 0 {
+		return cmdline.Usagef("--repository-label %s=%s %s", problems[0].Name, problems[0].Value, problems[0].Message)
 	}
 	if o.address != "" {
 		if _, err := repo.ParseAddress(o.address); err != nil {
-			return usagef("--repository: %w", err)
+			return cmdline.Usagef("--repository: %w", err)
 		}
 	}
 	return nil
@@ -204,7 +232,7 @@ func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (addr
 		return "", fmt.Errorf("find this program: %w", err)
 	}
 	err = repo.StartContainer(ctx, repo.ContainerOptions{
-		Socket: docker, Program: program, Dir: dir, Address: parsed, Cert: o.cert, Key: o.key, Labels: o.labels,
+		Socket: docker, Program: program, Dir: dir, Address: parsed, Cert: o.cert, Key: o.key, Labels: o.labels, Version: version,
 	})
 	return parsed.String(), err
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/repo"
@@ -42,6 +43,10 @@ const (
 
 // runOptions are the flags of run.
 type runOptions struct {
+	config string
+	// rules are algorithms of the configuration.
+	rules map[string]string
+
 	docker, network, agent, stateDir string
 	record                           string
 	dashboard                        string
@@ -64,10 +69,16 @@ left; without one no minimum can be promised. HAProxy has to be installed
 (apt-get install haproxy); its own service is not needed.`,
 		Example: `  weir-edge run
   weir-edge run --dry-run`,
-		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, g.socket) },
+		Args: cmdline.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.readConfig(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			return o.run(cmd, g.socket)
+		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&o.config, "config", config.EdgePath, "config file, before which flags go; the default one may be missing")
 	flags.StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
 	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
 	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
@@ -85,15 +96,53 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	return cmd
 }
 
+// readConfig takes from the configuration what no flag says.
+func (o *runOptions) readConfig(changed func(flag string) bool) error {
+	file, err := config.LoadEdge(o.config)
+	if errors.Is(err, fs.ErrNotExist) && !changed("config") {
+		return nil
+	} else if err != nil {
+		return cmdline.Usagef("%w", err)
+	}
+	for _, given := range []struct {
+		flag  string
+		to    *string
+		value string
+	}{
+		{"docker", &o.docker, file.Docker},
+		{"network", &o.network, file.Network},
+		{"agent", &o.agent, file.Agent},
+		{"state-dir", &o.stateDir, file.StateDir},
+		{"dashboard", &o.dashboard, file.Dashboard},
+		{"agents", &o.agents.url, file.Agents.URL},
+		{"agents-ca", &o.agents.ca, file.Agents.CAPath},
+		{"agents-cert", &o.agents.cert, file.Agents.CertificatePath},
+		{"agents-key", &o.agents.key, file.Agents.KeyPath},
+		{"agents-token-file", &o.agents.tokenFile, file.Agents.TokenPath},
+		{"repository", &o.repository.address, file.Repository.Address},
+		{"repository-cert", &o.repository.cert, file.Repository.CertificatePath},
+		{"repository-key", &o.repository.key, file.Repository.KeyPath},
+	} {
+		if given.value != "" && !changed(given.flag) {
+			*given.to = given.value
+		}
+	}
+	if file.Repository.Labels != nil && !changed("repository-label") {
+		o.repository.labels = file.Repository.Labels
+	}
+	o.rules = file.Rules
+	return nil
+}
+
 // check refuses options before anything is made.
 func (o *runOptions) check() error {
 	if o.dashboard != "" {
 		if _, err := config.ParseDashboard(o.dashboard); err != nil {
-			return usagef("--dashboard: %q %w", o.dashboard, err)
+			return cmdline.Usagef("--dashboard: %q %w", o.dashboard, err)
 		}
 	}
 	if o.agents.url != "" && !strings.Contains(o.agents.url, "{address}") {
-		return usagef("--agents %s: write {address} where a node's address belongs", o.agents.url)
+		return cmdline.Usagef("--agents %s: write {address} where a node's address belongs", o.agents.url)
 	}
 	return o.repository.check()
 }
@@ -108,31 +157,35 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	measurements, err := store.Open(filepath.Join(o.stateDir, storeFile))
+	measurements, err := store.Open(filepath.Join(o.stateDir, storeFile), log)
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: run as root (sudo), or give another --state-dir", err)
 	} else if err != nil {
 		return err
 	}
 	defer measurements.Close()
-	rt, nodes, err := o.runtime(ctx)
+	rt, nodes, err := o.runtime(ctx, o.dryRun)
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
 	services, err := repo.Open(filepath.Join(o.stateDir, repositoryFolder))
-	if err != nil {
-		return err
+	if err != nil { // what is deployed needs no repository here
+		err = fmt.Errorf("%w: mend it, or move %s away to begin anew", err, filepath.Join(o.stateDir, repositoryFolder))
+		log.Error("nothing can be pushed or deployed from the repository; services are not affected", "error", err)
+		services = repo.Unusable(err)
 	}
-	decider, err := engine.New(engine.DefaultPolicy())
+	decisions := engine.DefaultPolicy()
+	decisions.Rules = o.rules
+	decider, err := engine.New(decisions)
 	if err != nil {
-		return err
+		return cmdline.Usagef("%s: %w", o.config, err)
 	}
 	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
 	}
 	if o.record != "" {
-		recorder, file, err := openTrace(o.record, engine.DefaultPolicy())
+		recorder, file, err := openTrace(o.record, decisions)
 		if err != nil {
 			return err
 		}
@@ -146,7 +199,9 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	api := server.Options{Manager: manager, Repository: services, Version: version, Log: log, Stop: cancel}
-	if api.Address, err = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder)); err != nil {
+	if o.dryRun {
+		api.ReadOnly, api.Address = true, o.repository.address
+	} else if api.Address, err = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder)); err != nil {
 		return err
 	}
 	listener, err := unixsock.Listen("weir-edge", socket, "")
@@ -213,7 +268,9 @@ func engineError(socket string, err error) error {
 }
 
 // runtime is the swarm that the engine manages or, if it manages none, the engine.
-func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, error) {
+//
+// With lookOnly nothing is set up there.
+func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtime, run.Nodes, error) {
 	manages, err := swarm.IsManager(ctx, o.docker)
 	if err != nil {
 		return nil, nil, engineError(o.docker, err)
@@ -223,8 +280,11 @@ func (o *runOptions) runtime(ctx context.Context) (runtime.Runtime, run.Nodes, e
 		if err != nil {
 			return nil, nil, err
 		}
-		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker})
+		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker, LookOnly: lookOnly})
 		return rt, nodes, err
+	}
+	if o.agents.url != "" {
+		return nil, nil, cmdline.Usagef("--agents is for the nodes of a swarm, and the engine at %s does not manage one: run weir-edge on a manager, or leave it out to manage this host alone", o.docker)
 	}
 	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,9 +12,9 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/server"
 )
 
@@ -29,14 +28,14 @@ func newTopCommand(g *global) *cobra.Command {
 		Short: "Show live nodes, instances, users and decisions",
 		Long: `Show live what nodes have left, how many users services have and where their instances
 are, and what was decided last. Where not all fits, the oldest events are left out first.`,
-		Args: exactArgs(),
+		Args: cmdline.ExactArgs(),
 	}
-	format := addOutputFlag(cmd)
+	format := cmdline.AddOutputFlag(cmd)
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and stop, as is done where there is no terminal")
 	cmd.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "time between two pictures")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 50*time.Millisecond {
-			return usagef("--interval %s is too short: give 50ms or more", interval)
+			return cmdline.Usagef("--interval %s is too short: give 50ms or more", interval)
 		}
 		client := server.NewClient(g.socket)
 		sample, err := sampleTop(cmd.Context(), client)
@@ -44,29 +43,16 @@ are, and what was decided last. Where not all fits, the oldest events are left o
 			return err
 		}
 		switch {
-		case format.json():
-			return printJSON(cmd.OutOrStdout(), sample.snapshot)
-		case once || !isTerminal(cmd.OutOrStdout()):
+		case *format == cmdline.JSON:
+			return cmdline.PrintJSON(cmd.OutOrStdout(), sample.snapshot)
+		case once || !cmdline.IsTerminal(cmd.OutOrStdout()):
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(sample, topWidth, 0))
 			return err
 		}
 		model := &topModel{client: client, interval: interval, sample: sample, width: topWidth}
-		program := tea.NewProgram(model, tea.WithContext(cmd.Context()), tea.WithAltScreen(), tea.WithOutput(cmd.OutOrStdout()))
-		if _, err := program.Run(); err != nil && cmd.Context().Err() == nil {
-			return fmt.Errorf("show: %w", err)
-		}
-		return nil
+		return cmdline.Show(cmd, model)
 	}
 	return cmd
-}
-
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 const (
@@ -114,18 +100,9 @@ func renderTop(s topSample, width, height int) string {
 		lines = append(lines[:height-1], fmt.Sprintf("%d more lines", len(lines)-height+1))
 	}
 	for i := range lines {
-		lines[i] = strings.TrimRight(cutTo(lines[i], width), " ")
+		lines[i] = strings.TrimRight(cmdline.Cut(lines[i], width), " ")
 	}
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// cutTo is the beginning of a text, in characters.
-func cutTo(text string, width int) string {
-	runes := []rune(text)
-	if width <= 0 || len(runes) <= width {
-		return text
-	}
-	return string(runes[:width-1]) + "…"
 }
 
 func topHead(s edge.Snapshot) []string {
@@ -171,7 +148,7 @@ func topNodes(s edge.Snapshot) []string {
 		}
 		rows = append(rows, []string{
 			n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
-			uplink, rate(n.UplinkSentBPS), rate(n.PromisedBPS), rate(n.FreeBPS), nodeReason(n),
+			uplink, uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
 		})
 	}
 	return tableLines("NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
@@ -198,7 +175,7 @@ func part(percent float64) string {
 // topServices are services, and below each its instances.
 func topServices(s edge.Snapshot) []string {
 	if len(s.Services) == 0 {
-		return []string{"No service is deployed: weir-edge deploy FILE"}
+		return []string{noServices}
 	}
 	var rows [][]string
 	for _, service := range s.Services {
@@ -251,20 +228,8 @@ type topModel struct {
 	width, height int
 }
 
-type (
-	topTick   struct{}
-	topResult struct {
-		sample topSample
-		err    error
-	}
-)
-
 // Init implements tea.Model.
-func (m *topModel) Init() tea.Cmd { return m.wait() }
-
-func (m *topModel) wait() tea.Cmd {
-	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topTick{} })
-}
+func (m *topModel) Init() tea.Cmd { return cmdline.Next(m.interval) }
 
 // Update implements tea.Model.
 func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
@@ -276,17 +241,14 @@ func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case tea.WindowSizeMsg:
 		m.width, m.height = message.Width, message.Height
-	case topTick:
-		return m, func() tea.Msg {
-			sample, err := sampleTop(context.Background(), m.client)
-			return topResult{sample, err}
-		}
-	case topResult:
+	case cmdline.Due:
+		return m, cmdline.Ask(func(ctx context.Context) (topSample, error) { return sampleTop(ctx, m.client) })
+	case cmdline.Answer[topSample]:
 		// A weir-edge that restarts is not the end of the picture.
-		if m.err = message.err; m.err == nil {
-			m.sample = message.sample
+		if m.err = message.Err; m.err == nil {
+			m.sample = message.Sample
 		}
-		return m, m.wait()
+		return m, cmdline.Next(m.interval)
 	}
 	return m, nil
 }
@@ -298,11 +260,11 @@ const footLines = 2
 func (m *topModel) View() string {
 	foot := "q to quit"
 	if m.err != nil {
-		foot = printable(m.err.Error())
+		foot = cmdline.Printable(m.err.Error())
 	}
 	height := m.height
 	if height > 0 {
 		height = max(height-footLines, 3)
 	}
-	return renderTop(m.sample, m.width, height) + "\n" + cutTo(foot, m.width)
+	return renderTop(m.sample, m.width, height) + "\n" + cmdline.Cut(foot, m.width)
 }

@@ -8,6 +8,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/cmdline"
 )
 
 func busyTop() topSample {
@@ -63,11 +64,11 @@ func TestRenderTop(t *testing.T) {
 func TestTopModel(t *testing.T) {
 	m := &topModel{interval: time.Millisecond, sample: busyTop(), width: 120}
 	m.Update(tea.WindowSizeMsg{Width: 60, Height: 20})
-	m.Update(topResult{err: errNoAnswer})
+	m.Update(cmdline.Answer[topSample]{Err: errNoAnswer})
 	if view := m.View(); !strings.Contains(view, "shop.1") || !strings.Contains(view, errNoAnswer.Error()) || strings.Count(view, "\n") > 20 {
 		t.Errorf("the picture is\n%s", view)
 	}
-	m.Update(topResult{})
+	m.Update(cmdline.Answer[topSample]{})
 	if view := m.View(); !strings.Contains(view, "q to quit") || strings.Contains(view, "shop.1") {
 		t.Errorf("then it is\n%s", view)
 	}
@@ -76,4 +77,4 @@ func TestTopModel(t *testing.T) {
 	}
 }
 
-var errNoAnswer = usagef("nobody answers")
+var errNoAnswer = cmdline.Usagef("nobody answers")

@@ -17,6 +17,9 @@ const (
 	maxBytes      = 1 << 60
 	maxLoad       = 1e5
 	maxContainers = 10_000
+	maxUplinks    = 64
+	// maxText is the most bytes of a name, a reason or whatever else a node says in words.
+	maxText = 512
 )
 
 // check leaves out of an answer what cannot be, and says so. A node that claims too
@@ -43,16 +46,56 @@ func check(name string, node v1.Node, snapshot v1.Snapshot) (v1.Node, v1.Snapsho
 			m.Containers[i].CPUSeconds = nil
 		}
 	}
+	c.crowd(&snapshot)
 	snapshot.Status.Uplinks = slices.DeleteFunc(snapshot.Status.Uplinks, func(u v1.Uplink) bool { return !c.uplink(&u) })
 	for i := range snapshot.Status.Uplinks {
 		u := &snapshot.Status.Uplinks[i]
 		// More than twice the rate nobody sends; a little more is how it is measured.
 		u.SentBPS = min(u.SentBPS, 2*u.RateBPS)
 	}
+	c.texts(&node, &snapshot)
 	if node.PiID != "" && m.Hostname != "" && node.PiID != m.Hostname {
 		c.say("it calls itself %q and %q", node.PiID, m.Hostname)
 	}
 	return node, snapshot, c.problems
+}
+
+// crowd bounds how much there is of an answer. What minimums containers have that are left
+// out, nobody knows: so no further one is promised there.
+func (c *checker) crowd(snapshot *v1.Snapshot) {
+	if len(snapshot.Containers) > maxContainers || len(snapshot.Status.Uplinks) > maxUplinks {
+		c.say("its agent tells of %d containers and %d uplinks, which cannot be", len(snapshot.Containers), len(snapshot.Status.Uplinks))
+		*snapshot = v1.Snapshot{Containers: snapshot.Containers[:min(len(snapshot.Containers), maxContainers)]}
+	}
+}
+
+// texts cuts what a node says in words: it is kept, shown and quoted in events.
+func (c *checker) texts(node *v1.Node, snapshot *v1.Snapshot) {
+	node.PiID, node.Measured.Hostname, node.Measured.OS = cut(node.PiID), cut(node.Measured.Hostname), cut(node.Measured.OS)
+	for i := range snapshot.Status.Uplinks {
+		u := &snapshot.Status.Uplinks[i]
+		u.Name = cut(u.Name)
+	}
+	for i := range snapshot.Containers {
+		s := &snapshot.Containers[i]
+		s.ID, s.Name, s.Reason = cut(s.ID), cut(s.Name), cut(s.Reason)
+		s.Groups = s.Groups[:min(len(s.Groups), 16)]
+		for j := range s.Groups {
+			s.Groups[j] = cut(s.Groups[j])
+		}
+		s.Shares = s.Shares[:min(len(s.Shares), maxUplinks)]
+		for j := range s.Shares {
+			s.Shares[j].Uplink = cut(s.Shares[j].Uplink)
+		}
+	}
+}
+
+// cut is the beginning of a text that is too long.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 type checker struct{ problems []string }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -237,6 +238,39 @@ func TestNoAgent(t *testing.T) {
 	}
 	if n := m.Nodes()[0]; n.State != StateStale || !strings.Contains(n.Reason, "too old") {
 		t.Errorf("%+v", n)
+	}
+}
+
+// TestFlood: an agent that says very much fills nothing, and is promised nothing.
+func TestFlood(t *testing.T) {
+	long := strings.Repeat("long ", 1<<20)
+	a := board("a")
+	a.node.PiID, a.node.Measured.Hostname = long+"1", long+"2"
+	a.snapshot.Containers[0].Reason, a.snapshot.Containers[0].Name = long, long
+	a.snapshot.Containers[0].Groups = slices.Repeat([]string{long}, 1000)
+	m, _ := newMonitor(t, Target{Name: "a", Agent: a})
+	m.Pull(t.Context())
+	n := m.Nodes()[0]
+	said := len(strings.Join(n.Problems, "")) + len(n.Reason)
+	for _, c := range n.Containers {
+		said += len(c.Name) + len(c.Reason) + len(strings.Join(c.Groups, ""))
+	}
+	if said > 100_000 {
+		t.Errorf("%d bytes of what it says are kept", said)
+	}
+	if n.Engine(nil).BudgetBPS == 0 {
+		t.Error("long words alone are no reason to promise nothing")
+	}
+	a.snapshot.Containers = slices.Repeat(a.snapshot.Containers[:1], maxContainers+1)
+	m.Pull(t.Context())
+	n = m.Nodes()[0]
+	if e := n.Engine(nil); len(n.Containers) > maxContainers || e.Weir || e.BudgetBPS != 0 || !strings.Contains(strings.Join(n.Problems, " "), "containers and") {
+		t.Errorf("%d containers, %+v, %q", len(n.Containers), e, n.Problems)
+	}
+	a.err = &client.Error{Status: 500, Message: long}
+	m.Pull(t.Context())
+	if n := m.Nodes()[0]; len(n.Reason) > 2*maxText {
+		t.Errorf("an error of %d bytes is kept", len(n.Reason))
 	}
 }
 

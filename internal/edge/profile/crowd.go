@@ -5,6 +5,8 @@ package profile
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -87,7 +89,7 @@ func (c Crowd) Run(ctx context.Context) Answers {
 		users.Go(func() {
 			transport := &http.Transport{DialContext: c.Dial, MaxIdleConnsPerHost: 1, DisableKeepAlives: c.Fresh}
 			defer transport.CloseIdleConnections()
-			user := &http.Client{Transport: transport, Timeout: c.Timeout}
+			user := &http.Client{Transport: transport, Timeout: c.Timeout, CheckRedirect: stay}
 			for range tickets {
 				took, bytes, status, err := ask(ctx, user, c.URL)
 				answered := err == nil && good(status)
@@ -130,6 +132,18 @@ func (a *Answers) summarize(times []time.Duration) {
 	a.Mean = sum / time.Duration(len(times))
 	a.Median = times[len(times)/2]
 	a.P95 = times[len(times)*95/100]
+}
+
+// stay has users go where an instance sends them only if that is the instance: a crowd at
+// somebody else's site is an attack on it.
+func stay(next *http.Request, before []*http.Request) error {
+	switch {
+	case next.URL.Host != before[0].URL.Host:
+		return fmt.Errorf("it sends users on to %s, which is not what is measured", next.URL.Host)
+	case len(before) >= 10:
+		return errors.New("it sends users on again and again")
+	}
+	return nil
 }
 
 func good(status int) bool { return status/100 == 2 }

@@ -157,7 +157,7 @@ func next(wanted []int, levels []Level, response time.Duration) int {
 func (o *Options) awaitAnswer(ctx context.Context, instance Instance) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
-	user := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: max(o.Response, time.Second)}
+	user := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: max(o.Response, time.Second), CheckRedirect: stay}
 	status := "nothing"
 	for {
 		_, _, code, err := ask(ctx, user, instance.URL())

@@ -139,6 +139,32 @@ func TestMeasureNoAnswer(t *testing.T) {
 	}
 }
 
+// TestCrowdStays: users go where the instance sends them on itself, and nowhere else.
+func TestCrowdStays(t *testing.T) {
+	var elsewhere, here atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/away", http.RedirectHandler(other.URL, http.StatusFound))
+	mux.Handle("/on", http.RedirectHandler("/", http.StatusFound))
+	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
+	mux.HandleFunc("/{$}", func(http.ResponseWriter, *http.Request) { here.Add(1) })
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	crowd := func(path string) Answers {
+		return Crowd{URL: s.URL + path, Users: 2, Requests: 4, Timeout: 10 * time.Second}.Run(t.Context())
+	}
+	if got := crowd("/on"); got.Failed != 0 || here.Load() != 4 {
+		t.Errorf("sent on to itself: %+v, %d came", got, here.Load())
+	}
+	if got := crowd("/away"); got.Failed != 4 || elsewhere.Load() != 0 || !strings.Contains(got.LastError.Error(), other.Listener.Addr().String()) {
+		t.Errorf("sent elsewhere: %+v, %d came there", got, elsewhere.Load())
+	}
+	if got := crowd("/round"); got.Failed != 4 {
+		t.Errorf("sent round in a circle: %+v", got)
+	}
+}
+
 func gone() *httptest.Server {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close()

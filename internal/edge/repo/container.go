@@ -1,15 +1,17 @@
 package repo
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +21,9 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/httpapi"
 )
 
 // The registry's container. It is in the host's network, as services' proxies are, so
@@ -58,6 +62,8 @@ type ContainerOptions struct {
 	Cert, Key string
 	// Labels are its policy.
 	Labels map[string]string
+	// Version is the program's: another one takes the place of what runs.
+	Version string
 }
 
 // ParseAddress reads where nodes reach the repository.
@@ -125,7 +131,8 @@ func start(ctx context.Context, api *client.Client, o ContainerOptions) error {
 	return nil
 }
 
-// describe is the container as it should be. Its label labelConfig changes with it.
+// describe is the container as it should be. Its label labelConfig changes with it, with
+// the program, and with the certificate, which may have been renewed.
 func describe(o ContainerOptions) (*container.Config, *container.HostConfig, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -133,7 +140,13 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 	}
 	command := []string{programFile, "repository", "--dir", dataDir, "--listen", o.Address.String()}
 	binds := []string{o.Program + ":" + programFile + ":ro", dir + ":" + dataDir + ":ro"}
+	var certificate string
 	if o.Cert != "" {
+		data, err := os.ReadFile(o.Cert)
+		if err != nil {
+			return nil, nil, err
+		}
+		certificate = fmt.Sprintf("certificate %x", sha256.Sum256(data))
 		for from, to := range map[string]string{o.Cert: certFile, o.Key: keyFile} {
 			path, err := filepath.Abs(from)
 			if err != nil {
@@ -148,7 +161,7 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 	maps.Copy(made, o.Labels)
 	made[runtime.LabelRole] = RoleRepository
 	made[labelFolder] = dir
-	made[labelConfig] = strings.Join(append(slices.Clone(command), binds...), " ")
+	made[labelConfig] = strings.TrimSpace(strings.Join(slices.Concat(command, binds, []string{o.Version, certificate}), " "))
 	config := &container.Config{Image: runtime.ProxyImage, Labels: made, Cmd: command}
 	return config, &container.HostConfig{
 		NetworkMode: "host", Binds: binds, ReadonlyRootfs: true,
@@ -204,18 +217,11 @@ func ended(ctx context.Context, api *client.Client) error {
 	if s := found.Container.State; s == nil || s.Running && !s.Restarting && found.Container.RestartCount == 0 {
 		return nil
 	}
-	logs, err := api.ContainerLogs(ctx, ContainerName, client.ContainerLogsOptions{ShowStderr: true, Tail: "1"})
+	said, err := runtime.LastWords(ctx, api, ContainerName)
 	if err != nil {
 		return err
 	}
-	defer logs.Close()
-	var said bytes.Buffer
-	_, _ = said.ReadFrom(logs)
-	text := said.Bytes()
-	if len(text) > 8 { // the header of a frame (Docker's API, "attach")
-		text = text[8:]
-	}
-	return fmt.Errorf("it ended and said %q", strings.TrimSpace(string(text)))
+	return fmt.Errorf("it ended and said %q", said)
 }
 
 // RemoveContainer ends the registry. removed is false where there is none.
@@ -238,13 +244,18 @@ func RemoveContainer(ctx context.Context, socket string) (removed bool, err erro
 	return true, nil
 }
 
+// places bounds how many connections are open at once. Nobody says who they are, so where
+// there is one too many it is the oldest one of whoever has the most.
+var places = access.Budget{Strangers: 1024}
+
 // Serve is what runs in the container, until ctx ends.
-func Serve(ctx context.Context, dir, address, cert, key string) error {
+func Serve(ctx context.Context, dir, address, cert, key string, log *slog.Logger) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("serve the repository: %w", err)
 	}
-	server := &http.Server{Handler: (&Repository{dir: dir}).Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := httpapi.NewServer((&Repository{dir: dir}).Handler(), log)
+	access.NewPlaces(places).Watch(server, func(conn net.Conn) string { return access.Network(conn.RemoteAddr().String()) })
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
 	if cert != "" {

@@ -84,9 +84,19 @@ func (r *Repository) serve(w http.ResponseWriter, q *http.Request, digest regist
 		return
 	}
 	defer f.Close()
+	if about, err := f.Stat(); err == nil {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(transferTimeout(about.Size())))
+	}
 	w.Header().Set("Docker-Content-Digest", digest.String())
 	w.Header().Set("ETag", `"`+digest.String()+`"`)
 	http.ServeContent(w, q, "", time.Time{}, f)
+}
+
+// transferTimeout is how long a node may take for a file: a reader that reads nothing must
+// not keep its place for ever.
+func transferTimeout(bytes int64) time.Duration {
+	const leastBytesPerSecond = 8000
+	return time.Minute + time.Duration(bytes/leastBytesPerSecond)*time.Second
 }
 
 func (r *Repository) referrers(w http.ResponseWriter, q *http.Request) {
@@ -111,7 +121,6 @@ func (r *Repository) tags(w http.ResponseWriter, q *http.Request) {
 
 // refuse answers as the specification says of errors.
 func refuse(w http.ResponseWriter, status int, code, message string) {
-	w.Header().Del("ETag")
 	answer(w, "application/json", status, map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
 }
 

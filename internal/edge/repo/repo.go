@@ -4,7 +4,12 @@
 // On disk it is an OCI image layout. Each service has two entries in its index: the
 // image, and an artefact whose subject is the image and whose only layer is the
 // specification. Files are named by the digest of what is in them and written whole or
-// not at all, the index last; so there is never an image of which a part is missing.
+// not at all, the index last; so there is never an image of which a part is missing. An
+// image that something else takes the place of stays in the index, without a name, while a
+// service that is deployed may need it on another node.
+//
+// What is damaged is no reason for anything else not to work, and is mended by pushing it
+// again.
 //
 // Nodes get images from a registry (Handler) that only reads. It runs in a container of
 // its own (container.go), so that what it sends has a policy of Weir's.
@@ -50,8 +55,16 @@ type BadImageError struct{ error }
 // Repository is a folder of images. Its methods may be called concurrently.
 type Repository struct {
 	dir string
-	mu  sync.Mutex // of changes
+	// unusable is why nothing can be done with it.
+	unusable error
+	// changes is held by whoever writes files, which may take minutes, and mu for as long
+	// as the index and the files are not those of each other.
+	changes sync.Mutex
+	mu      sync.RWMutex
 }
+
+// Unusable is a repository of which each use says why it cannot be.
+func Unusable(why error) *Repository { return &Repository{unusable: why} }
 
 // Open opens or makes a repository.
 func Open(dir string) (*Repository, error) {
@@ -71,11 +84,15 @@ func Open(dir string) (*Repository, error) {
 
 // removeTemporary removes what a weir-edge was about to write that was killed.
 func (r *Repository) removeTemporary() error {
-	left, err := filepath.Glob(filepath.Join(r.dir, ".new-*"))
-	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
+	var errs []error
+	for _, dir := range []string{r.dir, r.blobDir()} {
+		left, err := filepath.Glob(filepath.Join(dir, ".new-*"))
+		errs = append(errs, err)
+		for _, path := range left {
+			errs = append(errs, os.Remove(path))
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 func (r *Repository) blobDir() string { return filepath.Join(r.dir, "blobs", "sha256") }
@@ -83,15 +100,18 @@ func (r *Repository) blobDir() string { return filepath.Join(r.dir, "blobs", "sh
 func (r *Repository) blobPath(h registry.Hash) string { return filepath.Join(r.blobDir(), h.Hex) }
 
 // Push puts a service into the repository, in the place of the one of that name: its
-// specification, and its image from an archive as `docker save` makes it. Errors:
-// *BadImageError.
-func (r *Repository) Push(s spec.Spec, archive string) (edge.Stored, error) {
+// specification, and its image from an archive as `docker save` makes it. inUse says of an
+// image whose place is taken whether it has to stay. Errors: *BadImageError.
+func (r *Repository) Push(s spec.Spec, archive string, inUse func(digest string) bool) (edge.Stored, error) {
+	if r.unusable != nil {
+		return edge.Stored{}, r.unusable
+	}
 	image, err := tarball.ImageFromPath(archive, nil)
 	if err != nil {
 		return edge.Stored{}, &BadImageError{fmt.Errorf("read the image of %s: %w: it has to be an archive of one image, as docker save makes it", s.Name, err)}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.changes.Lock()
+	defer r.changes.Unlock()
 	described, size, err := r.writeImage(image)
 	if err == nil && s.ImageBytes == 0 {
 		s.ImageBytes = size
@@ -100,25 +120,49 @@ func (r *Repository) Push(s spec.Spec, archive string) (edge.Stored, error) {
 	if err == nil {
 		artefact, err = r.writeSpecification(s, described)
 	}
-	var index *registry.IndexManifest
-	if err == nil {
-		index, err = r.index()
-	}
 	if err == nil {
 		described.Annotations = map[string]string{annotationName: s.Name}
-		entries := slices.DeleteFunc(index.Manifests, func(d registry.Descriptor) bool { return d.Annotations[annotationName] == s.Name })
 		artefact.Annotations = described.Annotations
-		err = r.writeIndex(append(entries, described, artefact))
+		err = r.replace(s.Name, inUse, described, artefact)
+	} else {
+		err = errors.Join(err, r.sweep())
 	}
-	if err = errors.Join(err, r.sweep()); err != nil {
+	if err != nil {
 		return edge.Stored{}, fmt.Errorf("put %s into the repository: %w", s.Name, err)
 	}
 	return r.Find(s.Name)
 }
 
+// replace puts entries into the index in the place of those of a service, and removes the
+// files that nobody needs then.
+func (r *Repository) replace(service string, inUse func(digest string) bool, by ...registry.Descriptor) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	index, err := r.index()
+	if err != nil {
+		return err
+	}
+	entries := slices.Clone(by)
+	for _, d := range index.Manifests {
+		name := d.Annotations[annotationName]
+		there := slices.ContainsFunc(entries, func(e registry.Descriptor) bool { return e.Digest == d.Digest })
+		switch {
+		case name != "" && name != service:
+			entries = append(entries, d)
+		case d.ArtifactType == "" && !there && inUse(d.Digest.String()):
+			d.Annotations = nil
+			entries = append(entries, d)
+		}
+	}
+	return errors.Join(r.writeIndex(entries), r.sweep())
+}
+
 // Receive keeps an archive beside the repository until it is pushed; whoever asked for it
 // removes the file.
 func (r *Repository) Receive(archive io.Reader) (path string, err error) {
+	if r.unusable != nil {
+		return "", r.unusable
+	}
 	f, err := os.CreateTemp(r.dir, ".new-")
 	if err == nil {
 		_, err = io.Copy(f, archive)
@@ -134,6 +178,9 @@ func (r *Repository) Receive(archive io.Reader) (path string, err error) {
 }
 
 func (r *Repository) index() (*registry.IndexManifest, error) {
+	if r.unusable != nil {
+		return nil, r.unusable
+	}
 	f, err := os.Open(filepath.Join(r.dir, indexFile))
 	if err != nil {
 		return nil, err
@@ -173,6 +220,8 @@ func writeFile(dir, name string, data []byte) error {
 
 // List are all services, sorted by name.
 func (r *Repository) List() ([]edge.Stored, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	index, err := r.index()
 	if err != nil {
 		return nil, fmt.Errorf("list the repository: %w", err)
@@ -184,7 +233,7 @@ func (r *Repository) List() ([]edge.Stored, error) {
 		}
 		stored, err := r.stored(d, index)
 		if err != nil {
-			return nil, fmt.Errorf("read %s in the repository: %w: push it again", d.Annotations[annotationName], err)
+			stored = edge.Stored{Service: d.Annotations[annotationName], Specification: json.RawMessage("null"), Reason: fmt.Sprintf("it cannot be read (%v): push it again", err)}
 		}
 		list = append(list, stored)
 	}
@@ -204,8 +253,8 @@ func (r *Repository) stored(artefact registry.Descriptor, index *registry.IndexM
 	if err := r.readJSON(described.Subject.Digest, &image); err != nil {
 		return edge.Stored{}, err
 	}
-	document, err := os.ReadFile(r.blobPath(described.Layers[0].Digest))
-	if err != nil {
+	var document json.RawMessage
+	if err := r.readJSON(described.Layers[0].Digest, &document); err != nil {
 		return edge.Stored{}, err
 	}
 	s := edge.Stored{
@@ -238,32 +287,37 @@ func (r *Repository) Find(service string) (edge.Stored, error) {
 		return edge.Stored{}, err
 	}
 	for _, s := range list {
-		if s.Service == service {
+		switch {
+		case s.Service != service:
+		case s.Reason != "":
+			return edge.Stored{}, fmt.Errorf("service %s is damaged in the repository: %s", service, s.Reason)
+		default:
 			return s, nil
 		}
 	}
 	return edge.Stored{}, fmt.Errorf("service %s %w", service, ErrUnknown)
 }
 
-// Remove takes a service out of the repository, and its layers unless others have them.
-// Errors: ErrUnknown.
-func (r *Repository) Remove(service string) error {
-	if _, err := r.Find(service); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// Remove takes a service out of the repository, and its layers unless others have them or
+// inUse says that its image is needed. Errors: ErrUnknown.
+func (r *Repository) Remove(service string, inUse func(digest string) bool) error {
+	r.changes.Lock()
+	defer r.changes.Unlock()
 	index, err := r.index()
-	if err == nil {
-		err = r.writeIndex(slices.DeleteFunc(index.Manifests, func(d registry.Descriptor) bool { return d.Annotations[annotationName] == service }))
+	if err == nil && !slices.ContainsFunc(index.Manifests, func(d registry.Descriptor) bool { return d.Annotations[annotationName] == service }) {
+		return fmt.Errorf("service %s %w", service, ErrUnknown)
 	}
-	if err = errors.Join(err, r.sweep()); err != nil {
+	if err == nil {
+		err = r.replace(service, inUse)
+	}
+	if err != nil {
 		return fmt.Errorf("remove %s from the repository: %w", service, err)
 	}
 	return nil
 }
 
-// sweep removes files that no entry of the index needs.
+// sweep removes files that no entry of the index needs. While one of them is damaged
+// nobody knows that.
 func (r *Repository) sweep() error {
 	index, err := r.index()
 	if err != nil {
@@ -273,7 +327,7 @@ func (r *Repository) sweep() error {
 	for _, d := range index.Manifests {
 		var manifest registry.Manifest
 		if err := r.readJSON(d.Digest, &manifest); err != nil {
-			return err
+			return nil //nolint:nilerr // List says it
 		}
 		needed[d.Digest.Hex], needed[manifest.Config.Digest.Hex] = true, true
 		for _, layer := range manifest.Layers {

@@ -54,9 +54,11 @@ func archive(t *testing.T, content []byte) string {
 	return path
 }
 
+func unused(string) bool { return false }
+
 func push(t *testing.T, r *Repository, name string, content []byte) edge.Stored {
 	t.Helper()
-	stored, err := r.Push(spec.Spec{Name: name, Image: "nginx:1", MaxUsers: 50, Algorithm: spec.AlgorithmHybrid}, archive(t, content))
+	stored, err := r.Push(spec.Spec{Name: name, Image: "nginx:1", MaxUsers: 50, Algorithm: spec.AlgorithmHybrid}, archive(t, content), unused)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +94,13 @@ func TestPushAndRemove(t *testing.T) {
 		t.Errorf("%d files, and %d with another service of the same image", before, got)
 	}
 	push(t, r, "shop", []byte("another")) // in its place
-	if err := r.Remove("wiki"); err != nil {
+	if err := r.Remove("wiki", unused); err != nil {
 		t.Fatal(err)
 	}
 	if got := blobs(t, r); got != before {
 		t.Errorf("%d files are left, want %d", got, before)
 	}
-	if err := r.Remove("wiki"); !errors.Is(err, ErrUnknown) {
+	if err := r.Remove("wiki", unused); !errors.Is(err, ErrUnknown) {
 		t.Errorf("removed again: %v", err)
 	}
 	// Another weir-edge, later.
@@ -109,7 +111,7 @@ func TestPushAndRemove(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Service != "shop" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if err := r.Remove("shop"); err != nil || blobs(t, r) != 0 {
+	if err := r.Remove("shop", unused); err != nil || blobs(t, r) != 0 {
 		t.Errorf("%v, %d files are left", err, blobs(t, r))
 	}
 }
@@ -124,7 +126,7 @@ func TestBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 		var wrong *BadImageError
-		if _, err := r.Push(spec.Spec{Name: "bad"}, bad); !errors.As(err, &wrong) {
+		if _, err := r.Push(spec.Spec{Name: "bad"}, bad, unused); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", content, err)
 		}
 	}
@@ -136,7 +138,7 @@ func TestBroken(t *testing.T) {
 	if err := os.WriteFile(bad, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Push(spec.Spec{Name: "bad"}, bad); err == nil {
+	if _, err := r.Push(spec.Spec{Name: "bad"}, bad, unused); err == nil {
 		t.Error("half an image was taken")
 	}
 	if list, err := r.List(); err != nil || len(list) != 1 {
@@ -163,6 +165,132 @@ func TestBroken(t *testing.T) {
 	}
 	if _, err := Open(r.dir); err == nil || !strings.Contains(err.Error(), indexFile) {
 		t.Errorf("a damaged index: %v", err)
+	}
+}
+
+// TestDamaged: a file that is damaged is no reason for anything else, and pushing mends it.
+func TestDamaged(t *testing.T) {
+	r := open(t)
+	damaged := push(t, r, "shop", []byte("one"))
+	push(t, r, "wiki", []byte("two"))
+	layer := r.layer(t, damaged.Digest)
+	for _, path := range []string{r.blobPath(layer), filepath.Join(r.blobDir(), strings.TrimPrefix(damaged.Digest, "sha256:"))} {
+		if err := os.Truncate(path, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Open(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.List()
+	if err != nil || len(list) != 2 || !strings.Contains(list[0].Reason, "push it again") || list[1].Reason != "" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := r.Find("wiki"); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Find("shop"); err == nil || !strings.Contains(err.Error(), "push it again") {
+		t.Errorf("it is found: %v", err)
+	}
+	if again := push(t, r, "shop", []byte("one")); again.Digest != damaged.Digest || !r.isWhole(layer) {
+		t.Errorf("pushed again it is %+v", again)
+	}
+	if err := os.Truncate(r.blobPath(layer), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Remove("shop", unused), r.Remove("wiki", unused)); err != nil || blobs(t, r) != 0 {
+		t.Errorf("%v, %d files are left", err, blobs(t, r))
+	}
+	if _, err := Unusable(errors.New("no disk")).Receive(strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "no disk") {
+		t.Errorf("an image is taken where it cannot be kept: %v", err)
+	}
+}
+
+// layer is the only one of an image.
+func (r *Repository) layer(t *testing.T, digest string) registry.Hash {
+	t.Helper()
+	hash, err := registry.NewHash(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var image registry.Manifest
+	if err := r.readJSON(hash, &image); err != nil {
+		t.Fatal(err)
+	}
+	return image.Layers[0].Digest
+}
+
+// TestInUse: an image stays for nodes that may need it, as long as they may.
+func TestInUse(t *testing.T) {
+	r := open(t)
+	deployed := push(t, r, "shop", []byte("one"))
+	inUse := func(digest string) bool { return digest == deployed.Digest }
+	layer := r.layer(t, deployed.Digest)
+	for range 2 { // no more of it the second time
+		if _, err := r.Push(spec.Spec{Name: "shop", Image: "nginx:2"}, archive(t, []byte("two")), inUse); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if index, err := r.index(); err != nil || len(index.Manifests) != 3 {
+		t.Errorf("the index is %+v, %v", index, err)
+	}
+	server := httptest.NewServer(r.Handler())
+	defer server.Close()
+	get := func(path string) int {
+		response, err := http.Get(server.URL + "/v2/services/shop/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	there := func() bool {
+		return get("manifests/"+deployed.Digest) == http.StatusOK && get("blobs/"+layer.String()) == http.StatusOK
+	}
+	if !there() {
+		t.Error("the image of a service that is deployed is gone when another one is pushed")
+	}
+	if err := r.Remove("shop", inUse); err != nil || !there() {
+		t.Errorf("it is gone with its name, %v", err)
+	}
+	r, err := Open(r.dir)
+	if err != nil || !there() {
+		t.Errorf("it is gone after a restart, %v", err)
+	}
+	push(t, r, "wiki", []byte("three"))
+	if there() || r.isWhole(layer) {
+		t.Error("it stays when nobody needs it")
+	}
+}
+
+// TestListWhilePushed: who looks while something is pushed sees what was there, or what is.
+func TestListWhilePushed(t *testing.T) {
+	r := open(t)
+	push(t, r, "shop", []byte("0"))
+	archives := []string{archive(t, []byte("1")), archive(t, []byte("2"))}
+	done := make(chan error, 1)
+	go func() {
+		for i := range 40 {
+			if _, err := r.Push(spec.Spec{Name: "shop", Image: "nginx:1"}, archives[i%2], unused); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		if _, err := r.Find("shop"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
 	}
 }
 

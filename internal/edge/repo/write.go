@@ -107,9 +107,9 @@ func (r *Repository) writeBytes(data []byte, kind types.MediaType) (registry.Des
 	return registry.Descriptor{MediaType: kind, Size: size, Digest: digest}, r.writeBlob(digest, bytes.NewReader(data))
 }
 
-// writeBlob writes a file that is named by its digest, unless it is there.
+// writeBlob writes a file that is named by its digest, unless it is there and whole.
 func (r *Repository) writeBlob(want registry.Hash, data io.Reader) error {
-	if _, err := os.Stat(r.blobPath(want)); err == nil {
+	if r.isWhole(want) {
 		return nil
 	}
 	f, err := os.CreateTemp(r.blobDir(), ".new-")
@@ -125,4 +125,14 @@ func (r *Repository) writeBlob(want registry.Hash, data io.Reader) error {
 		return fmt.Errorf("the digest of what was written is %s and not %s", got, want)
 	}
 	return os.Rename(f.Name(), r.blobPath(want))
+}
+
+func (r *Repository) isWhole(want registry.Hash) bool {
+	f, err := os.Open(r.blobPath(want))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	got, _, err := registry.SHA256(f)
+	return err == nil && got == want
 }

@@ -90,7 +90,7 @@ func (m *Manager) record(event edge.Event) {
 		level = slog.LevelWarn
 	}
 	m.log.Log(m.ctx, level, event.Message, "kind", event.Kind, "service", event.Service, "instance", event.Instance, "node", event.Node)
-	m.kept(m.store.AddEvents([]edge.Event{event}))
+	m.store.AddEvent(event, m.kept)
 }
 
 // kept takes note of whether the file took something.

@@ -92,7 +92,8 @@ type Manager struct {
 	// orphans are promises without an instance, since when.
 	orphans  map[string]time.Time
 	presence presence
-	down     string // why the engine does not answer
+	down     string               // why the engine does not answer
+	counters map[string]*counters // by service
 
 	mu sync.Mutex
 	// starting and stopping are what this weir-edge is doing.
@@ -140,7 +141,7 @@ func New(opts Options) (*Manager, error) {
 	return &Manager{
 		opts: opts, rt: opts.Runtime, store: opts.Store, log: opts.Log, ctx: context.Background(),
 		events: newEvents(kept, time.Now()), kick: make(chan struct{}, 1),
-		orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
+		counters: map[string]*counters{}, orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
 		view:  view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}},
 		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{},
@@ -257,15 +258,28 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	return deployed, err
 }
 
-func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
+// Check reads a specification, and says what of it no node could run. Errors:
+// *SpecificationError.
+func Check(document []byte) (spec.Spec, error) {
 	s, err := spec.Parse(document)
-	if err != nil {
-		return edge.Deployed{}, &SpecificationError{err}
-	}
-	if s.Rule != "" {
-		if err := engine.CheckRule(s.Rule); err != nil {
-			return edge.Deployed{}, &SpecificationError{fmt.Errorf("read the specification: rule: %w", err)}
+	if err == nil && s.Rule != "" {
+		if err = engine.CheckRule(s.Rule); err != nil {
+			err = fmt.Errorf("read the specification: rule: %w", err)
 		}
+	}
+	if err == nil {
+		_, err = proxyConfig(s, "")
+	}
+	if err != nil {
+		return spec.Spec{}, &SpecificationError{err}
+	}
+	return s, nil
+}
+
+func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
+	s, err := Check(document)
+	if err != nil {
+		return edge.Deployed{}, err
 	}
 	service, err := m.service(s)
 	if err != nil {
@@ -363,27 +377,21 @@ func (m *Manager) service(s spec.Spec) (runtime.Service, error) {
 	return made, nil
 }
 
-// What a specification's labels may say of its proxy.
-const (
-	labelMode   = "weir-edge.mode"
-	labelHealth = "weir-edge.health"
-)
-
 func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
 	c := proxy.Config{
 		Service: s.Name, Mode: proxy.ModeHTTP, Control: control, QueueTimeout: 30 * time.Second,
 		ResponseTime: time.Duration(s.ResponseSeconds * float64(time.Second)),
 	}
-	switch mode := proxy.Mode(s.Labels[labelMode]); mode {
+	switch mode := proxy.Mode(s.Labels[spec.LabelMode]); mode {
 	case "":
 	case proxy.ModeHTTP, proxy.ModeTCP:
 		c.Mode = mode
 	default:
-		return c, fmt.Errorf("read the specification: the label %s is %q: write http or tcp", labelMode, mode)
+		return c, fmt.Errorf("read the specification: the label %s is %q: write http or tcp", spec.LabelMode, mode)
 	}
-	c.Health = s.Labels[labelHealth]
+	c.Health = s.Labels[spec.LabelHealth]
 	if err := proxy.CheckHealthPath(c.Health); err != nil {
-		return c, fmt.Errorf("read the specification: the label %s: %w", labelHealth, err)
+		return c, fmt.Errorf("read the specification: the label %s: %w", spec.LabelHealth, err)
 	}
 	for _, p := range s.Ports {
 		c.Ports = append(c.Ports, proxy.Port{Host: p.Host})

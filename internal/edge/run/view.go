@@ -26,6 +26,7 @@ type view struct {
 func (m *Manager) publish(s *seen, decisions []engine.Decision) {
 	m.arrived(s)
 	m.sayNodes(s)
+	m.count(s)
 	v := view{at: time.Now(), services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}}
 	for _, i := range s.input.Instances {
 		v.instances = append(v.instances, m.wireInstance(s, i))
@@ -35,7 +36,7 @@ func (m *Manager) publish(s *seen, decisions []engine.Decision) {
 		v.nodes = append(v.nodes, wireNode(s, n, s.nodes[i]))
 	}
 	for _, listed := range s.state.Services {
-		v.services = append(v.services, wireService(s, listed, v.instances))
+		v.services = append(v.services, wireService(s, listed, v.instances, m.counters[listed.Name].total))
 	}
 	for _, p := range pending(s.state.Services, v.instances, decisions) {
 		v.instances = append(v.instances, p)
@@ -115,11 +116,12 @@ func wireNode(s *seen, n engine.Node, measured Measured) edge.Node {
 	return w
 }
 
-func wireService(s *seen, listed runtime.Service, instances []edge.Instance) edge.Service {
+func wireService(s *seen, listed runtime.Service, instances []edge.Instance, counted counts) edge.Service {
 	w := edge.Service{Name: listed.Name, Ports: []edge.Port{}, Specification: json.RawMessage(listed.Document), Reason: s.broken[listed.Name]}
 	if w.Reason != "" {
 		w.Specification = json.RawMessage("null")
 	}
+	w.Requests, w.FailedRequests, w.SentBytes = counted.requests, counted.failed, counted.sentBytes
 	parsed := s.specs[listed.Name]
 	w.Image = parsed.Image
 	for _, p := range parsed.Ports {
@@ -137,9 +139,6 @@ func wireService(s *seen, listed runtime.Service, instances []edge.Instance) edg
 	for _, p := range s.proxies[listed.Name] {
 		w.Users += p.seen.Users
 		w.Waiting += p.seen.Waiting
-		w.Requests += p.seen.Requests
-		w.FailedRequests += p.seen.Failed
-		w.SentBytes += p.seen.SentBytes
 		w.ResponseMS = max(w.ResponseMS, p.seen.Response.Seconds()*1000)
 		if p.err != nil {
 			w.Reason = fmt.Sprintf("the proxy on %s does not answer: %v", p.Node, p.err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/repo"
@@ -18,6 +19,7 @@ import (
 var (
 	errBadPush   = errors.New("push a service")
 	errInUse     = errors.New("is deployed")
+	errReadOnly  = errors.New("this weir-edge runs with --dry-run and changes nothing")
 	errNoAddress = errors.New("this weir-edge gives no images to nodes: start it with --repository ADDRESS:PORT")
 )
 
@@ -30,6 +32,9 @@ const (
 // push takes a service: what it is first, so that a mistake is said before the image has
 // been sent.
 func (a *api) push(r *http.Request) (any, error) {
+	if a.ReadOnly {
+		return nil, fmt.Errorf("%w: %w", errBadPush, errReadOnly)
+	}
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadPush, err)
@@ -42,9 +47,9 @@ func (a *api) push(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: read the specification: %w", errBadPush, err)
 	}
-	parsed, err := spec.Parse(text)
+	parsed, err := run.Check(text)
 	if err != nil {
-		return nil, &run.SpecificationError{Err: err}
+		return nil, err
 	}
 	image, err := readPart(parts, partImage)
 	if err != nil {
@@ -55,7 +60,32 @@ func (a *api) push(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer os.Remove(archive)
-	return a.Repository.Push(parsed, archive)
+	return a.Repository.Push(parsed, archive, a.inUse)
+}
+
+// inUse says whether a node may still ask for an image: that of a service that is deployed
+// or is being deployed. Before anybody has looked what is deployed, it may be any.
+func (a *api) inUse(digest string) bool {
+	a.mu.Lock()
+	deploying := a.deploying[digest] > 0
+	a.mu.Unlock()
+	seen := a.Manager.Snapshot()
+	return deploying || seen.At.IsZero() ||
+		slices.ContainsFunc(seen.Services, func(s edge.Service) bool { return strings.HasSuffix(s.Image, "@"+digest) })
+}
+
+// hold keeps an image from being taken away until release is called.
+func (a *api) hold(digest string) (release func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deploying[digest]++
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.deploying[digest]--; a.deploying[digest] == 0 {
+			delete(a.deploying, digest)
+		}
+	}
 }
 
 func readPart(parts *multipart.Reader, name string) (*multipart.Part, error) {
@@ -70,11 +100,13 @@ func readPart(parts *multipart.Reader, name string) (*multipart.Part, error) {
 }
 
 func (a *api) discard(service string) error {
-	deployed := a.Manager.Snapshot().Services
-	if slices.ContainsFunc(deployed, func(s edge.Service) bool { return s.Name == service }) {
+	if a.ReadOnly {
+		return fmt.Errorf("take %s out of the repository: %w", service, errReadOnly)
+	}
+	if stored, err := a.Repository.Find(service); err == nil && a.inUse(stored.Digest) {
 		return fmt.Errorf("service %s %w, and nodes may need its image: remove it first (weir-edge rm %[1]s)", service, errInUse)
 	}
-	return a.Repository.Remove(service)
+	return a.Repository.Remove(service, a.inUse)
 }
 
 // deployStored deploys a service with the image that the repository has, by digest.
@@ -86,6 +118,7 @@ func (a *api) deployStored(r *http.Request) (any, error) {
 	if a.Address == "" {
 		return nil, fmt.Errorf("deploy %s: %w", stored.Service, errNoAddress)
 	}
+	defer a.hold(stored.Digest)()
 	parsed, err := spec.Parse(stored.Specification)
 	if err != nil {
 		return nil, fmt.Errorf("read what was pushed: %w", err)

@@ -5,6 +5,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -19,13 +21,15 @@ import (
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 const (
 	requestTimeout = 30 * time.Second
 	// deployTimeout bounds a deployment, which may have to fetch an image.
 	deployTimeout = 30 * time.Minute
-	maxBodyBytes  = 256 << 10
+	// maxBodyBytes is more than a specification has, so that its reader says what is wrong.
+	maxBodyBytes = 2 * spec.MaxBytes
 	// maxUploadBytes bounds an image that is pushed.
 	maxUploadBytes = 64 << 30
 )
@@ -46,7 +50,9 @@ type Options struct {
 	// empty where they do not.
 	Repository *repo.Repository
 	Address    string
-	Version    string
+	// ReadOnly: nothing is put into the repository, or taken out of it.
+	ReadOnly bool
+	Version  string
 	// Stop ends weir-edge, when the answer has been given.
 	Stop func()
 	Log  *slog.Logger
@@ -54,12 +60,19 @@ type Options struct {
 
 type api struct {
 	Options
-	mux *http.ServeMux
+	timeout time.Duration // of a request whose route says no other
+	mux     *http.ServeMux
+
+	mu sync.Mutex
+	// deploying counts by digest whose image is on its way into a deployment.
+	deploying map[string]int
 }
 
 // Handler returns the API.
-func Handler(o Options) http.Handler {
-	a := &api{Options: o, mux: http.NewServeMux()}
+func Handler(o Options) http.Handler { return newAPI(o, requestTimeout) }
+
+func newAPI(o Options, timeout time.Duration) http.Handler {
+	a := &api{Options: o, timeout: timeout, mux: http.NewServeMux(), deploying: map[string]int{}}
 	for _, r := range a.routes() {
 		handle := r.stream
 		if handle == nil {
@@ -74,20 +87,18 @@ func Handler(o Options) http.Handler {
 }
 
 func (a *api) answer(route route) http.HandlerFunc {
-	timeout := route.timeout
-	if timeout == 0 {
-		timeout = requestTimeout
+	timeout, most := cmp.Or(route.timeout, a.timeout), int64(maxBodyBytes)
+	if route.upload {
+		most = maxUploadBytes
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		control := http.NewResponseController(w)
-		reading, most := requestTimeout, int64(maxBodyBytes)
-		if route.upload {
-			reading, most = timeout, maxUploadBytes
-		}
-		_ = control.SetReadDeadline(time.Now().Add(reading))
-		_ = control.SetWriteDeadline(time.Now().Add(timeout + requestTimeout))
+		// net/http reads on while a request is answered, and takes a client for gone of which
+		// nothing comes by this deadline: it must not end before the answer may.
+		_ = control.SetReadDeadline(time.Now().Add(timeout + a.timeout))
+		_ = control.SetWriteDeadline(time.Now().Add(timeout + a.timeout))
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		body, err := route.handle(r.WithContext(ctx))
 		if err != nil {
@@ -118,13 +129,16 @@ func statusOf(err error) int {
 	var (
 		wrong *run.SpecificationError
 		bad   *repo.BadImageError
+		large *http.MaxBytesError
 	)
 	switch {
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge
 	case errors.As(err, &wrong), errors.As(err, &bad), errors.Is(err, errBadPush), errors.Is(err, runtime.ErrNoImage), errors.Is(err, runtime.ErrArchitecture):
 		return http.StatusBadRequest
 	case errors.Is(err, runtime.ErrUnknown), errors.Is(err, run.ErrUnknown), errors.Is(err, repo.ErrUnknown):
 		return http.StatusNotFound
-	case errors.Is(err, runtime.ErrExists), errors.Is(err, errInUse), errors.Is(err, errNoAddress):
+	case errors.Is(err, runtime.ErrExists), errors.Is(err, errInUse), errors.Is(err, errNoAddress), errors.Is(err, errReadOnly):
 		return http.StatusConflict
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable

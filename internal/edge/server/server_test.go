@@ -30,9 +30,21 @@ import (
 type fakeManager struct {
 	deployed []byte
 	events   run.Events
+	// image is the service's, looked whether anybody has seen that; takes is how long a
+	// deployment does.
+	image  string
+	looked bool
+	takes  time.Duration
+
+	repository *repo.Repository
 }
 
-func (m *fakeManager) Deploy(_ context.Context, document []byte) (edge.Deployed, error) {
+func (m *fakeManager) Deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
+	select {
+	case <-ctx.Done():
+		return edge.Deployed{}, ctx.Err()
+	case <-time.After(m.takes):
+	}
 	m.deployed = document
 	return edge.Deployed{Service: "shop", Changed: true}, nil
 }
@@ -40,8 +52,12 @@ func (m *fakeManager) Deploy(_ context.Context, document []byte) (edge.Deployed,
 func (m *fakeManager) Remove(context.Context, string) error { return nil }
 
 func (m *fakeManager) Snapshot() edge.Snapshot {
+	var at time.Time
+	if m.looked {
+		at = time.Now()
+	}
 	return edge.Snapshot{
-		Engine: "docker", Services: []edge.Service{{Name: "web", Specification: []byte("{}")}}, Instances: []edge.Instance{}, Nodes: []edge.Node{}, Decisions: []edge.Decision{},
+		At: at, Engine: "docker", Services: []edge.Service{{Name: "web", Image: m.image, Specification: []byte("{}")}}, Instances: []edge.Instance{}, Nodes: []edge.Node{}, Decisions: []edge.Decision{},
 	}
 }
 
@@ -57,18 +73,24 @@ func (m *fakeManager) Events() *run.Events { return &m.events }
 // serve serves an API at a socket, with a repository whose images nodes get at an address.
 func serve(t *testing.T, address string) (*fakeManager, *Client, string) {
 	t.Helper()
+	return serveFor(t, address, requestTimeout)
+}
+
+// serveFor is serve with another timeout of requests.
+func serveFor(t *testing.T, address string, timeout time.Duration) (*fakeManager, *Client, string) {
+	t.Helper()
 	services, err := repo.Open(filepath.Join(t.TempDir(), "repository"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	manager := &fakeManager{}
+	manager := &fakeManager{looked: true, repository: services}
 	path := filepath.Join(t.TempDir(), "edge.sock")
 	listener, err := unixsock.Listen("weir-edge", path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	server := httpapi.NewServer(Handler(Options{Manager: manager, Repository: services, Address: address, Version: "test", Log: log, Stop: func() {}}), log)
+	server := httpapi.NewServer(newAPI(Options{Manager: manager, Repository: services, Address: address, Version: "test", Log: log, Stop: func() {}}, timeout), log)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return manager, NewClient(path), path
@@ -190,13 +212,29 @@ func TestRepository(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"is deployed, and nodes may need its image": func() error {
-			_, err := client.Push(t.Context(), []byte(strings.ReplaceAll(specification, "shop", "web")), archive(t, "two"))
-			return errors.Join(err, client.Discard(t.Context(), "web"))
+			manager.image = "192.0.2.1:7482/services/shop@" + stored.Digest
+			err := client.Discard(t.Context(), "shop")
+			manager.image = ""
+			return err
+		}(),
+		"is deployed, and nodes may": func() error {
+			manager.looked = false // nobody knows
+			err := client.Discard(t.Context(), "shop")
+			manager.looked = true
+			return err
 		}(),
 		"is not in the repository": func() error { _, err := client.DeployStored(t.Context(), "nothing"); return err }(),
 		"not in the repository":    client.Discard(t.Context(), "nothing"),
 		"par.maxUser: unknown key": func() error {
 			_, err := client.Push(t.Context(), []byte(strings.Replace(specification, "maxUsers", "maxUser", 1)), archive(t, "x"))
+			return err
+		}(),
+		"the label weir-edge.mode": func() error {
+			_, err := client.Push(t.Context(), []byte(strings.Replace(specification, `"ports"`, `"labels": {"weir-edge.mode": "udp"}, "ports"`, 1)), archive(t, "x"))
+			return err
+		}(),
+		"body too large": func() error {
+			_, err := client.Deploy(t.Context(), make([]byte, 3<<20))
 			return err
 		}(),
 		"as docker save makes it": func() error {
@@ -222,6 +260,51 @@ func TestRepository(t *testing.T) {
 	}
 	if _, err := client.DeployStored(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "--repository ADDRESS:PORT") {
 		t.Errorf("nodes cannot get it: %v", err)
+	}
+}
+
+// TestLongDeployment: an image may take longer than other requests.
+func TestLongDeployment(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	manager, client, _ := serveFor(t, "192.0.2.1:7482", timeout)
+	if _, err := client.Push(t.Context(), []byte(specification), archive(t, "one")); err != nil {
+		t.Fatal(err)
+	}
+	manager.takes = 3 * timeout
+	if _, err := client.DeployStored(t.Context(), "shop"); err != nil {
+		t.Errorf("from the repository: %v", err)
+	}
+	if _, err := client.Deploy(t.Context(), []byte(specification)); err != nil {
+		t.Errorf("from a specification: %v", err)
+	}
+}
+
+// TestPushedWhileDeployed: what is deployed keeps its image when another one is pushed.
+func TestPushedWhileDeployed(t *testing.T) {
+	manager, client, _ := serve(t, "192.0.2.1:7482")
+	push := func(content string) edge.Stored {
+		t.Helper()
+		stored, err := client.Push(t.Context(), []byte(specification), archive(t, content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored
+	}
+	first := push("one")
+	manager.image = "192.0.2.1:7482/services/shop@" + first.Digest
+	push("two")
+	ask := func() int {
+		w := httptest.NewRecorder()
+		manager.repository.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/services/shop/manifests/"+first.Digest, nil))
+		return w.Code
+	}
+	if code := ask(); code != http.StatusOK {
+		t.Errorf("a node asks for what is deployed: %d", code)
+	}
+	manager.image = ""
+	push("three")
+	if code := ask(); code != http.StatusNotFound {
+		t.Errorf("what nobody needs is kept: %d", code)
 	}
 }
 

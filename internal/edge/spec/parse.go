@@ -30,6 +30,16 @@ const (
 	maxAvailability = 99.99999
 )
 
+// The labels that are weir-edge's own: what the service's proxy is told. All others of
+// that prefix it writes itself.
+const (
+	ownPrefix   = "weir-edge."
+	LabelMode   = ownPrefix + "mode"
+	LabelHealth = ownPrefix + "health"
+)
+
+var ownLabels = []string{LabelMode, LabelHealth}
+
 var (
 	// serviceName is what Swarm takes for the name of a service, and Docker as the
 	// beginning of that of a container.
@@ -211,6 +221,9 @@ func (r *reader) labels(v *value) map[string]string {
 		if m.kind != kindText && m.kind != kindNumber {
 			r.fail(m.path, "is %s; write a text", m.kind)
 			continue
+		}
+		if strings.HasPrefix(m.name, ownPrefix) && !slices.Contains(ownLabels, m.name) {
+			r.fail(m.path, "unknown label; %s", suggest(m.name, ownLabels))
 		}
 		labels[m.name] = m.text
 	}

@@ -115,6 +115,8 @@ func TestErrors(t *testing.T) {
 		{"port twice", with(`"ports": [{"host": 80, "container": 1}, {"host": 80, "container": 2}]`), `ports[1].host: 80 is there twice`},
 		{"labels", with(`"labels": []`), `labels: is a list; write an object`},
 		{"label", with(`"labels": {"weir.min": "5MB"}`), `labels.weir.min: "5MB" has the unit "MB": bytes are not accepted`},
+		{"label of weir-edge's", with(`"labels": {"weir-edge.helth": "/x"}`), `labels."weir-edge.helth": unknown label; did you mean weir-edge.health?`},
+		{"label that weir-edge writes", with(`"labels": {"weir-edge.role": "ledger"}`), `labels."weir-edge.role": unknown label; `},
 		{"label of a list", with(`"labels": {"a": []}`), `labels.a: is a list; write a text`},
 		{"memory", with(`"limits": {"memory": 64}`), `limits.memory: "64" is out of range: write from 6m, the least that Docker takes, to 1048576g; without a unit it is bytes, did you mean 64m?`},
 		{"memory unit", with(`"limits": {"memory": "64x"}`), `limits.memory: "64x" has an unknown unit`},

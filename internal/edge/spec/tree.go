@@ -12,9 +12,10 @@ import (
 	"github.com/weir-project/weir/internal/policy"
 )
 
-// The most that a specification may be. It comes from people, and from registries.
+// MaxBytes and maxDepth are the most that a specification may be. It comes from people,
+// and from registries.
 const (
-	maxBytes = 1 << 20
+	MaxBytes = 1 << 20
 	maxDepth = 8
 )
 
@@ -47,8 +48,8 @@ const (
 // parseTree reads one JSON value. Unlike encoding/json it refuses what is there
 // twice, of which other readers might take the other one.
 func parseTree(data []byte) (*value, error) {
-	if len(data) > maxBytes {
-		return nil, fmt.Errorf("a specification has at most %d bytes, and this has %d", maxBytes, len(data))
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("a specification has at most %d bytes, and this has %d", MaxBytes, len(data))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()

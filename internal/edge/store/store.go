@@ -2,7 +2,8 @@
 // nothing is needed, and without which only time is lost.
 //
 // What should run is not in here; that lives in the engine. So a file that cannot be
-// read or written is no reason to stop: who writes gets an error to show, and goes on.
+// read or written is no reason to stop: one that is damaged is put aside, and who writes
+// gets an error to show, and goes on.
 package store
 
 import (
@@ -10,8 +11,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -33,7 +37,17 @@ var (
 )
 
 // Store is an open file. Its methods may be called concurrently.
-type Store struct{ db *bolt.DB }
+type Store struct {
+	db *bolt.DB
+
+	mu sync.Mutex
+	// waiting are events that are not written yet; the others come with the last of them.
+	waiting []edge.Event
+	kept    func(error)
+	wake    chan struct{} // has the writer look
+	closing chan struct{} // ends it, when all is written
+	writer  sync.WaitGroup
+}
 
 // StartUp is what was measured when instances of an image were last started.
 type StartUp struct {
@@ -53,33 +67,78 @@ type Presence struct {
 // ErrInUse is a file that another weir-edge has open.
 var ErrInUse = errors.New("another weir-edge has it open: stop that one, or give this one another --state-dir")
 
-// Open opens or makes the file.
-func Open(path string) (*Store, error) {
+// Open opens or makes the file. One that is damaged gets another name, and the log says so.
+func Open(path string, log *slog.Logger) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open the measurements: %w", err)
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: openTimeout})
-	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, fmt.Errorf("open the measurements in %s: %w", path, ErrInUse)
-	} else if err != nil {
+	db, err := open(path)
+	var damaged *damagedError
+	if errors.As(err, &damaged) {
+		aside := path + ".damaged"
+		log.Warn("the measurements are damaged and begin anew; services are not affected", "error", err, "kept_as", aside)
+		if err = os.Rename(path, aside); err == nil {
+			db, err = open(path)
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open the measurements in %s: %w", path, err)
 	}
+	s := &Store{db: db, wake: make(chan struct{}, 1), closing: make(chan struct{})}
+	s.writer.Go(s.write)
+	return s, nil
+}
+
+// damagedError is a file that is not what it should be.
+type damagedError struct{ error }
+
+// open opens the file and reads all of it once. What it finds damaged stays open, as
+// nobody knows what closing it would do.
+func open(path string) (db *bolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the file is mapped, and may end early
+	defer func() {
+		if why := recover(); why != nil {
+			db, err = nil, &damagedError{fmt.Errorf("it cannot be read: %v", why)}
+		}
+	}()
+	db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: openTimeout})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, ErrInUse
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+		return nil, &damagedError{err}
+	case err != nil:
+		return nil, err
+	}
 	err = db.Update(func(tx *bolt.Tx) error {
+		if about, err := os.Stat(path); err != nil {
+			return err
+		} else if about.Size() < tx.Size() {
+			return &damagedError{fmt.Errorf("it has %d bytes of %d", about.Size(), tx.Size())}
+		}
 		for _, name := range [][]byte{startUps, events, nodes} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			bucket, err := tx.CreateBucketIfNotExists(name)
+			if err == nil {
+				err = bucket.ForEach(func(_, _ []byte) error { return nil })
+			}
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the measurements in %s: %w", path, err), db.Close())
+		return nil, errors.Join(err, db.Close())
 	}
-	return &Store{db}, nil
+	return db, nil
 }
 
-// Close closes the file.
-func (s *Store) Close() error { return s.db.Close() }
+// Close writes what waits and closes the file. What is added later is lost.
+func (s *Store) Close() error {
+	close(s.closing)
+	s.writer.Wait()
+	return s.db.Close()
+}
 
 func (s *Store) put(bucket, key []byte, value any) error {
 	data, err := json.Marshal(value)
@@ -135,8 +194,40 @@ func (s *Store) SetPresence(seen map[string]Presence) error {
 	return nil
 }
 
-// AddEvents keeps events and forgets those that are too old.
-func (s *Store) AddEvents(list []edge.Event) error {
+// AddEvent keeps an event and forgets those that are too old. A card may take long to
+// write, and what an event is about must not wait for that: so it is done soon, together
+// with others, and kept is told whether it was.
+func (s *Store) AddEvent(event edge.Event, kept func(error)) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, event)
+	s.waiting = s.waiting[max(0, len(s.waiting)-keptEvents):]
+	s.kept = kept
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// write writes what waits, until Close.
+func (s *Store) write() {
+	for open := true; open; {
+		select {
+		case <-s.wake:
+		case <-s.closing:
+			open = false
+		}
+		s.mu.Lock()
+		list, kept := s.waiting, s.kept
+		s.waiting = nil
+		s.mu.Unlock()
+		if len(list) > 0 {
+			kept(s.addEvents(list))
+		}
+	}
+}
+
+func (s *Store) addEvents(list []edge.Event) error {
 	err := s.db.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(events)
 		for _, e := range list {

@@ -1,26 +1,42 @@
 package store
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-project/weir/api/v1/edge"
 )
 
-func open(t *testing.T, path string) *Store {
+func opened(t *testing.T, path string) *Store {
 	t.Helper()
-	s, err := Open(path)
+	s, err := Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
+// add adds events, which are there when it is closed.
+func add(t *testing.T, s *Store, list []edge.Event) {
+	t.Helper()
+	for _, e := range list {
+		s.AddEvent(e, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "edge.db")
-	s := open(t, path)
+	s := opened(t, path)
 	if got := s.StartUp("web"); got != (StartUp{}) {
 		t.Errorf("got %+v of nothing", got)
 	}
@@ -35,19 +51,14 @@ func TestStore(t *testing.T) {
 	for i := range keptEvents + 10 {
 		list = append(list, edge.Event{Seq: uint64(i + 1), Message: "something"})
 	}
-	if err := s.AddEvents(list[:5]); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddEvents(list[5:]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(path); !errors.Is(err, ErrInUse) {
+	add(t, s, list)
+	if _, err := Open(path, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, path)
+	s = opened(t, path)
 	defer s.Close()
 	if got := s.StartUp("web"); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -61,12 +72,47 @@ func TestStore(t *testing.T) {
 	}
 }
 
-func TestNoStore(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "edge.db")
-	if err := os.WriteFile(path, []byte("this is no database, and is longer than nothing"), 0o600); err != nil {
+// TestDamaged: a file that is damaged, in whatever way, is put aside and stops nothing.
+func TestDamaged(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "edge.db")
+	s := opened(t, whole)
+	var list []edge.Event
+	for i := range 500 {
+		list = append(list, edge.Event{Seq: uint64(i + 1), Message: strings.Repeat("something ", 20)})
+	}
+	add(t, s, list)
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path); err == nil {
-		t.Error("a file of something else was opened")
+	content, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := slices.Clone(content)
+	clear(zeros[2*os.Getpagesize():])
+	for name, content := range map[string][]byte{
+		"something else": []byte("this is no database, and is longer than nothing"),
+		"two pages":      content[:2*os.Getpagesize()], "half of it": content[:len(content)/2],
+		"zeros": zeros,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "edge.db")
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			s, err := Open(path, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.SetPresence(map[string]Presence{"a": {ThereSeconds: 1}}); err != nil || s.Presence("a").ThereSeconds != 1 {
+				t.Errorf("it does not keep anything: %v", err)
+			}
+			kept, err := os.ReadFile(path + ".damaged")
+			if !bytes.Equal(kept, content) || !strings.Contains(log.String(), path+".damaged") {
+				t.Errorf("what was there is %d bytes, %v; it says %s", len(kept), err, log.String())
+			}
+		})
 	}
 }

@@ -42,6 +42,8 @@ func runAndCheck(t *testing.T, options Options, check func(report Report, errorf
 
 // TestSuiteMeasuresHTB runs a few cases for real: HTB keeps weights and
 // ceilings of equal senders, and no QoS does not.
+//
+//weir:beside
 func TestSuiteMeasuresHTB(t *testing.T) {
 	options := Options{
 		Suite:      "qcon",
@@ -104,6 +106,8 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 // TestCNTCInEveryMode runs two containers with 80 and 20 % in every mode. tc
 // tells containers apart by address: that works behind its own NAT and with
 // macvlan, not in an overlay and not in the host's network. Weir does in all.
+//
+//weir:beside
 func TestCNTCInEveryMode(t *testing.T) {
 	options := Options{
 		Suite:      "cntc",

@@ -18,6 +18,8 @@ import (
 
 // TestNetmodesAgainstIPerf: on a link that both fill, the payload that the suite
 // counts is what iperf3's receiver does.
+//
+//weir:beside
 func TestNetmodesAgainstIPerf(t *testing.T) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		t.Skip("iperf3 is not installed")

@@ -82,88 +82,108 @@ func (w *worst) see(value float64, where string) {
 	}
 }
 
+// extremes are the worst that results with Weir say of each target.
+type extremes struct {
+	shareError, shortfall, excess, idleLink, settle worst
+
+	added, busy, aloneLoss, competingLoss, notFlat worst
+
+	agentCPU, agentBytes, agentStart, watchedBytes, turnP99, scrape, scrapeCPU worst
+
+	failed []string
+}
+
+func (f *extremes) see(result CaseResult) {
+	where := result.id() + disturbance(result)
+	if result.Failure != "" {
+		f.failed = append(f.failed, where)
+	}
+	f.seeShares(result.Shares, where)
+	if result.LinkUse != nil {
+		f.idleLink.see(-result.LinkUse.Median, where)
+	}
+	if result.Overshoot != nil {
+		// The last frame is sent whole, so a window holds one more than
+		// the ceiling's worth. A maximum that was exceeded once was exceeded:
+		// the worst repeat counts.
+		f.excess.see(result.Overshoot.Fraction.Max-result.Overshoot.OneFrame, where)
+	}
+	for _, reaction := range result.Reactions {
+		seeReaction(&f.settle, reaction, result.Runs, where)
+	}
+	if l := result.Latency; l != nil && l.LimitMS != nil {
+		if l.BaselineP99MS != nil {
+			f.added.see(l.P99MS.Median-*l.BaselineP99MS, where)
+		} else {
+			f.busy.see(l.P99MS.Median, where)
+		}
+	}
+	if o := result.Overhead; o != nil && o.Of == overheadBandwidth {
+		if o.Senders > 1 {
+			f.competingLoss.see(o.Fraction, where)
+		} else {
+			f.aloneLoss.see(o.Fraction, where)
+		}
+	}
+	if result.Agent != nil {
+		f.seeAgent(*result.Agent, result.Cost != nil, where)
+	}
+	if result.Cost != nil && result.Cost.PacketsOfBaseline != nil {
+		f.notFlat.see(-*result.Cost.PacketsOfBaseline, where)
+	}
+}
+
+func (f *extremes) seeShares(shares []Share, where string) {
+	for _, share := range shares {
+		at := where + ", " + share.Container
+		if share.Phase != "" {
+			at = where + ", " + share.Phase + ", " + share.Container
+		}
+		if share.OnePacket > coarsePacket {
+			at += fmt.Sprintf(" (one packet is %.1f %%)", share.OnePacket*100)
+		}
+		f.shareError.see(math.Abs(share.Error), at)
+		if share.MinBPS > 0 {
+			f.shortfall.see(1-share.Measured.Median/float64(min(share.MinBPS, share.IdealBPS)), at)
+		}
+	}
+}
+
+// seeAgent looks at what an agent took; flooded is beside a flood of packets, which is not
+// what it usually runs beside.
+func (f *extremes) seeAgent(a AgentUse, flooded bool, where string) {
+	f.agentStart.see(a.StartMS.Median, where)
+	switch {
+	case a.Pages > 0:
+		f.turnP99.see(a.TurnP99MS.Median, where)
+		if a.Containers <= targetAgentContainers {
+			f.watchedBytes.see(a.ResidentBytes.Median, where)
+		}
+	case a.ScrapeMS != nil:
+		f.scrape.see(a.ScrapeMS.Median, where)
+		if a.ScrapeCPU != nil {
+			f.scrapeCPU.see(*a.ScrapeCPU, where)
+		}
+	case a.Containers <= targetAgentContainers && !flooded && !a.Dashboard:
+		f.agentCPU.see(a.CPUOfCore.Median, where)
+		f.agentBytes.see(a.ResidentBytes.Median, where)
+	}
+}
+
 // verdicts compares what Weir did with its targets. A target that no result is
 // about is left out; a run that failed is a miss of its own.
 func verdicts(results []CaseResult) []report.Verdict {
-	var shareError, shortfall, excess, idleLink, settle worst
-	var added, busy, aloneLoss, competingLoss, agentCPU, agentBytes, agentStart, notFlat worst
-	var watchedBytes, turnP99, scrape, scrapeCPU worst
-	var failed []string
-	var list []report.Verdict
+	var f extremes
 	for _, result := range results {
-		if result.Peer != PeerWeir {
-			continue
-		}
-		where := result.id() + disturbance(result)
-		if result.Failure != "" {
-			failed = append(failed, where)
-		}
-		for _, share := range result.Shares {
-			at := where + ", " + share.Container
-			if share.Phase != "" {
-				at = where + ", " + share.Phase + ", " + share.Container
-			}
-			if share.OnePacket > coarsePacket {
-				at += fmt.Sprintf(" (one packet is %.1f %%)", share.OnePacket*100)
-			}
-			shareError.see(math.Abs(share.Error), at)
-			if share.MinBPS > 0 {
-				shortfall.see(1-share.Measured.Median/float64(min(share.MinBPS, share.IdealBPS)), at)
-			}
-		}
-		if result.LinkUse != nil {
-			idleLink.see(-result.LinkUse.Median, where)
-		}
-		if result.Overshoot != nil {
-			// The last frame is sent whole, so a window holds one more than
-			// the ceiling's worth. A maximum that was exceeded once was exceeded:
-			// the worst repeat counts.
-			excess.see(result.Overshoot.Fraction.Max-result.Overshoot.OneFrame, where)
-		}
-		for _, reaction := range result.Reactions {
-			seeReaction(&settle, reaction, result.Runs, where)
-		}
-		if l := result.Latency; l != nil && l.LimitMS != nil {
-			if l.BaselineP99MS != nil {
-				added.see(l.P99MS.Median-*l.BaselineP99MS, where)
-			} else {
-				busy.see(l.P99MS.Median, where)
-			}
-		}
-		if o := result.Overhead; o != nil && o.Of == overheadBandwidth {
-			if o.Senders > 1 {
-				competingLoss.see(o.Fraction, where)
-			} else {
-				aloneLoss.see(o.Fraction, where)
-			}
-		}
-		if a := result.Agent; a != nil {
-			agentStart.see(a.StartMS.Median, where)
-			// A flood of packets is not what the agent usually runs beside.
-			switch {
-			case a.Pages > 0:
-				turnP99.see(a.TurnP99MS.Median, where)
-				if a.Containers <= targetAgentContainers {
-					watchedBytes.see(a.ResidentBytes.Median, where)
-				}
-			case a.ScrapeMS != nil:
-				scrape.see(a.ScrapeMS.Median, where)
-				if a.ScrapeCPU != nil {
-					scrapeCPU.see(*a.ScrapeCPU, where)
-				}
-			case a.Containers <= targetAgentContainers && result.Cost == nil && !a.Dashboard:
-				agentCPU.see(a.CPUOfCore.Median, where)
-				agentBytes.see(a.ResidentBytes.Median, where)
-			}
-		}
-		if result.Cost != nil && result.Cost.PacketsOfBaseline != nil {
-			notFlat.see(-*result.Cost.PacketsOfBaseline, where)
+		if result.Peer == PeerWeir {
+			f.see(result)
 		}
 	}
-	if len(failed) > 0 {
+	var list []report.Verdict
+	if len(f.failed) > 0 {
 		list = append(list, report.Verdict{
 			Target: "every run succeeds", Limit: "all cases",
-			Measured: fmt.Sprintf("%d failed", len(failed)), Where: strings.Join(failed, "; "),
+			Measured: fmt.Sprintf("%d failed", len(f.failed)), Where: strings.Join(f.failed, "; "),
 		})
 	}
 	add := func(w worst, target, limit, measured string, met bool) {
@@ -172,28 +192,28 @@ func verdicts(results []CaseResult) []report.Verdict {
 		}
 	}
 	percent := func(fraction float64) string { return fmt.Sprintf("%.2f %%", fraction*100) }
-	add(shareError, "share error", "at most 1 %", percent(shareError.value), shareError.value <= targetShareError)
-	add(shortfall, "floor shortfall", "at most 1 %", percent(max(shortfall.value, 0)), shortfall.value <= targetShortfall)
-	add(excess, "cap overshoot in any 100 ms of any run, less one frame", "at most 1 %", percent(excess.value), excess.value <= targetOvershoot)
-	add(idleLink, "link use", "at least 99 %", percent(-idleLink.value), -idleLink.value >= targetLinkUse)
-	settled := fmt.Sprintf("%.0f ms", settle.value)
-	if settle.value >= neverSettledMS {
+	add(f.shareError, "share error", "at most 1 %", percent(f.shareError.value), f.shareError.value <= targetShareError)
+	add(f.shortfall, "floor shortfall", "at most 1 %", percent(max(f.shortfall.value, 0)), f.shortfall.value <= targetShortfall)
+	add(f.excess, "cap overshoot in any 100 ms of any run, less one frame", "at most 1 %", percent(f.excess.value), f.excess.value <= targetOvershoot)
+	add(f.idleLink, "link use", "at least 99 %", percent(-f.idleLink.value), -f.idleLink.value >= targetLinkUse)
+	settled := fmt.Sprintf("%.0f ms", f.settle.value)
+	if f.settle.value >= neverSettledMS {
 		settled = "not before the next change"
 	}
 	ms := func(value float64) string { return fmt.Sprintf("%.3g ms", value) }
-	add(added, "p99 of a latency class beside bulk of others, above idle", "at most 0.3 ms", ms(added.value), added.value <= targetAddedLatencyMS)
-	add(busy, "p99 of sparse traffic inside a busy container", "at most 10 ms", ms(busy.value), busy.value <= targetBusyLatencyMS)
-	add(aloneLoss, "bandwidth lost without competition", "at most 0.2 %", percent(aloneLoss.value), aloneLoss.value <= targetOverheadAlone)
-	add(competingLoss, "bandwidth lost with competition", "at most 1 %", percent(competingLoss.value), competingLoss.value <= targetOverheadCompeting)
-	add(agentCPU, "agent's CPU time, of one core", "at most 1 %", percent(agentCPU.value), agentCPU.value <= targetAgentCPU)
-	add(agentBytes, "agent's resident memory", "at most 30 MB", fmt.Sprintf("%.1f MB", agentBytes.value/1e6), agentBytes.value <= targetAgentBytes)
-	add(agentStart, "agent's start", "at most 3 s", fmt.Sprintf("%.0f ms", agentStart.value), agentStart.value <= targetAgentStartMS)
-	add(watchedBytes, "agent's resident memory with pages open", "at most 40 MB", fmt.Sprintf("%.1f MB", watchedBytes.value/1e6), watchedBytes.value <= targetWatchedBytes)
-	add(turnP99, "p99 of the control loop's period with pages open", "at most 55 ms", ms(turnP99.value), turnP99.value <= targetTurnP99MS)
-	add(scrape, "scrape of /metrics", "at most 50 ms", ms(scrape.value), scrape.value <= targetScrapeMS)
-	add(scrapeCPU, "CPU time of scrapes, of one core", "at most 5 %", percent(scrapeCPU.value), scrapeCPU.value <= targetScrapeCPU)
-	add(notFlat, "packets per second with many containers, of those with one", "at least 95 %", percent(-notFlat.value), -notFlat.value >= targetFlat)
-	add(settle, "time to the new allocation", "at most 50 ms", settled, settle.value <= milliseconds(reactionTarget))
+	add(f.added, "p99 of a latency class beside bulk of others, above idle", "at most 0.3 ms", ms(f.added.value), f.added.value <= targetAddedLatencyMS)
+	add(f.busy, "p99 of sparse traffic inside a busy container", "at most 10 ms", ms(f.busy.value), f.busy.value <= targetBusyLatencyMS)
+	add(f.aloneLoss, "bandwidth lost without competition", "at most 0.2 %", percent(f.aloneLoss.value), f.aloneLoss.value <= targetOverheadAlone)
+	add(f.competingLoss, "bandwidth lost with competition", "at most 1 %", percent(f.competingLoss.value), f.competingLoss.value <= targetOverheadCompeting)
+	add(f.agentCPU, "agent's CPU time, of one core", "at most 1 %", percent(f.agentCPU.value), f.agentCPU.value <= targetAgentCPU)
+	add(f.agentBytes, "agent's resident memory", "at most 30 MB", fmt.Sprintf("%.1f MB", f.agentBytes.value/1e6), f.agentBytes.value <= targetAgentBytes)
+	add(f.agentStart, "agent's start", "at most 3 s", fmt.Sprintf("%.0f ms", f.agentStart.value), f.agentStart.value <= targetAgentStartMS)
+	add(f.watchedBytes, "agent's resident memory with pages open", "at most 40 MB", fmt.Sprintf("%.1f MB", f.watchedBytes.value/1e6), f.watchedBytes.value <= targetWatchedBytes)
+	add(f.turnP99, "p99 of the control loop's period with pages open", "at most 55 ms", ms(f.turnP99.value), f.turnP99.value <= targetTurnP99MS)
+	add(f.scrape, "scrape of /metrics", "at most 50 ms", ms(f.scrape.value), f.scrape.value <= targetScrapeMS)
+	add(f.scrapeCPU, "CPU time of scrapes, of one core", "at most 5 %", percent(f.scrapeCPU.value), f.scrapeCPU.value <= targetScrapeCPU)
+	add(f.notFlat, "packets per second with many containers, of those with one", "at least 95 %", percent(-f.notFlat.value), -f.notFlat.value >= targetFlat)
+	add(f.settle, "time to the new allocation", "at most 50 ms", settled, f.settle.value <= milliseconds(reactionTarget))
 	return list
 }
 

@@ -105,22 +105,13 @@ func (h *Host) EnginePools() (local, swarm netip.Prefix) {
 // host on its uplink. Its addresses are from the link's subnets, where
 // nobody else has any, and everything else is reached by way of the neighbour.
 func (h *Host) MacvlanNetwork(name string) NetworkOptions {
-	return h.directNetwork(name, "macvlan")
-}
-
-// IPvlanNetwork is MacvlanNetwork with the driver ipvlan.
-func (h *Host) IPvlanNetwork(name string) NetworkOptions {
-	return h.directNetwork(name, "ipvlan")
-}
-
-func (h *Host) directNetwork(name, driver string) NetworkOptions {
 	link := h.addresses.host4.Masked()
 	last, err := nthSubnet(link, 24, 1<<(24-link.Bits())-1)
 	if err != nil {
 		panic(err) // the link's subnet has more than 256 addresses
 	}
 	return NetworkOptions{
-		Name: name, Driver: driver, Options: map[string]string{"parent": uplinkName},
+		Name: name, Driver: "macvlan", Options: map[string]string{"parent": uplinkName},
 		Subnet: link, Range: last, Gateway: h.addresses.peer4.Addr(),
 		Subnet6: h.addresses.host6.Masked(), Range6: upperSubnet6(h.addresses.host6), Gateway6: h.addresses.peer6.Addr(),
 	}

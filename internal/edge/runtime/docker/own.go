@@ -85,6 +85,8 @@ func wellNamed(c container.Summary) bool {
 			return false
 		}
 		name = ledgerName(version)
+	case roleTrial:
+		return slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasPrefix(name, "/"+trialPrefix) })
 	default:
 		return false
 	}

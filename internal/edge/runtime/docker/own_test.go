@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +34,8 @@ func TestWellNamed(t *testing.T) {
 		{"/innocent", ledger("7"), false},
 		{"/edgeledger-18446744073709551615", ledger("18446744073709551615"), false},
 		{"/edgeledger-0", ledger("0"), false},
+		{"/edgeprofile-abc", map[string]string{runtime.LabelRole: roleTrial}, true},
+		{"/innocent", map[string]string{runtime.LabelRole: roleTrial}, false},
 		{"/edge-shop", nil, false},
 	} {
 		if got := wellNamed(container.Summary{Names: []string{test.name}, Labels: test.labels}); got != test.want {
@@ -82,5 +86,22 @@ func TestFolderOfAnother(t *testing.T) {
 	}})
 	if shop, other := r.folder("shop"), r.folder("other"); shop != "/first/shop" || other != "/second/other" {
 		t.Errorf("got %s and %s", shop, other)
+	}
+}
+
+// A port that another program has is said before anything is made.
+func TestPortsFree(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
+	ports := []runtime.Port{{Host: port, Container: 80}}
+	if err := portsFree(ports); err == nil || !strings.Contains(err.Error(), fmt.Sprint("port ", port)) {
+		t.Errorf("it is taken: %v", err)
+	}
+	listener.Close()
+	if err := portsFree(ports); err != nil {
+		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -92,13 +93,30 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	r.mu.Lock()
 	r.folders[s.Name] = folder
 	r.mu.Unlock()
-	err = r.save(s.Name, s.Proxy.File())
+	err = portsFree(s.Ports)
+	if err == nil {
+		err = r.save(s.Name, s.Proxy.File())
+	}
 	if _, guarded := s.Labels[policy.Prefix+"min"]; err == nil && !guarded {
 		_, err = r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{})
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start the proxy of %s: %w", s.Name, err),
 			r.remove(context.WithoutCancel(ctx), created.ID), r.removeFiles(s.Name))
+	}
+	return nil
+}
+
+// portsFree says which port of this host another program has. The proxy would not start,
+// and only its log would say why.
+func portsFree(ports []runtime.Port) error {
+	for _, p := range ports {
+		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", p.Host)) // as HAProxy does
+		if errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("port %d is another program's on this host: end that one (ss -ltnp shows it), or choose another port", p.Host)
+		} else if err == nil {
+			listener.Close()
+		}
 	}
 	return nil
 }
@@ -180,7 +198,26 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	}
 	return []runtime.Proxy{{
 		Node:    node,
-		Control: proxy.UnixControl(filepath.Join(r.folder(service), socketName)),
+		Control: r.control(service, found.Container.RestartCount > 0),
 		Save:    func(file string) error { return r.save(service, file) },
 	}}, nil
+}
+
+// control speaks to a service's proxy. Of one that was started again and cannot be
+// reached, what it said last is the reason.
+func (r *Runtime) control(service string, restarted bool) proxy.Control {
+	control := proxy.UnixControl(filepath.Join(r.folder(service), socketName))
+	if !restarted {
+		return control
+	}
+	return proxy.Control{Dial: func(ctx context.Context) (net.Conn, error) {
+		conn, err := control.Dial(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		if said, why := runtime.LastWords(ctx, r.api, runtime.ProxyName(service)); why == nil && said != "" {
+			err = fmt.Errorf("it ended and said %q", said)
+		}
+		return nil, err
+	}}
 }

@@ -26,6 +26,12 @@ type TrialOptions struct {
 	CPUs        float64
 }
 
+// Trials have a role of their own and a name of which that is the beginning.
+const (
+	roleTrial   = "trial"
+	trialPrefix = "edgeprofile-"
+)
+
 // Trial is a container that is measured. It belongs to no service, so that no
 // weir-edge that manages this engine takes it for an instance.
 type Trial struct {
@@ -66,8 +72,8 @@ func (r *Runtime) Ports(ctx context.Context, image string) ([]uint16, error) {
 // Try starts a container, which Close ends.
 func (r *Runtime) Try(ctx context.Context, o TrialOptions) (*Trial, error) {
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:   "edgeprofile-" + strings.ToLower(rand.Text()[:8]),
-		Config: &container.Config{Image: o.Image},
+		Name:   trialPrefix + strings.ToLower(rand.Text()[:8]),
+		Config: &container.Config{Image: o.Image, Labels: map[string]string{runtime.LabelRole: roleTrial}},
 		HostConfig: &container.HostConfig{
 			NetworkMode: container.NetworkMode(r.opts.Network),
 			Resources:   container.Resources{Memory: int64(o.MemoryBytes), NanoCPUs: int64(o.CPUs * 1e9)},
@@ -130,6 +136,29 @@ func (t *Trial) Usage(ctx context.Context) (Usage, error) {
 		CPUSeconds:  float64(s.CPUStats.CPUUsage.TotalUsage) / float64(time.Second),
 		MemoryBytes: memory.Usage - min(cached, memory.Usage),
 	}, nil
+}
+
+// RemoveTrials ends what a profile that was killed has left in an engine, and says what
+// that was.
+func RemoveTrials(ctx context.Context, socket string) (names []string, err error) {
+	r, err := New(Options{Socket: socket})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	listed, err := r.own(ctx, runtime.LabelRole+"="+roleTrial)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, c := range listed {
+		if err := r.remove(ctx, c.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove the container %s: %w", c.ID[:12], err))
+			continue
+		}
+		names = append(names, strings.TrimPrefix(c.Names[0], "/"))
+	}
+	return names, errors.Join(errs...)
 }
 
 // Close ends it and removes it, also when everything else is being broken off.

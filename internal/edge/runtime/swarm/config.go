@@ -93,6 +93,10 @@ func (r *Runtime) findKey(ctx context.Context) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
+	return readKey(config)
+}
+
+func readKey(config swarm.Config) (key, error) {
 	pair, err := tls.X509KeyPair(config.Spec.Data, config.Spec.Data)
 	if err != nil {
 		return key{}, fmt.Errorf("read the swarm's config %s: %w: remove it, to have another one made, when no service is deployed", keyName, err)
@@ -152,7 +156,9 @@ func (r *Runtime) findLedger(ctx context.Context, heartbeatBefore string) error 
 // Read implements engine.Ledger.
 func (l ledger) Read(ctx context.Context) (engine.Promises, engine.Token, error) {
 	config, err := l.r.config(ctx, ledgerName)
-	if err != nil {
+	if l.r.opts.LookOnly && cerrdefs.IsNotFound(err) {
+		return engine.Promises{}, "", nil
+	} else if err != nil {
 		return nil, "", err
 	}
 	promises := engine.Promises{}

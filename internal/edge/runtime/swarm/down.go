@@ -37,7 +37,9 @@ func (r *Runtime) Down(ctx context.Context) error {
 // meanwhile.
 func (r *Runtime) putBackHeartbeat(ctx context.Context) error {
 	ledger, err := r.config(ctx, ledgerName)
-	if err != nil {
+	if cerrdefs.IsNotFound(err) {
+		return nil // weir-edge never ran here
+	} else if err != nil {
 		return err
 	}
 	before, err := time.ParseDuration(ledger.Spec.Labels[labelHeartbeat])

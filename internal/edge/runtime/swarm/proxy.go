@@ -36,6 +36,9 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
+	if err := checkPorts(s); err != nil {
+		return err
+	}
 	port, err := freePort(services)
 	if err != nil {
 		return err
@@ -86,6 +89,16 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 
 func reference(id, name, path string) *swarm.ConfigReference {
 	return &swarm.ConfigReference{ConfigID: id, ConfigName: name, File: &swarm.ConfigReferenceFileTarget{Name: path, UID: "0", GID: "0", Mode: 0o400}}
+}
+
+// checkPorts refuses ports for users at which proxies may be commanded.
+func checkPorts(s runtime.Service) error {
+	for _, p := range s.Ports {
+		if p.Host >= firstControlPort && p.Host < firstControlPort+controlPorts {
+			return fmt.Errorf("deploy %s: at the ports from %d to %d weir-edge commands the proxies of a swarm, %d is one of them: choose another", s.Name, firstControlPort, firstControlPort+controlPorts-1, p.Host)
+		}
+	}
+	return nil
 }
 
 // freePort is one at which no other service's proxies are commanded.

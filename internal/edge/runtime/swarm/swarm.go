@@ -45,6 +45,8 @@ const heartbeat = time.Second
 type Options struct {
 	// Socket is its engine's.
 	Socket string
+	// LookOnly: nothing in the swarm is set up that weir-edge needs to run services.
+	LookOnly bool
 }
 
 // Runtime is a swarm. It implements runtime.Runtime.
@@ -82,6 +84,15 @@ func IsManager(ctx context.Context, socket string) (bool, error) {
 }
 
 func (r *Runtime) prepare(ctx context.Context) error {
+	if r.opts.LookOnly {
+		config, err := r.config(ctx, keyName)
+		if cerrdefs.IsNotFound(err) {
+			return nil // so there are no proxies either
+		} else if err == nil {
+			r.key, err = readKey(config)
+		}
+		return err
+	}
 	found, err := r.api.SwarmInspect(ctx, client.SwarmInspectOptions{})
 	if err != nil {
 		return fmt.Errorf("ask the swarm's manager at %s: %w", r.opts.Socket, err)

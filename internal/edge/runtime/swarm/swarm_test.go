@@ -33,3 +33,12 @@ func TestCheckArchitecture(t *testing.T) {
 		}
 	}
 }
+
+// Users do not come to where proxies are commanded.
+func TestCheckPorts(t *testing.T) {
+	for port, wrong := range map[uint16]bool{80: false, firstControlPort - 1: false, firstControlPort: true, firstControlPort + controlPorts - 1: true, firstControlPort + controlPorts: false} {
+		if err := checkPorts(runtime.Service{Name: "s", Ports: []runtime.Port{{Host: port, Container: 80}}}); (err != nil) != wrong {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package cli
+package cmdline
 
 import (
 	"io"
@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// printable makes text that others chose (names of containers, of labels, of
+// Printable makes text that others chose (names of containers, of labels, of
 // devices, and messages that quote them) safe for a terminal: whatever a terminal
 // might obey, or hide, is written as a Go string literal writes it. Such text
 // reaches root's terminal, and an escape sequence there can do anything that a
 // key press can.
-func printable(text string) string {
+func Printable(text string) string {
 	if isPrintable(text) {
 		return text
 	}
@@ -47,24 +47,24 @@ func isPrintable(text string) bool {
 	return true
 }
 
-// printableLines is printable for a message of several lines.
-func printableLines(text string) string {
+// PrintableLines is Printable for a message of several lines.
+func PrintableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = printable(line)
+		lines[i] = Printable(line)
 	}
 	return strings.Join(lines, "\n")
 }
 
-// textWidth is how many columns of a terminal a text takes.
-func textWidth(text string) int { return ansi.StringWidth(text) }
+// TextWidth is how many columns of a terminal a text takes.
+func TextWidth(text string) int { return ansi.StringWidth(text) }
 
-// cut shortens a text to so many columns.
-func cut(text string, width int) string { return ansi.Truncate(text, max(width, 0), "…") }
+// Cut shortens a text to so many columns.
+func Cut(text string, width int) string { return ansi.Truncate(text, max(width, 0), "…") }
 
-// wrap breaks a text into lines of at most width columns, between words where
+// Wrap breaks a text into lines of at most width columns, between words where
 // there are any.
-func wrap(text string, width int) []string {
+func Wrap(text string, width int) []string {
 	text = strings.Join(strings.Fields(text), " ")
 	lines := strings.Split(ansi.Wordwrap(text, max(width, 1), ""), "\n")
 	for i, line := range lines {
@@ -73,8 +73,8 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// isTerminal says whether a reader or writer is a terminal.
-func isTerminal(stream any) bool {
+// IsTerminal says whether a reader or writer is a terminal.
+func IsTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	if !ok {
 		return false
@@ -83,9 +83,9 @@ func isTerminal(stream any) bool {
 	return err == nil
 }
 
-// terminalWidth is how many columns the terminal has that w is; 0 where it is
+// TerminalWidth is how many columns the terminal has that w is; 0 where it is
 // none, or does not say.
-func terminalWidth(w io.Writer) int {
+func TerminalWidth(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok {
 		return 0

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/weir-project/weir/internal/web"
+)
+
+// demonstration is one of the demos.
+type demonstration interface {
+	// checkPrograms says what is missing before anything is made.
+	checkPrograms() error
+	// setUp makes the stage. What it made by the time it fails, close removes.
+	setUp(context.Context) error
+	show(context.Context) error
+	// close removes everything, and tries the rest where something fails.
+	close() error
+	say(format string, args ...any)
+}
+
+// runDemo shows a demo and removes all that it made, also when it is interrupted.
+func runDemo(ctx context.Context, d demonstration) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("the demo makes a network of its own and needs root: run it with sudo")
+	}
+	if err := d.checkPrograms(); err != nil {
+		return err
+	}
+	// A terminal that is closed and a pipe that nobody reads any more end the
+	// demo as Ctrl-C does, not halfway.
+	endings := []os.Signal{syscall.SIGHUP, syscall.SIGPIPE}
+	ctx, stop := signal.NotifyContext(ctx, endings...)
+	defer stop()
+	defer func() {
+		if ctx.Err() != nil {
+			err = nil // what broke off did so because of that
+		}
+		endings = append(endings, os.Interrupt, syscall.SIGTERM)
+		// An impatient second Ctrl-C does not end the removal, nor the programs
+		// it starts, which inherit this. Nothing comes after the removal.
+		signal.Ignore(endings...)
+		d.say("Removing everything again.")
+		err = errors.Join(err, d.close())
+	}()
+	if err := d.setUp(ctx); err != nil {
+		return err
+	}
+	return d.show(ctx)
+}
+
+var errNoEngine = errors.New("dockerd is not installed: apt-get install docker.io (its service need not run)")
+
+// checkDemoPrograms says which programs of networks are missing, and with docker which of
+// private engines.
+func checkDemoPrograms(docker bool) error {
+	needs := []struct{ program, pkg string }{
+		{"ip", "iproute2"}, {"nsenter", "util-linux"}, {"sysctl", "procps"}, {"iptables", "iptables"},
+	}
+	if docker {
+		needs = append(needs, struct{ program, pkg string }{"busybox", "busybox-static"})
+		if _, err := exec.LookPath("dockerd"); err != nil {
+			return errNoEngine
+		}
+	}
+	for _, need := range needs {
+		if _, err := exec.LookPath(need.program); err != nil {
+			return fmt.Errorf("%s is not installed: apt-get install %s", need.program, need.pkg)
+		}
+	}
+	return nil
+}
+
+// listenForPage opens a page's usual address, or any port if that is taken.
+func listenForPage(usual string) (net.Listener, error) {
+	listener, err := web.Listen(usual)
+	if err != nil {
+		listener, err = web.Listen("127.0.0.1:0")
+	}
+	return listener, err
+}
+
+// servePage shows a page until it is closed, and returns its address.
+func servePage(page *http.Server, at net.Listener) (url string) {
+	go func() { _ = page.Serve(at) }()
+	return "http://" + at.Addr().String()
+}

@@ -1,0 +1,148 @@
+// Package cmdline is what the commands of weir and of weir-edge have in common: how they
+// are run and called, and how they print.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, and what WithCode says.
+package cmdline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	Failed = 1
+	Usage  = 2
+)
+
+// codedError is an error for which a command ends with an exit code.
+type codedError struct {
+	error
+	code int
+}
+
+func (e *codedError) Unwrap() error { return e.error }
+
+// WithCode is an error that ends a command with an exit code.
+func WithCode(code int, err error) error { return &codedError{err, code} }
+
+// Usagef is what is wrong with how a command was called.
+func Usagef(format string, args ...any) error { return WithCode(Usage, fmt.Errorf(format, args...)) }
+
+// ErrSilent ends a command with exit code 1 after it has said everything itself.
+var ErrSilent = errors.New("failed")
+
+// ExitCode is what a command ends with that returns err.
+func ExitCode(err error) int {
+	var coded *codedError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &coded):
+		return coded.code
+	}
+	return Failed
+}
+
+// SetUp makes a command a program whose messages Run prints.
+func SetUp(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usagef("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	root.SetHelpCommand(newHelpCommand(root))
+}
+
+// Run runs one command line of a program that was set up, until it is interrupted, by
+// SIGTERM or by one of more signals, and returns the exit code.
+func Run(root *cobra.Command, args []string, stdout, stderr io.Writer, more ...os.Signal) int {
+	// What is ignored, as nohup has it of SIGHUP, stays so.
+	ends := slices.DeleteFunc(append(more, os.Interrupt, syscall.SIGTERM), signal.Ignored)
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	defer stop()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && strings.HasPrefix(err.Error(), "unknown command") {
+		err = unknownCommand(root, err)
+	}
+	if err != nil && !errors.Is(err, ErrSilent) {
+		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), PrintableLines(err.Error()))
+	}
+	return ExitCode(err)
+}
+
+// unknownCommand is cobra's error in one line, with what to do.
+func unknownCommand(root *cobra.Command, err error) error {
+	what, guesses, _ := strings.Cut(err.Error(), "\n")
+	if names := strings.Fields(guesses); len(names) > 4 { // "Did you mean this?"
+		return Usagef("%s; did you mean %s?", what, strings.Join(names[4:], " or "))
+	}
+	return Usagef("%s; %s --help lists the commands", what, root.Name())
+}
+
+// newHelpCommand is cobra's, but that a command that is not there is an error.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show help for a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				// Without guesses, which may be of commands elsewhere; Run says where all are listed.
+				what, _, _ := strings.Cut(err.Error(), "\n")
+				return errors.New(what)
+			}
+			if len(rest) > 0 {
+				return Usagef("%q has no command %q; see %[1]s --help", cmd.CommandPath(), rest[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			cmd, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []cobra.Completion
+			for _, c := range cmd.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// ExactArgs is cobra.ExactArgs with a usage error that names what is missing.
+func ExactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return Usagef("%s is missing: %s", names[len(args)], cmd.UseLine())
+		case len(args) > len(names):
+			return Usagef("%q is too much: %s", args[len(names)], cmd.UseLine())
+		case slices.Contains(args, ""):
+			return Usagef("%s is empty: %s", names[slices.Index(args, "")], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// AtMostArgs is ExactArgs for arguments that may be left out.
+func AtMostArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		return ExactArgs(names[:min(len(args), len(names))]...)(cmd, args)
+	}
+}

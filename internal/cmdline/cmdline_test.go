@@ -1,0 +1,90 @@
+package cmdline
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// program has commands that end in every way.
+func program() *cobra.Command {
+	root := &cobra.Command{Use: "prog"}
+	SetUp(root)
+	for name, err := range map[string]error{
+		"good": nil, "bad": errors.New("it broke\x1b[2J"), "silent": ErrSilent,
+		"config": WithCode(78, errors.New("there is none")), "wrong": Usagef("--rate %s: no rate", "x"),
+	} {
+		root.AddCommand(&cobra.Command{Use: name, Args: ExactArgs(), RunE: func(*cobra.Command, []string) error { return err }})
+	}
+	list := &cobra.Command{Use: "list NAME", Args: ExactArgs("NAME")}
+	format := AddOutputFlag(list, Wide)
+	list.RunE = func(cmd *cobra.Command, args []string) error {
+		return PrintJSON(cmd.OutOrStdout(), map[string]any{"name": args[0], "format": *format})
+	}
+	root.AddCommand(list)
+	return root
+}
+
+func TestRun(t *testing.T) {
+	for _, tc := range []struct {
+		args   string
+		code   int
+		stdout string
+		stderr string
+	}{
+		{"good", 0, "", ""},
+		{"bad", Failed, "", "prog: it broke\\x1b[2J\n"},
+		{"silent", Failed, "", ""},
+		{"config", 78, "", "prog: there is none\n"},
+		{"wrong", Usage, "", "prog: --rate x: no rate\n"},
+		{"nope", Usage, "", "prog: unknown command \"nope\" for \"prog\"; prog --help lists the commands\n"},
+		{"goof", Usage, "", "prog: unknown command \"goof\" for \"prog\"; did you mean good?\n"},
+		{"help nope", Usage, "", "prog: unknown command \"nope\" for \"prog\"; prog --help lists the commands\n"},
+		{"help good more", Usage, "", "prog: \"prog good\" has no command \"more\"; see prog good --help\n"},
+		{"good --fast", Usage, "", "prog: unknown flag: --fast (see prog good --help)\n"},
+		{"good more", Usage, "", "prog: \"more\" is too much: prog good [flags]\n"},
+		{"list", Usage, "", "prog: NAME is missing: prog list NAME [flags]\n"},
+		{"list web -o wide", 0, "{\n  \"format\": \"wide\",\n  \"name\": \"web\"\n}\n", ""},
+		{"list web -o yaml", Usage, "", "prog: invalid argument \"yaml\" for \"-o, --output\" flag: \"yaml\" is not table or json or wide (see prog list --help)\n"},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := Run(program(), strings.Fields(tc.args), &stdout, &stderr); code != tc.code || stdout.String() != tc.stdout || stderr.String() != tc.stderr {
+			t.Errorf("%s: %d, %q, %q, want %d, %q, %q", tc.args, code, stdout.String(), stderr.String(), tc.code, tc.stdout, tc.stderr)
+		}
+	}
+}
+
+// TestSignals: a signal ends a command, unless nohup has it ignored.
+func TestSignals(t *testing.T) {
+	run := func(patience time.Duration) (ended bool) {
+		root := program()
+		root.RunE = func(cmd *cobra.Command, _ []string) error {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				return err
+			}
+			select {
+			case <-cmd.Context().Done():
+				ended = true
+			case <-time.After(patience):
+			}
+			return nil
+		}
+		Run(root, nil, &bytes.Buffer{}, &bytes.Buffer{}, syscall.SIGHUP)
+		return ended
+	}
+	if !run(time.Minute) {
+		t.Error("it goes on")
+	}
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	if run(100 * time.Millisecond) {
+		t.Error("it ends, though it was told to ignore that")
+	}
+}

@@ -1,0 +1,64 @@
+package cmdline
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Output is the flag -o of commands that list.
+type Output string
+
+// What most commands know.
+const (
+	Table Output = "table"
+	JSON  Output = "json"
+	Wide  Output = "wide" // a table with more, where there is more
+)
+
+// outputFlag is an output as a flag of a command that knows some of them.
+type outputFlag struct {
+	output *Output
+	known  []string
+}
+
+func (f outputFlag) String() string { return string(*f.output) }
+
+// Set implements pflag.Value.
+func (f outputFlag) Set(s string) error {
+	if !slices.Contains(f.known, s) {
+		return fmt.Errorf("%q is not %s", s, strings.Join(f.known, " or "))
+	}
+	*f.output = Output(s)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (f outputFlag) Type() string { return strings.Join(f.known, "|") }
+
+// AddOutputFlag adds -o to a command that prints tables, JSON and what more it
+// knows.
+func AddOutputFlag(cmd *cobra.Command, more ...Output) *Output {
+	o := Table
+	f := outputFlag{&o, []string{string(Table), string(JSON)}}
+	for _, m := range more {
+		f.known = append(f.known, string(m))
+	}
+	cmd.Flags().VarP(f, "output", "o", "how to print: "+strings.Join(f.known, " or "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.known, cobra.ShellCompDirectiveNoFileComp))
+	return &o
+}
+
+// PrintJSON prints a value for programs.
+func PrintJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package cmdline
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                      "",
+		"web-1":                 "web-1",
+		"ünïcode 日本":            "ünïcode 日本",
+		"\x1b[2Jgone":           `\x1b[2Jgone`,
+		"two\nlines\r":          `two\nlines\r`,
+		"\x9b31mC1":             `\x9b31mC1`,
+		"\u009b31m":             `\u009b31m`,
+		"right\u202eleft":       `right\u202eleft`,
+		"zero\u200bwidth":       `zero\u200bwidth`,
+		"bell\a del\x7f tab\t":  `bell\a del\x7f tab\t`,
+		"replaced \ufffd stays": "replaced \ufffd stays",
+		"no-break\u00a0space":   `no-break\u00a0space`,
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := PrintableLines("a\x1b\nb\n"); got != "a\\x1b\nb\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for _, test := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"", 10, ""},
+		{"one two three", 7, "one two/three"},
+		{"äöü äöü", 7, "äöü äöü"},
+		{"a verylongword b", 5, "a/verylongword/b"},
+	} {
+		if got := strings.Join(Wrap(test.text, test.width), "/"); got != test.want {
+			t.Errorf("Wrap(%q, %d) = %q, want %q", test.text, test.width, got, test.want)
+		}
+	}
+}
+
+// TestCut: what is cut takes as many columns as there are, also where a letter takes two.
+func TestCut(t *testing.T) {
+	for _, text := range []string{"short", "longer than that", "日本語日本語日本語", ""} {
+		for width := range 12 {
+			if got := Cut(text, width); TextWidth(got) > width {
+				t.Errorf("%q cut to %d columns is %q", text, width, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weir-project/weir/internal/policy"
+)
+
+// EdgePath is where weir-edge looks for its configuration.
+const EdgePath = "/etc/weir/edge.yaml"
+
+// EdgeExample is a commented file with every key.
+//
+//go:embed edge.yaml
+var EdgeExample string
+
+// Edge is what weir-edge's file says. Empty values are what it does not say.
+type Edge struct {
+	// Docker is the engine's socket, Network the one of instances, Agent the socket of
+	// this host's Weir agent.
+	Docker, Network, Agent string
+	StateDir               string
+	Dashboard              string
+	Agents                 EdgeAgents
+	Repository             EdgeRepository
+	// Rules are algorithms of the operator's own, by name: CEL expressions.
+	Rules map[string]string
+}
+
+// EdgeAgents say how to reach the Weir agents of a swarm's nodes. All files are in PEM, but
+// for that of the token.
+type EdgeAgents struct{ URL, CAPath, CertificatePath, KeyPath, TokenPath string }
+
+// EdgeRepository says how nodes get images that were pushed.
+type EdgeRepository struct {
+	Address, CertificatePath, KeyPath string
+	// Labels are the policy of what it sends; nil for the default.
+	Labels map[string]string
+}
+
+// LoadEdge reads weir-edge's file.
+func LoadEdge(path string) (Edge, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Edge{}, fmt.Errorf("read configuration: %w", err)
+	}
+	return ParseEdge(path, data)
+}
+
+// ParseEdge reads the contents of a file as [Parse] does.
+func ParseEdge(name string, data []byte) (Edge, error) {
+	r := reader{file: name}
+	var e Edge
+	if root, ok := r.parse(data); ok {
+		readEdge(&e, root)
+	}
+	if err := r.err(); err != nil {
+		return Edge{}, err
+	}
+	return e, nil
+}
+
+func readEdge(e *Edge, root value) {
+	f := root.fields("docker", "network", "agent", "state_dir", "dashboard", "agents", "repository", "rules")
+	read(f["docker"], &e.Docker, parsePath)
+	read(f["network"], &e.Network, parseName)
+	read(f["agent"], &e.Agent, parsePath)
+	read(f["state_dir"], &e.StateDir, parsePath)
+	read(f["dashboard"], &e.Dashboard, ParseDashboard)
+
+	agents := f["agents"].fields("url", "ca", "certificate", "key", "token_file")
+	read(agents["url"], &e.Agents.URL, parseAgentsURL)
+	read(agents["ca"], &e.Agents.CAPath, parsePath)
+	read(agents["certificate"], &e.Agents.CertificatePath, parsePath)
+	read(agents["key"], &e.Agents.KeyPath, parsePath)
+	read(agents["token_file"], &e.Agents.TokenPath, parsePath)
+	if f["agents"].given() {
+		f["agents"].require(agents, "url")
+	}
+
+	repository := f["repository"].fields("address", "certificate", "key", "labels")
+	read(repository["address"], &e.Repository.Address, ParseListen)
+	read(repository["certificate"], &e.Repository.CertificatePath, parsePath)
+	read(repository["key"], &e.Repository.KeyPath, parsePath)
+	if f["repository"].given() {
+		f["repository"].require(repository, "address")
+	}
+	readPolicyLabels(repository["labels"], &e.Repository.Labels)
+	readEdgeRules(f["rules"], &e.Rules)
+}
+
+// readPolicyLabels reads a policy as labels of containers.
+func readPolicyLabels(v value, labels *map[string]string) {
+	if !v.given() {
+		return
+	}
+	*labels = map[string]string{}
+	fields := v.fields()
+	for name, at := range fields {
+		if text, ok := at.text(); ok {
+			(*labels)[name] = text
+		}
+	}
+	_, problems := policy.Parse(*labels)
+	for _, p := range problems {
+		fields[p.Name].fail("%q: %s", p.Value, p.Message)
+	}
+}
+
+// ruleName is how specifications name a rule.
+var ruleName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+func readEdgeRules(v value, rules *map[string]string) {
+	for name, at := range v.fields() {
+		text, ok := at.text()
+		switch {
+		case !ok:
+		case !ruleName.MatchString(name), slices.Contains([]string{"local", "remote", "hybrid", "rule"}, name):
+			at.fail("is not a name that a rule can have; write small letters, digits, - and _, and not local, remote, hybrid or rule")
+		default:
+			if *rules == nil {
+				*rules = map[string]string{}
+			}
+			(*rules)[name] = text
+		}
+	}
+}
+
+// parseAgentsURL reads where the agent of a node is, given the node's address.
+func parseAgentsURL(text string) (string, error) {
+	if !strings.Contains(text, "{address}") {
+		return "", errors.New("has no {address} where a node's address belongs; write for example https://{address}:7481")
+	}
+	return text, nil
+}

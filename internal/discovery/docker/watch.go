@@ -1,0 +1,349 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/discovery/cgroup"
+)
+
+// watch is the state of one connection.
+type watch struct {
+	source     *Source
+	api        *api
+	cgroups    cgroup.Mount
+	events     chan<- discovery.Event
+	fail       func(error) // ends the connection
+	background *sync.WaitGroup
+	slots      chan struct{} // held while inspecting
+
+	mu sync.Mutex
+	// began is false until the snapshot is sent. Changes are only collected
+	// until then.
+	began bool
+	// pending has the containers that changed: since the snapshot was begun,
+	// or in the last moments.
+	pending map[string]*change
+	// known has the containers the receiver of our events believes to run.
+	known          map[string]*discovery.Container
+	networkDrivers map[string]string            // by network ID
+	images         map[string]map[string]string // labels, by image ID
+	cgroupPatterns cgroupPatterns
+}
+
+// change is what is to be done about one container. While it is in
+// watch.pending (and the watch has begun) one goroutine does it; that keeps
+// the reports on one container in order.
+type change struct {
+	todo task
+	// quiet changes are reported only if the inspection shows any.
+	quiet bool
+	// looking is set during the inspection.
+	looking bool
+	// wake ends the debouncing; it has room for one.
+	wake chan struct{}
+}
+
+type task int
+
+const (
+	nothing    task = iota
+	anticipate      // report the container when it is about to start
+	look            // inspect the container and report what is found
+	forget          // report its end
+)
+
+// kind is what an event says of a container.
+type kind int
+
+const (
+	unimportant kind = iota
+	started
+	stopped
+	connected // to a network
+	announced // connected to a network, and not running yet
+	altered   // its networks or its name
+	updated   // perhaps something that matters
+)
+
+// kindOf reads an event: which container it is about, and what it says.
+func kindOf(m message) (id string, k kind) {
+	switch m.Type {
+	case "container":
+		switch m.Action {
+		case "start":
+			k = started
+		case "die", "died", "destroy", "remove":
+			k = stopped
+		case "rename":
+			k = altered
+		case "update":
+			k = updated
+		}
+		return m.Actor.ID, k
+	case "network":
+		switch m.Action {
+		case "connect":
+			k = connected
+		case "disconnect":
+			k = altered
+		}
+		if id = m.Actor.Attributes.Container; id == "" {
+			id = m.Actor.ID // Podman: the container, not the network
+		}
+		return id, k
+	}
+	return "", unimportant
+}
+
+// handle takes note of an event. It must not wait for anything: Docker drops
+// events for those who are slow to read them.
+func (w *watch) handle(ctx context.Context, m message) {
+	if m.Type == "network" && (m.Action == "destroy" || m.Action == "remove") {
+		w.mu.Lock()
+		delete(w.networkDrivers, m.Actor.ID)
+		w.mu.Unlock()
+		return
+	}
+	id, k := kindOf(m)
+	if id == "" || k == unimportant {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(ctx, id, k)
+}
+
+// note is handle for one container, with w.mu held.
+func (w *watch) note(ctx context.Context, id string, k kind) {
+	c := w.pending[id]
+	// Docker connects a container's networks before it starts it and
+	// disconnects them after its end; neither is worth an inspection.
+	inSight := !w.began || w.known[id] != nil || c != nil && (c.looking || c.todo == look)
+	switch {
+	case k == connected && !w.began && (c == nil || c.todo == anticipate):
+		k = announced // unless the snapshot has it: begin knows
+	case k == started || inSight:
+	case k == connected && c == nil:
+		k = announced
+	case k != connected && c != nil:
+		k = stopped // before it started
+	default:
+		return
+	}
+	if c == nil {
+		c = &change{wake: make(chan struct{}, 1)}
+		w.pending[id] = c
+		if w.began {
+			w.background.Go(func() { w.settle(ctx, id, c) })
+		}
+	}
+	switch k {
+	case started:
+		c.todo, c.quiet = look, false
+	case stopped:
+		c.todo = forget
+	case announced:
+		c.todo = anticipate
+	case connected, altered:
+		if c.todo != forget {
+			c.todo, c.quiet = look, false
+		}
+	case updated:
+		if c.todo == nothing {
+			c.todo, c.quiet = look, true
+		}
+	}
+	if k == started || k == stopped {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// snapshot reports everything that runs.
+func (w *watch) snapshot(ctx context.Context) error {
+	drivers, err := w.api.networks(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	maps.Copy(w.networkDrivers, drivers)
+	w.mu.Unlock()
+	ids, err := w.api.running(ctx)
+	if err != nil {
+		return err
+	}
+
+	found := make([]*discovery.Container, len(ids))
+	errs := make([]error, len(ids))
+	next := make(chan int)
+	var inspecting sync.WaitGroup
+	for range min(inspectors, len(ids)) {
+		inspecting.Go(func() {
+			for i := range next {
+				found[i], errs[i] = w.describe(ctx, ids[i])
+			}
+		})
+	}
+	for i := range ids {
+		next <- i
+	}
+	close(next)
+	inspecting.Wait()
+
+	snapshot := &discovery.Snapshot{Containers: make([]discovery.Container, 0, len(ids))}
+	var unclear []string
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			snapshot.Containers = append(snapshot.Containers, *found[i])
+		case errors.Is(err, errGone):
+			w.source.log.Debug("container ended before it was inspected", "id", ids[i])
+		case isAnswer(err):
+			// One container that cannot be read must not hide the others.
+			unclear = append(unclear, ids[i])
+		default:
+			return err
+		}
+	}
+	if !w.source.send(ctx, w.events, discovery.Event{Snapshot: snapshot}) {
+		return ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range found {
+		if c != nil {
+			w.known[c.ID] = c // the snapshot has copies
+		}
+	}
+	for _, id := range unclear {
+		if w.pending[id] == nil {
+			w.note(ctx, id, started)
+		}
+	}
+	return nil
+}
+
+// begin looks at the changes that were collected during the snapshot, and at
+// those to come as they come.
+func (w *watch) begin(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began = true
+	for id, c := range w.pending {
+		if c.todo == anticipate && w.known[id] != nil {
+			c.todo = look // it runs, and has one more network
+		}
+		w.background.Go(func() { w.settle(ctx, id, c) })
+	}
+}
+
+// settle does what is to be done about a container, until there is nothing
+// for a moment.
+func (w *watch) settle(ctx context.Context, id string, c *change) {
+	retry := minRetry
+	for {
+		w.mu.Lock()
+		todo, quiet := c.todo, c.quiet
+		c.todo = nothing
+		select {
+		case <-c.wake: // it woke us for what we do now
+		default:
+		}
+		if todo == nothing {
+			delete(w.pending, id)
+			w.mu.Unlock()
+			return
+		}
+		c.looking = todo == look
+		w.mu.Unlock()
+
+		pause := debounce
+		switch todo {
+		case anticipate:
+			if w.reportBeforeStart(ctx, id, c.wake) {
+				continue
+			}
+		case forget:
+			w.remove(ctx, id)
+		case look:
+			if err := w.update(ctx, id, quiet); err == nil {
+				retry = minRetry
+			} else if !isAnswer(err) {
+				w.fail(err)
+				return
+			} else {
+				w.source.log.Warn("cannot read a container; trying again", "id", id, "error", err, "retry_in", retry)
+				pause = retry
+				retry = min(2*retry, maxRetry)
+				w.mu.Lock()
+				if c.todo == nothing {
+					c.todo, c.quiet = look, quiet
+				}
+				w.mu.Unlock()
+			}
+		}
+		w.mu.Lock()
+		c.looking = false
+		w.mu.Unlock()
+
+		select {
+		case <-time.After(pause):
+		case <-c.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// update inspects a container and reports what is found. An error is one of
+// the engine's; that the container is gone is none.
+func (w *watch) update(ctx context.Context, id string, quiet bool) error {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	c, err := w.describe(ctx, id)
+	<-w.slots
+	if errors.Is(err, errGone) {
+		w.source.log.Debug("container ended before it was inspected", "id", id)
+		w.remove(ctx, id)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	old := w.known[id]
+	w.mu.Unlock()
+	if quiet && old != nil && reflect.DeepEqual(old, c) {
+		return nil
+	}
+	sent := *c // the receiver's to change
+	if w.source.send(ctx, w.events, discovery.Event{Updated: &sent}) {
+		w.mu.Lock()
+		w.known[id] = c
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// remove reports the end of a container unless that is known.
+func (w *watch) remove(ctx context.Context, id string) {
+	w.mu.Lock()
+	old := w.known[id]
+	// Not after the report, which may have to wait: what the engine says
+	// meanwhile is no longer worth an inspection.
+	delete(w.known, id)
+	w.mu.Unlock()
+	if old != nil {
+		w.source.send(ctx, w.events, discovery.Event{RemovedID: id})
+	}
+}
