@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a tap writes a container's number and a traffic class into a packet (tap.bpf.c). */
+/*
+ * The tag in queue_mapping and tc_index: how a tap writes a container's number and a
+ * traffic class into a packet (tap.bpf.c), and how it is known.
+ */
 #ifndef WEIR_TAG_H
 #define WEIR_TAG_H
 
@@ -8,6 +11,11 @@
 #include <bpf/bpf_endian.h>
 
 #include "intf.h"
+
+static __always_inline int weir_is_tag(__u32 value)
+{
+	return (value & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE;
+}
 
 static __always_inline void weir_tag(struct __sk_buff *skb, __u32 number, __u32 class,
 				     int priority_too)

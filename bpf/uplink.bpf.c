@@ -9,7 +9,7 @@
  *     b. the container whose network namespace it comes from (origin.bpf.c):
  *        macvlan and ipvlan;
  *     c. the tag in queue_mapping, or of an IPv4 fragment in tc_index
- *        (tap.bpf.c): bridge mode;
+ *        (tap.bpf.c, bridge.bpf.c): bridge mode;
  *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
  *        ipvlan where origins are not watched;
  *     e. the container that published the port from which a process of the host's
@@ -97,6 +97,7 @@
 #include "netdev.h"
 #include "origin.h"
 #include "sender.h"
+#include "tag.h"
 
 /*
  * Majors of the scheduler's qdiscs, in the upper half of a priority: the one with
@@ -252,6 +253,18 @@ struct {
 	__type(value, __u32);
 } published SEC(".maps");
 
+/*
+ * The devices of which tc_index is believed in a fragment, by index: taps, which write
+ * it, and bridges where a forged one is cleared (bridge.bpf.c). Written by the agent only.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} fragments_from SEC(".maps");
+
 /* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
 const enum weir_number *weir_number_btf __attribute__((unused));
 const enum weir_class *weir_class_btf __attribute__((unused));
@@ -306,11 +319,6 @@ static __always_inline __u32 class_in_priority(struct __sk_buff *skb, __u32 numb
 	return tag & WEIR_TAG_MASK & ~(__u32)WEIR_TAG_NUMBER_MASK;
 }
 
-static __always_inline int is_tag(__u32 value)
-{
-	return (value & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE;
-}
-
 /*
  * The namespace that a packet which is sent later than its device was asked to
  * comes from. ipvlan says on such a packet that it is for several, and nothing
@@ -358,20 +366,21 @@ static __always_inline __u32 *number_of_netns(__u32 netns)
 }
 
 /*
- * The tag in tc_index of an IPv4 fragment that a device of the host's received;
+ * The tag in tc_index of an IPv4 fragment that came in where no other can be in there;
  * 0 if it is none. Of other packets tc_index is not looked at: it crosses a veth,
  * and a namespace that no engine knows may have written it.
  */
 static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
 {
 	const __u16 not_whole = 0x3fff; /* more fragments, offset */
+	__u32 tag = skb->tc_index, device = skb->ingress_ifindex;
 	__be16 field;
 
-	if (!is_tag(skb->tc_index) || !skb->ingress_ifindex ||
-	    skb->protocol != bpf_htons(ETH_P_IP) ||
-	    bpf_skb_load_bytes_relative(skb, 6, &field, sizeof(field), BPF_HDR_START_NET))
+	if (!weir_is_tag(tag) || !device || skb->protocol != bpf_htons(ETH_P_IP) ||
+	    bpf_skb_load_bytes_relative(skb, 6, &field, sizeof(field), BPF_HDR_START_NET) ||
+	    !(field & bpf_htons(not_whole)))
 		return 0;
-	return field & bpf_htons(not_whole) ? skb->tc_index : 0;
+	return bpf_map_lookup_elem(&fragments_from, &device) ? tag : 0;
 }
 
 /* Whose a packet is that no container sent; it passed no tap. */
@@ -402,7 +411,7 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 	__u32 tag = skb->queue_mapping;
 	__u32 netns;
 
-	if (is_tag(tag))
+	if (weir_is_tag(tag))
 		skb->queue_mapping = 0;
 	else
 		tag = tag_of_fragment(skb);
@@ -417,7 +426,7 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 		if (*known)
 			return *known | class_in_priority(skb, *known);
 	}
-	if (!is_tag(tag) || !skb->ingress_ifindex) {
+	if (!weir_is_tag(tag) || !skb->ingress_ifindex) {
 		tag = skb->priority;
 		if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
 			return number_of_published(skb);

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -90,6 +91,7 @@ type Agent struct {
 	uplinks   []*link
 	inspector *identity.Inspector
 	taps      tapper
+	bridges   *bridges
 	// flows are those of containers whose class is auto; flowsRefused says why some
 	// have no table; flowsLately are what readers were told of them. nil in tests.
 	flows        flowKeeper
@@ -164,6 +166,10 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(store.Unknown) > 0 {
+		config.Logger.Warn("the state file is of a later Weir; what this one does not know of it is lost",
+			"names", strings.Join(store.Unknown, ", "))
+	}
 	taps, err := identity.NewTaps()
 	if err != nil {
 		return nil, fmt.Errorf("this kernel cannot run Weir (weir doctor tells more): %w", err)
@@ -177,8 +183,15 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		watcher.Close()
 		return nil, err
 	}
+	keeper, err := identity.NewBridges()
+	if err != nil {
+		flows.Close()
+		watcher.Close()
+		return nil, err
+	}
 	machine, err := uplink.OpenHost(watcher)
 	if err != nil {
+		keeper.Close()
 		flows.Close()
 		watcher.Close()
 		return nil, err
@@ -191,6 +204,7 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		store:     store,
 		inspector: identity.NewInspector(),
 		taps:      taps,
+		bridges:   newBridges(keeper),
 		flows:     flows,
 		origins:   newOrigins(watcher),
 		registry:  newRegistry(),

@@ -149,7 +149,9 @@ type fakeClassifier struct {
 	excess    map[uint16]uint64 // bytes of EF above its maximum
 	marked    map[uint16]bool   // whose class is written into the DSCP field
 	published map[identity.Published]uint16
-	err       error
+	// fragmentDevices are those from which fragments are believed.
+	fragmentDevices map[int]bool
+	err             error
 	// publishedRefused are those whose ports it has no room for.
 	publishedRefused map[uint16]error
 	// attached: it is on the device.
@@ -204,6 +206,11 @@ func (c *fakeClassifier) UnassignCgroup(number uint16) error {
 func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) (map[uint16]error, error) {
 	c.published = numbers
 	return c.publishedRefused, c.err
+}
+
+func (c *fakeClassifier) SetFragmentDevices(devices map[int]bool) error {
+	c.fragmentDevices = devices
+	return c.err
 }
 
 func (c *fakeClassifier) LimitUnknownOrigins(bps uint64) error {
@@ -298,6 +305,7 @@ type bench struct {
 	dir        string // of the state file
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
+	bridges    *fakeBridges
 	started    int
 }
 
@@ -308,7 +316,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, dir: dir, scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]sched.TrafficClass{}}}
+	b := &bench{t: t, dir: dir, scheduler: newScheduler(), bridges: &fakeBridges{attached: map[int]bool{}}, classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]sched.TrafficClass{}}}
 	b.machine = &fakeMachine{scheduler: b.scheduler, classifier: b.classifier}
 	device := uplink.New(uplink.Config{Name: "up0", RateBPS: rateBPS}, b.machine, store)
 	device.Advance(func() sched.Tree {
@@ -323,6 +331,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		uplinks:   []*link{b.link},
 		inspector: identity.NewInspector(),
 		taps:      &fakeTaps{},
+		bridges:   newBridges(b.bridges),
 		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
 		registry:  newRegistry(),
 		host:      newHost(policy.Default()),

@@ -43,6 +43,7 @@ func (a *Agent) assignNumbers() {
 		a.assignClasses(u)
 		a.assignPublished(u)
 	}
+	a.assignFragments()
 	a.watchOrigins()
 }
 

@@ -32,6 +32,10 @@ type container struct {
 	published      []identity.Published
 	publishedCount int
 
+	// fragmentsRefused says why IPv4 fragments that the host makes of its packets are the
+	// host's.
+	fragmentsRefused error
+
 	// flowsSeen: it has a table for its flows, which its taps look at, or are to;
 	// flowsRefused says why it has none.
 	flowsSeen    bool
@@ -110,6 +114,10 @@ func (c *container) state() (v1.State, string) {
 	for _, p := range c.resolved.Problems {
 		state = v1.StateDegraded
 		reasons = append(reasons, p.Error())
+	}
+	if complaint := c.fragmentsComplaint(); complaint != "" {
+		state = v1.StateDegraded
+		reasons = append(reasons, complaint)
 	}
 	if complaints := c.flowsComplaints(); len(complaints) > 0 {
 		state = v1.StateDegraded

@@ -196,5 +196,6 @@ func (a *Agent) check() {
 	a.inspectMissing()
 	a.inspectSome()
 	a.checkOrigins()
+	a.bridges.unchecked = true
 	a.reconcile()
 }

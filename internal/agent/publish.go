@@ -55,13 +55,16 @@ func (a *Agent) publish(now time.Time) {
 	for _, u := range a.uplinks {
 		u.ask()
 	}
-	s := &stats.Snapshot{At: time.Now()}
+	s := &stats.Snapshot{At: time.Now(), Rules: a.config.Rules}
+	for _, u := range a.uplinks {
+		s.Links = append(s.Links, u.link())
+	}
 	s.Status = a.status()
 	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
 	for _, c := range append(a.registry.all(), a.host) {
 		s.Containers = append(s.Containers, a.view(c))
-		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath}
+		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Subject: c.subject(), Set: c.set}
 		if a.flows != nil && c.looksAtFlows() {
 			place.FlowNumber = c.number
 		}

@@ -99,18 +99,6 @@ func (s *share) grant(g plan.Grant) {
 	s.latency, s.refusedLatency = g.Latency, g.RefusedLatency
 }
 
-// admits says whether a policy could be put into force. Errors: *alloc.FloorError,
-// *alloc.LatencyError.
-func (s *share) admits(p v1.Policy) error {
-	others := uint64(0)
-	for _, other := range s.uplink.participants {
-		if other != s {
-			others += other.admittedBPS
-		}
-	}
-	return s.uplink.link().Admits(others, s.claim(p))
-}
-
 // entitle computes what everybody could have of an uplink that no scheduler shares
 // out at present.
 func (u *link) entitle() {

@@ -20,9 +20,10 @@ func (a *Agent) down() error {
 		for _, c := range a.registry.byKey {
 			a.release(c)
 		}
-		err = a.store.Remove()
+		err = errors.Join(a.bridges.keeper.Detach(nil), a.store.Remove())
 	}
 	if err != nil {
+		a.bridges.unchecked = true
 		a.inspectAll()
 		for _, u := range a.uplinks {
 			a.advance(u)
@@ -93,6 +94,7 @@ func Remove(stateDir, device string) ([]string, error) {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, identity.DetachBridges())
 	var done []string
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
 		there, err := uplink.GiveBack(name, machine, store)

@@ -70,25 +70,8 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, co
 	return view, errors.Join(doErr, err)
 }
 
-// Try is what Set would make of a container's policy, and changes nothing. Errors:
-// those of Set.
-func (a *Agent) Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error) {
-	var (
-		p   v1.Policy
-		err error
-	)
-	doErr := a.do(ctx, func() {
-		var c *container
-		if c, err = a.find(name); err != nil {
-			return
-		}
-		_, p, err = a.try(c, change)
-	})
-	return p, errors.Join(doErr, err)
-}
-
 func (a *Agent) set(c *container, change v1.PolicyChange) error {
-	set, p, err := a.try(c, change)
+	set, p, err := a.trialOf(c).try(change)
 	if err != nil {
 		return err
 	}
@@ -96,38 +79,6 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	a.resolve(c)
 	a.log.Info("policy set", "name", c.Name, "policy", p)
 	return nil
-}
-
-// try is what all that was set of a container would be after a change, and the policy
-// that this makes. Errors: ErrRefused.
-func (a *Agent) try(c *container, change v1.PolicyChange) (policy.Values, v1.Policy, error) {
-	refuse := func(err error) (policy.Values, v1.Policy, error) {
-		return policy.Values{}, v1.Policy{}, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if c == a.host {
-		return refuse(errors.New("the host class has its policy in the config file: change it there, then `weir reload`"))
-	}
-	if owner := a.owner(c); owner != nil {
-		return refuse(fmt.Errorf("%s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[2]s`",
-			c.Name, owner.Name))
-	}
-	values, err := policy.CheckChange(c.policy(), change)
-	if err != nil {
-		return refuse(err)
-	}
-	set := c.set.With(values)
-	p := a.config.Rules.Resolve(c.subject(), set).Policy
-	// It must be possible at one uplink at least; where it is not, it shows.
-	var refusals []error
-	for _, share := range c.shares {
-		if err := share.admits(p); err != nil {
-			refusals = append(refusals, err)
-		}
-	}
-	if c.number != 0 && len(refusals) == len(c.shares) {
-		return refuse(errors.Join(refusals...))
-	}
-	return set, p, nil
 }
 
 // Reset goes back to the policy of the container's labels. Errors:

@@ -45,7 +45,7 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
 		}
 		// And a request is refused with the same words.
-		if err := c.admits(c.policy()); err == nil || err.Error() != c.refusedLatency.Error() {
+		if err := b.trialOf(c.container).admit(c.policy()); err == nil || err.Error() != c.refusedLatency.Error() {
 			t.Errorf("%s: a request is answered %v", tc.name, err)
 		}
 	}

@@ -42,6 +42,7 @@ func (a *Agent) closeUplinks() {
 	}
 	a.machine.Close()
 	a.origins.Close()
+	a.bridges.keeper.Close()
 	if a.flows != nil {
 		a.flows.Close()
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,16 +27,18 @@ their users, on links of 100 Mbit/s:
   success      requests answered well against 5 to 1000 users, sizes of images (figure 3, table I)
   replicas     response time and processors with 1, 2 and 4 instances on 1, 2 and 4 nodes (figures 5 to 8)
   cost         how long engines and instances take to start (figure 9)
-  competition  response time, throughput and minimums while backups fill all uplinks: with
+  competition  response time, throughput and minimums where some uplinks are busy: with
                Weir's agents and weir-edge, and with Swarm's own placement without them
+  memory       what weir-edge takes of ten nodes with their agents
 
-Each of the paper's claims gets a verdict and a reason. All parts take about six minutes;
-the paper's runs are --requests 10000 --for 10m.
+Each of the paper's claims gets a verdict and a reason. All parts take about fifteen
+minutes, eight of them the competition, and ten nodes 1 GB of memory; the paper's runs are
+--requests 10000 --for 10m. docs/edge.md says what the competition compares.
 
-Needs root, dockerd, busybox-static and, for the competition, haproxy and weir-edge; nginx
-is measured where it is installed.`,
+Needs root, dockerd, busybox-static and, for the last two, haproxy and weir-edge; nginx is
+measured where it is installed.`,
 		Example: `  weir bench picasso --report picasso.html
-  weir bench picasso --parts competition
+  weir bench picasso --parts competition --nodes 4 --orders 4
   weir bench picasso --parts success --users 5,100 --requests 500`,
 		Args: cmdline.ExactArgs(),
 	}
@@ -47,7 +48,9 @@ is measured where it is installed.`,
 	set.DurationVar(&o.For, "for", 6*time.Second, "no request begins after that long in a run")
 	set.IntSliceVar(&o.Users, "users", []int{5, 50, 100, 500, 1000}, "crowds of figure 3")
 	set.IntVar(&o.Starts, "starts", 3, "how often each server is started for figure 9")
-	set.DurationVar(&o.Duration, "duration", 10*time.Second, "time counted of each side of the competition")
+	set.DurationVar(&o.Duration, "duration", 8*time.Second, "time of each load of the competition")
+	set.IntSliceVar(&o.Nodes, "nodes", []int{4, 6}, "how many nodes the competition has, of which one half is busy")
+	set.IntVar(&o.Orders, "orders", 2, "how often it is drawn which nodes are busy; every second draw is the one before, turned round")
 	set.StringVar(&uplink, "uplink", "20mbit", "uplink of each node in the competition")
 	set.StringVar(&o.Nginx, "nginx", "", "nginx to measure (default the one in PATH)")
 	set.StringVar(&o.EdgeBinary, "weir-edge", "", "weir-edge to measure (default the one beside this program, or in PATH)")
@@ -66,7 +69,7 @@ is measured where it is installed.`,
 		if o.WeirBinary, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the weir that is to be measured: %w", err)
 		}
-		if slices.Contains(o.Parts, bench.PicassoCompetition) && o.EdgeBinary == "" {
+		if bench.NeedsEdge(o.Parts) && o.EdgeBinary == "" {
 			if o.EdgeBinary, err = bench.FindEdge(o.WeirBinary); err != nil {
 				return err
 			}

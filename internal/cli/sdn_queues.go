@@ -69,12 +69,6 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 			return o, cmdline.Usagef("--ovsdb %w", err)
 		}
 	}
-	if len(f.ovsdb) == 0 && f.file != "" {
-		return o, cmdline.Usagef("--queues needs --ovsdb: it is there that queues are made")
-	}
-	if len(f.ovsdb) == 0 && len(f.rates) > 0 {
-		return o, cmdline.Usagef("--rate needs --ovsdb: it is there that queues are made")
-	}
 	return o, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,6 +107,9 @@ away.`,
 }
 
 func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
+	if err := f.checkLoose(); err != nil {
+		return err
+	}
 	queues, err := f.queues.options()
 	if err != nil {
 		return err
@@ -172,6 +176,24 @@ func (f *sdnRunFlags) checkAddresses(secure bool) error {
 	return nil
 }
 
+// checkLoose refuses what would do nothing: whoever writes it believes that it does.
+func (f *sdnRunFlags) checkLoose() error {
+	written := f.queues.set.Changed
+	secure := slices.ContainsFunc(f.listen, func(address string) bool { return strings.HasPrefix(address, "tls:") })
+	switch {
+	case (written("cert") || written("key") || written("ca")) && !secure:
+		return cmdline.Usagef("--cert, --key and --ca are for --listen tls:ADDR:PORT, which is missing: switches would connect without TLS")
+	case written("priority") && f.takeover == 0:
+		return cmdline.Usagef("--priority needs --takeover-after: it is there that controllers agree on a master")
+	}
+	for _, name := range []string{"ef-max", "af-min", "queues", "rate", "replace"} {
+		if written(name) && len(f.queues.ovsdb) == 0 {
+			return cmdline.Usagef("--%s needs --ovsdb: it is there that queues are made", name)
+		}
+	}
+	return nil
+}
+
 // page is what --http serves: to this machine alone a page, to a network no more than
 // metrics.
 func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *slog.Logger) (net.Listener, *http.Server, error) {
@@ -228,7 +250,7 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 	config.FirstFlowID = binary.BigEndian.Uint64(id[:])
 	return controller.Options{
 		Core: config, Classifier: classifier, HandshakeTimeout: controller.DefaultHandshakeTimeout,
-		EchoInterval: f.echo, EchoTimeout: f.timeout, Log: log,
+		EchoInterval: f.echo, EchoTimeout: f.timeout, MaxConnections: controller.DefaultMaxConnections, Log: log,
 	}, nil
 }
 

@@ -32,6 +32,9 @@ func Container(s v1.Snapshot, index int) v1.Explanation {
 			explained.ForMore = []string{"that has to change first; weir doctor says what this host can control"}
 		} else {
 			d := newDivision(s, i, index)
+			if d.isHost && !d.uplink.HostCompetes {
+				explained.EntitledBPS = d.link().HostReserveBPS(d.host.FloorBPS)
+			}
 			explained.Entitled, explained.Allocated, explained.ForMore = d.entitlement(), d.allocation(), d.forMore()
 			explained.Classes = classes(&c, &share)
 		}

@@ -179,6 +179,9 @@ func TestHost(t *testing.T) {
 	db := sender{"db", weight(100), wantsMore}
 	got := Container(snapshot(500e3, db), 1).Shares[0]
 	want := "[a hundredth of the uplink's 100mbit is the host class's whenever it wants it, before containers have what they are entitled to it wants no more than that now; when it does, it competes as a container does, with weight 100] [it wants 500kbit and gets it] [nothing: it gets all that it wants]"
+	if got.EntitledBPS != 1e6 {
+		t.Errorf("an idle host is entitled to %d", got.EntitledBPS)
+	}
 	if text := fmt.Sprint(got.Entitled, " ", got.Allocated, " ", got.ForMore); text != want {
 		t.Errorf("an idle host:\n%s\nwant\n%s", text, want)
 	}

@@ -3,15 +3,14 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/kernel"
@@ -47,20 +46,225 @@ func (b *bed) sendFragmented(netNS string, target netip.AddrPort, datagrams int)
 func TestFragments(t *testing.T) {
 	b := newBed(t)
 	b.wantHeadroom()
-	one := b.bridgeContainer("one")
+	one, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
 	b.assign(one, v1.ModeBridge, NumberFirst)
+	b.assign(direct, v1.ModeMacvlan, NumberFirst+1)
+	b.believeFragments(one)
 	b.meet(one)
-	const datagrams = 20
 	b.listen(b.targets()[0].Port())
 	for _, target := range b.targets() {
-		counted := b.count(func() { b.sendFragmented(one, target, datagrams) }, func(counted []uint64) bool {
-			return counted[NumberFirst]+counted[NumberHost] >= datagrams*datagramBytes
-		})
-		if got := counted[NumberFirst]; got < datagrams*datagramBytes {
-			t.Errorf("to %s: %d bytes counted for the container and %d for the host, want %d for the container",
-				target, got, counted[NumberHost], datagrams*datagramBytes)
+		b.expectFragments("bridge", one, target, NumberFirst)
+		b.expectFragments("macvlan", direct, target, NumberFirst+1)
+	}
+	// What is believed outlives the agent, and is known to the next.
+	b.open()
+	b.expectFragments("after a restart", one, b.targets()[0], NumberFirst)
+	if err := b.uplink.SetFragmentDevices(nil); err != nil {
+		t.Fatal(err)
+	}
+	b.expectFragments("of a bridge that is not believed", one, b.targets()[0], NumberHost)
+}
+
+// expectFragments asserts that fragmented datagrams of a namespace are a number's, and
+// nobody else's.
+func (b *bed) expectFragments(what, netNS string, target netip.AddrPort, number uint16) {
+	b.t.Helper()
+	const datagrams = 20
+	counted := b.count(func() { b.sendFragmented(netNS, target, datagrams) }, func(counted []uint64) bool {
+		var sum uint64
+		for n, bytes := range counted {
+			if uint16(n) != NumberControl {
+				sum += bytes
+			}
+		}
+		return sum >= datagrams*datagramBytes
+	})
+	for n, bytes := range counted {
+		switch {
+		case uint16(n) == number && bytes < datagrams*datagramBytes:
+			b.t.Errorf("%s to %s: %d bytes counted for number %d, want %d", what, target, bytes, n, datagrams*datagramBytes)
+		case uint16(n) != number && uint16(n) != NumberControl && bytes > slackBytes:
+			b.t.Errorf("%s to %s: %d bytes counted for number %d, want all for %d", what, target, bytes, n, number)
 		}
 	}
+}
+
+// believeFragments does what the agent does, so that fragments of bridge containers
+// which the host takes apart are believed to be theirs.
+func (b *bed) believeFragments(containers ...string) {
+	b.t.Helper()
+	devices := map[int]bool{}
+	for _, netNS := range containers {
+		at := b.inspect(netNS)[0]
+		devices[at.Tap.Ifindex] = true
+		if at.BridgeIndex != 0 {
+			devices[at.BridgeIndex] = true
+			b.attachBridge(at.BridgeIndex)
+		}
+	}
+	if err := b.uplink.SetFragmentDevices(devices); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) attachBridge(ifindex int) {
+	b.t.Helper()
+	b.inHost(func() error {
+		bridges, err := NewBridges()
+		if err != nil {
+			return err
+		}
+		return errors.Join(bridges.Attach(ifindex), bridges.Close())
+	})
+}
+
+// Fragments of a namespace that no engine knows, which has no tap, are nobody else's,
+// whatever it writes into them and whoever puts them together on the way.
+func TestForgedFragments(t *testing.T) {
+	b := newBed(t)
+	b.wantHeadroom()
+	one, unknown, routed := b.bridgeContainer("one"), b.bridgeContainer("unk"), b.routedContainer("rtd")
+	tap := b.assign(one, v1.ModeBridge, victim)
+	for _, ns := range []string{one, unknown, routed} {
+		b.meet(ns)
+	}
+	target := b.targets()[0]
+	b.listen(target.Port())
+	bridge := b.inspect(one)[0].BridgeIndex
+	forged := int64(uplinkWeirTagWEIR_TAG_BASE) | int64(victim)
+
+	// Not believed at all: then without the program. It must be what makes the difference.
+	undo := b.forgeIn(unknown, "eth0", offsetTCIndex, forged)
+	b.expectFragments("forged, and no bridge is believed", unknown, target, NumberHost)
+	if err := b.uplink.SetFragmentDevices(map[int]bool{bridge: true, tap.Ifindex: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.expectFragments("forged, at a bridge where nothing is cleared", unknown, target, victim)
+	undo()
+	b.believeFragments(one)
+
+	forgers := map[string]func(ns string) (undo func()){
+		"by a program": func(ns string) func() { return b.forgeIn(ns, "eth0", offsetTCIndex, forged) },
+		// For this nobody needs any right outside of the namespace.
+		"by the class of a filter": func(ns string) func() { return b.forgeByFilter(ns, forged) },
+	}
+	for _, netfilter := range []string{"0", "1"} {
+		if !b.setBridgeNetfilter(netfilter) && netfilter == "1" {
+			continue
+		}
+		for name, forge := range forgers {
+			name := fmt.Sprintf("%s, netfilter at the bridge: %s", name, netfilter)
+			undoUnknown, undoRouted, undoOne := forge(unknown), forge(routed), forge(one)
+			b.expectFragments("forged "+name, unknown, target, NumberHost)
+			b.expectFragments("not behind a bridge, forged "+name, routed, target, NumberHost)
+			b.expectFragments("the container's own, "+name, one, target, victim)
+			undoUnknown()
+			undoRouted()
+			undoOne()
+		}
+	}
+
+	// With a tap they are its own, forged or not.
+	b.assign(routed, v1.ModeBridge, NumberFirst)
+	b.believeFragments(one, routed)
+	undo = b.forgeIn(routed, "eth0", offsetTCIndex, forged)
+	b.expectFragments("with a tap, not behind a bridge", routed, target, NumberFirst)
+	undo()
+
+	// The program is first, is not attached twice, and goes.
+	b.inHost(func() error {
+		program, first, err := bridgeHook(bridge).FindPlace(bridgeProgWeirBridge)
+		if err != nil || program == nil || !first {
+			return fmt.Errorf("at the bridge: %v, first %t, %w", program, first, err)
+		}
+		before, err := program.Info()
+		if err != nil {
+			return err
+		}
+		program.Close()
+		b.attachBridge(bridge)
+		again, err := bridgeHook(bridge).Find(bridgeProgWeirBridge)
+		if err != nil || again == nil {
+			return fmt.Errorf("attached again: %v, %w", again, err)
+		}
+		defer again.Close()
+		after, err := again.Info()
+		if err != nil {
+			return err
+		}
+		idBefore, _ := before.ID()
+		if idAfter, _ := after.ID(); idBefore != idAfter {
+			t.Error("what was as it should be was replaced")
+		}
+		if err := DetachBridges(); err != nil {
+			return err
+		}
+		if left, err := bridgeHook(bridge).Find(bridgeProgWeirBridge); left != nil || err != nil {
+			return fmt.Errorf("left at the bridge: %v, %w", left, err)
+		}
+		return nil
+	})
+}
+
+// A device that others call a master and is no bridge is refused: packets that come in
+// by it do not pass its hook.
+func TestBridgeOfAnotherKind(t *testing.T) {
+	b := newBed(t)
+	b.inHost(func() error {
+		bridges, err := NewBridges()
+		if err != nil {
+			return err
+		}
+		defer bridges.Close()
+		if err := bridges.Attach(b.ifindex); err == nil || !strings.Contains(err.Error(), b.host.UplinkName+" is a device of kind veth and not a bridge") {
+			t.Errorf("at a veth: %v", err)
+		}
+		if err := bridges.Attach(1 << 30); !errors.Is(err, kernel.ErrNoLink) {
+			t.Errorf("at no device: %v", err)
+		}
+		return nil
+	})
+}
+
+// forgeByFilter has the class of a clsact filter, which is tc_index, in every packet
+// that leaves by eth0.
+func (b *bed) forgeByFilter(netNS string, value int64) (undo func()) {
+	b.t.Helper()
+	b.run("tc", "-n", netNS, "qdisc", "add", "dev", "eth0", "clsact")
+	b.run("tc", "-n", netNS, "filter", "add", "dev", "eth0", "egress", "bpf",
+		"bytecode", "1,6 0 0 4294967295,", "classid", fmt.Sprintf("1:%x", value))
+	return func() { b.run("tc", "-n", netNS, "qdisc", "del", "dev", "eth0", "clsact") }
+}
+
+// setBridgeNetfilter has netfilter see, and so put together, what bridges of the host
+// forward, or not. It reports false where the kernel lacks that.
+func (b *bed) setBridgeNetfilter(on string) bool {
+	b.t.Helper()
+	const path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+	if _, err := os.Stat(path); err != nil {
+		b.t.Logf("netfilter does not see bridges here: %v", err)
+		return false
+	}
+	b.inHost(func() error { return os.WriteFile(path, []byte(on), 0) })
+	return true
+}
+
+// routedContainer has a veth that is no port of a bridge.
+func (b *bed) routedContainer(suffix string) string {
+	b.t.Helper()
+	ns := b.netNS(suffix)
+	b.run("ip", "-n", b.hostNS(), "link", "add", "v"+suffix, "type", "veth", "peer", "name", "eth0", "netns", ns)
+	for _, end := range []struct{ ns, device, address4, address6 string }{
+		{b.hostNS(), "v" + suffix, "198.19.255.1/30", "fd00:ff::1/64"},
+		{ns, "eth0", "198.19.255.2/30", "fd00:ff::2/64"},
+	} {
+		b.run("ip", "-n", end.ns, "addr", "add", end.address4, "dev", end.device)
+		b.run("ip", "-n", end.ns, "-6", "addr", "add", end.address6, "dev", end.device, "nodad")
+		b.run("ip", "-n", end.ns, "link", "set", end.device, "up")
+	}
+	b.run("ip", "-n", ns, "route", "add", "default", "via", "198.19.255.1")
+	b.run("ip", "-n", ns, "-6", "route", "add", "default", "via", "fd00:ff::1")
+	return ns
 }
 
 // A namespace that no engine knows has no tap. What it writes into its packets
@@ -90,30 +294,20 @@ func TestForgedAcrossVeth(t *testing.T) {
 func (b *bed) forgeIn(netNS, device string, offset int16, value int64) (undo func()) {
 	b.t.Helper()
 	program := b.forger(offset, value)
+	defer program.Close()
+	hook := kernel.Hook{NetNSPath: path(netNS), Egress: true}
 	err := testbed.InNetNS(path(netNS), func() error {
 		l, err := kernel.LinkByName(device)
-		if err != nil {
-			return err
-		}
-		return link.RawAttachProgram(link.RawAttachProgramOptions{
-			Target: l.Index, Program: program, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+		hook.Ifindex = l.Index
+		return err
 	})
-	if err != nil {
+	if err := errors.Join(err, hook.Attach(program, nil)); err != nil {
 		b.t.Fatal(err)
 	}
 	return func() {
-		err := testbed.InNetNS(path(netNS), func() error {
-			l, err := kernel.LinkByName(device)
-			if err != nil {
-				return err
-			}
-			return link.RawDetachProgram(link.RawDetachProgramOptions{
-				Target: l.Index, Program: program, Attach: ebpf.AttachTCXEgress})
-		})
-		if err != nil {
+		if err := hook.Detach(forgerName); err != nil {
 			b.t.Fatal(err)
 		}
-		program.Close()
 	}
 }
 

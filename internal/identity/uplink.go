@@ -58,6 +58,7 @@ type Uplink struct {
 	majors     sched.Majors
 	cgroups    cgroups
 	published  published
+	fragments  fragments
 	globals    globals
 	classes    classes
 	// flowMaps are those of the flows, by name; none without.
@@ -126,7 +127,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
-		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapMinors, uplinkMapClassActivity} {
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapFragmentsFrom, uplinkMapMinors, uplinkMapClassActivity} {
 			m, err := mapOf(old, name)
 			if err != nil {
 				return err
@@ -185,8 +186,9 @@ func (u *Uplink) attach(origins *Origins) error {
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	u.published = published{entries: objects.Published, setCount: u.setPublishedPorts}
+	u.fragments = fragments{entries: objects.FragmentsFrom}
 	// Before it runs: it must know these from the first packet on.
-	err = errors.Join(u.cgroups.read(), u.published.read())
+	err = errors.Join(u.cgroups.read(), u.published.read(), u.fragments.read())
 	if err == nil {
 		err = u.hook.Attach(objects.Program, old)
 	}
@@ -202,6 +204,7 @@ type loaded struct {
 	Activities    *ebpf.Map     `ebpf:"activities"`
 	Cgroups       *ebpf.Map     `ebpf:"cgroups"`
 	Published     *ebpf.Map     `ebpf:"published"`
+	FragmentsFrom *ebpf.Map     `ebpf:"fragments_from"`
 	Globals       *ebpf.Map     `ebpf:".bss"`
 	Minors        *ebpf.Map     `ebpf:"minors"`
 	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
@@ -388,6 +391,7 @@ func (u *Uplink) close() {
 	u.activities.Close()
 	u.cgroups.entries.Close()
 	u.published.entries.Close()
+	u.fragments.entries.Close()
 	u.globals.values.Close()
 	u.classes.minors.Close()
 	u.classes.activities.Close()

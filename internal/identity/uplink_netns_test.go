@@ -393,6 +393,9 @@ func (b *bed) cgroup(below ...string) string {
 // of every packet, as something on its way could have done.
 func (b *bed) forgeAtUplink(offset int16, value int64) (undo func()) {
 	b.t.Helper()
+	if err := kernel.ProbeTCX(); err != nil {
+		b.t.Skipf("nothing comes before the classifier here: %v", err)
+	}
 	program := b.forger(offset, value)
 	b.inHost(func() error {
 		return link.RawAttachProgram(link.RawAttachProgramOptions{
@@ -407,14 +410,14 @@ func (b *bed) forgeAtUplink(offset int16, value int64) (undo func()) {
 	}
 }
 
+// forgerName is what the kernel calls a program that forger makes.
+const forgerName = "forge"
+
 // forger is a program that writes a field of every packet.
 func (b *bed) forger(offset int16, value int64) *ebpf.Program {
 	b.t.Helper()
-	if err := kernel.ProbeTCX(); err != nil {
-		b.t.Skipf("nothing comes before the classifier here: %v", err)
-	}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "forge", Type: ebpf.SchedCLS, License: "GPL",
+		Name: forgerName, Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{
 			asm.Mov.Imm(asm.R2, int32(value)),
 			asm.StoreMem(asm.R1, offset, asm.R2, asm.Word),

@@ -30,7 +30,9 @@ type Section struct {
 	Page   string `json:"page"`
 	Result string `json:"result"`
 	// Failure is why the report is missing or incomplete.
-	Failure     string    `json:"failure,omitempty"`
+	Failure string `json:"failure,omitempty"`
+	// Skipped is what is missing here that the report needs.
+	Skipped     string    `json:"skipped,omitempty"`
 	TookSeconds float64   `json:"took_seconds"`
 	Runs        int       `json:"runs"`
 	Verdicts    []Verdict `json:"verdicts"`
@@ -39,6 +41,14 @@ type Section struct {
 
 // report is the section's part of its report.
 func (s Section) report() Report { return Report{Verdicts: s.Verdicts, Claims: s.Claims} }
+
+// missing is why there is no report, or not all of it.
+func (s Section) missing() string {
+	if s.Skipped != "" {
+		return "left out: " + s.Skipped
+	}
+	return s.Failure
+}
 
 // Missed are the targets that were not met.
 func (s Section) Missed() []Verdict { return s.report().Missed() }
@@ -114,7 +124,7 @@ func (i Index) WriteText(w io.Writer, path string) error {
 	}
 	for _, s := range i.Sections {
 		fmt.Fprintf(tab, "%s\t%d\t%.0f s\t%s\t%s\t%s\n", s.Name, s.Runs, s.TookSeconds, words(s.TargetTallies()), words(s.Tallies()),
-			strings.ReplaceAll(s.Failure, "\n", "; "))
+			strings.ReplaceAll(s.missing(), "\n", "; "))
 	}
 	if err := tab.Flush(); err != nil {
 		return err

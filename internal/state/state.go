@@ -5,7 +5,9 @@
 // the kernel's state does.
 //
 // Its types are those of the file (file.go), and nobody else's. The file has a
-// version; that of the Weir before is read, too (version1.go).
+// version; that of the Weir before is read, too (version1.go). What a later Weir adds
+// without changing the meaning of what there is keeps the version: an earlier one leaves
+// it out (unknown.go). Anything else is a new version, which an earlier one refuses.
 package state
 
 import (
@@ -17,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -25,6 +28,9 @@ import (
 type Store struct {
 	// File is what Save writes.
 	File
+	// Unknown are names in the file that was read that this version of Weir does not
+	// know: the next Save leaves them out.
+	Unknown []string
 
 	path string
 	last []byte
@@ -44,29 +50,31 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
 	}
-	file, err := parse(data)
+	file, unknown, err := parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w; what is in the kernel goes on working. Mend the file, or remove it to start from the containers' labels (changes made with `weir set` are lost then)", s.path, err)
 	}
-	s.File, s.last = file, data
+	s.File, s.Unknown, s.last = file, unknown, data
 	return s, nil
 }
 
-// parse reads a state file of this version or the one before. Errors start with
-// the line's number.
-func parse(data []byte) (File, error) {
+// parse reads a state file of this version or the one before, and says what in it a later
+// Weir must have added. Errors start with the line's number.
+func parse(data []byte) (file File, unknown []string, err error) {
 	var peek struct{ Version int }
 	// What is wrong is found with its line below.
 	_ = json.Unmarshal(data, &peek)
-	var file File
-	var err error
 	var offset int64
-	if peek.Version == 1 {
+	switch {
+	case peek.Version > Version:
+		err = fmt.Errorf("\"version\" is %d, which a newer Weir wrote, and this one reads 1 and %d: start that one again, or run its `weir down` before going back", peek.Version, Version)
+	case peek.Version == 1:
 		var old fileV1
-		offset, err = decode(data, &old)
+		offset, err = decode(data, &old, true)
 		file = old.upgrade()
-	} else {
-		offset, err = decode(data, &file)
+	default:
+		offset, err = decode(data, &file, false)
+		unknown = unknownFields(data, reflect.TypeFor[File]())
 		if err == nil && file.Version != Version {
 			err = fmt.Errorf("\"version\" is %d, and this version of Weir reads 1 and %d", file.Version, Version)
 		}
@@ -75,15 +83,18 @@ func parse(data []byte) (File, error) {
 		err = file.validate()
 	}
 	if err != nil {
-		return file, fmt.Errorf("%d: %w", lineOf(err, data, offset), err)
+		return file, nil, fmt.Errorf("%d: %w", lineOf(err, data, offset), err)
 	}
-	return file, nil
+	return file, unknown, nil
 }
 
-// decode reads one JSON value and nothing after it. It returns how far it read.
-func decode(data []byte, dst any) (int64, error) {
+// decode reads one JSON value and nothing after it; strictly, if it may have no name that
+// dst has no field for. It returns how far it read.
+func decode(data []byte, dst any, strictly bool) (int64, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
+	if strictly {
+		decoder.DisallowUnknownFields()
+	}
 	err := decoder.Decode(dst)
 	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
 		err = errors.New("something follows the state")

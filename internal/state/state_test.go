@@ -63,7 +63,7 @@ func TestVersion1(t *testing.T) {
 		t.Errorf("wrote %s (%v)", again.last, err)
 	}
 	// Its mistakes have lines, too.
-	_, err = parse(bytes.Replace(old, []byte(`"override"`), []byte(`"overide"`), 1))
+	_, _, err = parse(bytes.Replace(old, []byte(`"override"`), []byte(`"overide"`), 1))
 	before, _, _ := bytes.Cut(old, []byte(`"override"`))
 	if want := 1 + bytes.Count(before, []byte("\n")); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", want)) {
 		t.Errorf("error %v, want line %d", err, want)
@@ -206,8 +206,8 @@ func TestCorruptState(t *testing.T) {
 		{"a text for a number", `"number": 16`, `"number": "sixteen"`, 0, "cannot unmarshal string"},
 		{"a number too large", `"number": 16`, `"number": 65536`, 0, "cannot unmarshal number 65536"},
 		{"not a time", `"2026-01-02T03:04:05Z"`, `"yesterday"`, 0, "yesterday"},
-		{"an unknown name", `"admitted_bps"`, `"admitted"`, 0, `unknown field "admitted"`},
-		{"another version", `"version": 2`, `"version": 3`, 0, `"version" is 3, and this version of Weir reads 1 and 2`},
+		{"another version", `"version": 2`, `"version": 3`, 0, `"version" is 3, which a newer Weir wrote, and this one reads 1 and 2: start that one again`},
+		{"no version", `"version": 2`, `"version": 0`, 0, `"version" is 0, and this version of Weir reads 1 and 2`},
 		{"a container without an id", `"id": "0123456789abcdef"`, `"id": ""`, lineOf(good, `"name": "web"`), `container "web" has no id`},
 		{"a number twice", `"number": 0`, `"number": 16`, lineOf(good, `"id": "fedcba"`), `containers "0123456789abcdef" and "fedcba" have the same number 16`},
 	} {
@@ -216,7 +216,7 @@ func TestCorruptState(t *testing.T) {
 			if bad == good {
 				t.Fatalf("%q is not in the file", tc.old)
 			}
-			_, err := parse([]byte(bad))
+			_, _, err := parse([]byte(bad))
 			if err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("error %v", err)
 			}
@@ -241,7 +241,7 @@ func TestCorruptState(t *testing.T) {
 		{"a list", "[]\n", 1},
 		{"what a power cut leaves", strings.Repeat("\x00", 300), 1},
 	} {
-		if _, err := parse([]byte(tc.bad)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", tc.line)) {
+		if _, _, err := parse([]byte(tc.bad)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%d: ", tc.line)) {
 			t.Errorf("%s: error %v, want line %d", tc.name, err, tc.line)
 		}
 	}
@@ -250,13 +250,59 @@ func TestCorruptState(t *testing.T) {
 		`{"name":""}`:               "an uplink has no name",
 		`null`:                      "an uplink has no name",
 	} {
-		_, err := parse([]byte(`{"version":2,"uplinks":[` + uplinks + `],"containers":[]}`))
+		_, _, err := parse([]byte(`{"version":2,"uplinks":[` + uplinks + `],"containers":[]}`))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("uplinks %s: error %v", uplinks, err)
 		}
 	}
-	if _, err := parse([]byte(good)); err != nil {
+	if _, _, err := parse([]byte(good)); err != nil {
 		t.Errorf("the file as it was written: %v", err)
+	}
+}
+
+// What a later Weir added is left out, and named; what this one knows is read.
+func TestStateOfALaterWeir(t *testing.T) {
+	later := map[string]string{
+		`"version": 2,`:            `"version": 2, "later": {"a": 1},`,
+		`"name": "up0",`:           `"name": "up0", "later": [1, {"b": 2}],`,
+		`"number": 16,`:            `"number": 16, "later": "",`,
+		`"weight": 300`:            `"weight": 300, "later": null`,
+		`"priority": true`:         `"priority": true, "later": 1`,
+		`"is_class": true,`:        `"is_class": true, "later": 1,`,
+		`"weir.min": "10mbit"`:     `"weir.min": "10mbit"`, // names of labels are none of ours
+		`"id": "0123456789abcdef"`: `"id": "0123456789abcdef"`,
+	}
+	data, err := json.MarshalIndent(fullState(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for old, added := range later {
+		if !strings.Contains(text, old) {
+			t.Fatalf("%s is not in the file", old)
+		}
+		text = strings.Replace(text, old, added, 1)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(pathIn(dir), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(s.File, fullState()) {
+		t.Errorf("read %+v\nwant %+v", s.File, fullState())
+	}
+	want := "containers.attached.tap.later containers.later containers.set.later later uplinks.later uplinks.replaced.later"
+	if got := strings.Join(s.Unknown, " "); got != want {
+		t.Errorf("unknown are %q, want %q", got, want)
+	}
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Open(dir); err != nil || len(again.Unknown) > 0 {
+		t.Errorf("written again: %v, %v", again.Unknown, err)
 	}
 }
 
@@ -294,7 +340,7 @@ func FuzzParseState(f *testing.F) {
 	f.Add([]byte(`{"version":2,"uplinks":[null],"containers":null,"x":"\u0022"}`))
 	f.Add([]byte("\n\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := parse(data)
+		file, _, err := parse(data)
 		if err != nil {
 			line, _, _ := strings.Cut(err.Error(), ":")
 			var n int
@@ -307,7 +353,7 @@ func FuzzParseState(f *testing.F) {
 		if err != nil {
 			t.Skip(err) // a year that JSON does not have
 		}
-		again, err := parse(written)
+		again, _, err := parse(written)
 		if err != nil {
 			t.Fatalf("wrote %s: %v", written, err)
 		}

@@ -10,6 +10,8 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/plan"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 // StaleAfter is how old what is known of a container may be for it to be in
@@ -24,6 +26,10 @@ type Snapshot struct {
 	At time.Time
 	// Places say, in the order of Containers, where each is on the host.
 	Places []Place
+	// Links are, in the order of the uplinks and of each container's shares, what is shared
+	// out there, and Rules what the operator laid down, as decisions see them.
+	Links []plan.Link
+	Rules policy.Rules
 }
 
 // Place is where a container is on the host.
@@ -34,6 +40,9 @@ type Place struct {
 	NetNSPath, CgroupPath string
 	// FlowNumber is the number under which its flows are looked at; 0: nobody does.
 	FlowNumber uint16
+	// Subject is the container as rules see it, and Set what was set of its policy.
+	Subject policy.Subject
+	Set     policy.Values
 }
 
 // HasFlows says whether the flows under a number are those of the container with that ID.

@@ -63,6 +63,9 @@ type Classifier interface {
 	// SetPublished says for whom processes of the host's answer at published ports,
 	// and of whose it could not say so of all.
 	SetPublished(numbers map[identity.Published]uint16) (refused map[uint16]error, err error)
+	// SetFragmentDevices says by which devices packets come in of which the tag in an
+	// IPv4 fragment is true, by index, and no other.
+	SetFragmentDevices(devices map[int]bool) error
 	// LimitUnknownOrigins has packets judged by the network namespace they come
 	// from, and limits those of unknown ones; 0 ends that.
 	LimitUnknownOrigins(bps uint64) error

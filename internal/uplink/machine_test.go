@@ -227,8 +227,9 @@ func (*fakeClassifier) UnassignCgroup(uint16) error               { return nil }
 func (*fakeClassifier) SetPublished(map[identity.Published]uint16) (map[uint16]error, error) {
 	return nil, nil
 }
-func (*fakeClassifier) LimitUnknownOrigins(uint64) error { return nil }
-func (c *fakeClassifier) Close() error                   { c.closed = true; return nil }
+func (*fakeClassifier) SetFragmentDevices(map[int]bool) error { return nil }
+func (*fakeClassifier) LimitUnknownOrigins(uint64) error      { return nil }
+func (c *fakeClassifier) Close() error                        { c.closed = true; return nil }
 
 type fakeDelays struct{}
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 const buildTimeout = 5 * time.Minute
@@ -57,7 +59,7 @@ func build(t *testing.T, version string) string {
 		t.Skip("dpkg-deb is not installed: this is no Debian")
 	}
 	if built[version] == "" {
-		dir, err := os.MkdirTemp("", "weir-test-")
+		dir, err := testbed.MakeTempDir()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func run(m *testing.M) int {
 	}
 	defer remove()
 	if os.Getenv(programVariable) == "" {
-		dir, err := os.MkdirTemp("", "weir-test-")
+		dir, err := testbed.MakeTempDir()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

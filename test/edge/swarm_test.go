@@ -39,7 +39,7 @@ func newClusterOf(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{}
 	c.t = t
-	dir, err := os.MkdirTemp("", "weir-test-")
+	dir, err := testbed.MakeTempDir()
 	if err != nil {
 		t.Fatal(err)
 	}

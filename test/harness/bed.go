@@ -68,7 +68,7 @@ func NewBed(tb testing.TB, options testbed.HostOptions) *Bed {
 	defer cancel()
 	var err error
 	// Not tb.TempDir: its name has the test's, and a socket's path is short.
-	if b.Dir, err = os.MkdirTemp("", "weir-test-"); err != nil {
+	if b.Dir, err = testbed.MakeTempDir(); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { b.check(os.RemoveAll(b.Dir)) })

@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // programVariable names the weir program under test; `make test` sets it.
@@ -49,9 +51,9 @@ func Build() (remove func(), err error) {
 	if os.Getenv(programVariable) != "" {
 		return func() {}, nil
 	}
-	dir, err := os.MkdirTemp("", "weir-test-")
+	dir, err := testbed.MakeTempDir()
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for the program: %w", err)
+		return nil, err
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	path, err := build(dir)

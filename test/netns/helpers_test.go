@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,7 +86,7 @@ func tcConfig(b *harness.Bed) string {
 // "uplink: weir_uplink".
 func bpfPrograms(t *testing.T, b *harness.Bed) []string {
 	t.Helper()
-	return append(b.Programs("weir_uplink"), b.Programs("weir_tap")...)
+	return slices.Concat(b.Programs("weir_uplink"), b.Programs("weir_tap"), b.Programs("weir_bridge"))
 }
 
 // gsoMaxBytes is the largest packet that a container's interface hands over.

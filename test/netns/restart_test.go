@@ -406,7 +406,6 @@ func TestCorruptState(t *testing.T) {
 		{"empty", "", path + ":1:"},
 		{"rubbish", "\x00\x01\x02", path + ":1:"},
 		{"no object", "[]", path + ":1:"},
-		{"an unknown field", strings.Replace(string(good), `"version": 2,`, `"version": 2, "flavour": 2,`, 1), "flavour"},
 		{"trailing rubbish", string(good) + "}{", path + ":"},
 	} {
 		t.Run(corrupt.name, func(t *testing.T) {
@@ -428,7 +427,9 @@ func TestCorruptState(t *testing.T) {
 			}
 		})
 	}
-	if err := os.WriteFile(path, good, 0o600); err != nil {
+	// Mended, and with what a later version may have added, which is left out.
+	mended := strings.Replace(string(good), `"version": 2,`, `"version": 2, "flavour": 2,`, 1)
+	if err := os.WriteFile(path, []byte(mended), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.StartAgent(harness.AgentOptions{}).Container("one").Policy.Weight; got != 700 {

@@ -130,7 +130,10 @@ func hybrid(q *Question, a *Alternative) {
 // least, on a node with the most to spare.
 func spread(q *Question, a *Alternative) {
 	a.Refused = ""
-	a.Score = -a.ResponseSeconds - q.IdleSeconds*stretch(a.CPUPercent/100) - a.cost()/costWeight
+	// What others use of the processors and of the uplink makes users wait as well, and is not
+	// in the response time of a service that has no users yet.
+	busy := stretch(a.CPUPercent/100) + stretch(a.UplinkPercent/100)
+	a.Score = -a.ResponseSeconds - q.IdleSeconds*busy - a.cost()/costWeight
 	if a.Exhausted != "" {
 		a.Score -= q.Policy.HorizonSeconds // only if there is no other
 	}

@@ -11,7 +11,8 @@ import "math"
 //
 // at once: count_n instances of maxUsers each; F_n processors that others leave to
 // the service there (at most count_n * limits.cpus), of which one user keeps k busy;
-// and B_n bits per second of its uplink that others leave, of which one user takes b.
+// and B_n bits per second of its uplink that others leave, or that its minimum takes from
+// them, of which one user takes b.
 // k and b are measured: what all instances use together, by all users. A limit that
 // is not known does not bind.
 //
@@ -131,10 +132,16 @@ func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 		users = min(users, left/m.cpusPerUser)
 	}
 	if m.bpsPerUser > 0 && n.UplinkBPS > 0 {
-		left := max(float64(n.UplinkBPS)-max(n.sentBPS-own.bps, 0), float64(n.UplinkBPS)/100)
-		users = min(users, left/m.bpsPerUser)
+		users = min(users, s.uplinkLeft(n, own)/m.bpsPerUser)
 	}
 	return users
+}
+
+// uplinkLeft is what others leave the service of a node's uplink, in bit/s: its minimum at
+// least, where that is promised, and never nothing.
+func (s *service) uplinkLeft(n *node, own *host) float64 {
+	rate := float64(n.UplinkBPS)
+	return min(max(rate-max(n.sentBPS-own.bps, 0), float64(s.minBPS), rate/100), rate)
 }
 
 // mostMeasured is more than anything measured can be: users, seconds, processors. It

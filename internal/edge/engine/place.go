@@ -224,6 +224,9 @@ func (pl *placement) judge(n *node, away *instance, algorithm Algorithm) {
 	if headroom := float64(n.UplinkBPS) - n.sentBPS; headroom > 0 {
 		o.HeadroomBPS = uint64(headroom)
 	}
+	if n.UplinkBPS > 0 {
+		o.UplinkPercent = 100 * (1 - s.uplinkLeft(n, &h)/float64(n.UplinkBPS))
+	}
 	if away != nil {
 		o.Action = Move
 	}

@@ -38,6 +38,7 @@ var ruleVariables = map[string]struct {
 	"option.free_bps":           {cel.DoubleType, func(_ *Question, a *Alternative) any { return float64(a.FreeBPS) }},
 	"option.headroom_bps":       {cel.DoubleType, func(_ *Question, a *Alternative) any { return float64(a.HeadroomBPS) }},
 	"option.cpu_percent":        {cel.DoubleType, func(_ *Question, a *Alternative) any { return a.CPUPercent }},
+	"option.uplink_percent":     {cel.DoubleType, func(_ *Question, a *Alternative) any { return a.UplinkPercent }},
 
 	"service.name":             {cel.StringType, func(q *Question, _ *Alternative) any { return q.Service.Name }},
 	"service.must":             {cel.BoolType, func(q *Question, _ *Alternative) any { return q.Must }},

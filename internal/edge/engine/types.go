@@ -275,6 +275,9 @@ type Alternative struct {
 	FreeBPS     uint64  `json:"free_bps"`
 	HeadroomBPS uint64  `json:"headroom_bps"`
 	CPUPercent  float64 `json:"cpu_percent"` // of the node
+	// UplinkPercent of the node's uplink is what others send and the service's minimum
+	// does not take from them; 0 where no agent says what the uplink has.
+	UplinkPercent float64 `json:"uplink_percent"`
 	// Exhausted says what the node has nothing left of; empty if it is well.
 	Exhausted string `json:"exhausted,omitempty"`
 	// Score orders alternatives, higher is better; Refused says why the algorithm

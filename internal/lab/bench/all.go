@@ -68,6 +68,8 @@ func sections() []section {
 	return append(list,
 		section{SuiteLLQ, "SDN-LLQ's experiment: voice, video and generic data", 90, runAllLLQ},
 		section{SuiteModel, "the queueing model against real packets", 35, runAllModel},
+		section{SuiteSDN, "how fast the OpenFlow controller answers", 20, runAllSDN},
+		section{SuitePicasso, "PiCasso's evaluation, and Weir's placement beside Swarm's", 300, runAllPicasso},
 		section{SuiteNetmodes, "what network modes of containers cost", 600, runAllNetmodes})
 }
 
@@ -131,6 +133,11 @@ func (s section) make(ctx context.Context, options AllOptions) (report.Section, 
 	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
 	found, err := s.run(ctx, options)
 	made.TookSeconds = time.Since(started).Seconds()
+	if skipped := (*skippedError)(nil); errors.As(err, &skipped) {
+		made.Skipped = skipped.missing
+		fmt.Fprintf(options.Progress, "  %v\n", err)
+		return made, nil
+	}
 	if err != nil {
 		made.Failure = err.Error()
 		fmt.Fprintf(options.Progress, "  failed: %v\n", err)

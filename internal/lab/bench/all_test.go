@@ -37,7 +37,7 @@ func TestPart(t *testing.T) {
 			t.Errorf("section %q has share %v and is about %q", one.name, one.share, one.about)
 		}
 	}
-	for _, name := range append(SuiteNames(), SuiteNetmodes) {
+	for _, name := range append(SuiteNames(), SuiteNetmodes, SuiteSDN, SuitePicasso) {
 		if !slices.ContainsFunc(sections(), func(s section) bool { return s.name == name }) {
 			t.Errorf("bench all leaves out %s", name)
 		}
@@ -67,6 +67,10 @@ func TestSectionFiles(t *testing.T) {
 	}
 	failing := section{name: "x", run: func(context.Context, AllOptions) (finding, error) { return finding{}, errors.New("no root") }}
 	if made, err = failing.make(t.Context(), options); err != nil || made.Failure != "no root" || made.Page != "" {
+		t.Errorf("%v: %+v", err, made)
+	}
+	without := section{name: "x", run: runAllPicasso} // without Docker
+	if made, err = without.make(t.Context(), options); err != nil || made.Failure != "" || !strings.Contains(made.Skipped, "--no-docker") {
 		t.Errorf("%v: %+v", err, made)
 	}
 	options.Dir = "/nowhere"

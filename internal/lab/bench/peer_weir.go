@@ -45,9 +45,9 @@ func newWeir(options Options) (*weir, error) {
 }
 
 func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) error {
-	dir, err := os.MkdirTemp("", "weir-bench-")
+	dir, err := testbed.MakeTempDir()
 	if err != nil {
-		return fmt.Errorf("make a folder for the agent: %w", err)
+		return err
 	}
 	w.dir = testbed.AgentDir(dir)
 	if err := w.dir.WriteConfig(listed(b, containers), nil); err != nil {

@@ -24,18 +24,23 @@ const (
 	PicassoReplicas    = "replicas"    // figures 5 to 8
 	PicassoCost        = "cost"        // figure 9
 	PicassoCompetition = "competition" // Weir's placement and Swarm's own
+	PicassoMemory      = "memory"      // of weir-edge, with ten nodes
 )
 
 // PicassoParts are all of them.
 func PicassoParts() []string {
-	return []string{PicassoSuccess, PicassoReplicas, PicassoCost, PicassoCompetition}
+	return []string{PicassoSuccess, PicassoReplicas, PicassoCost, PicassoCompetition, PicassoMemory}
 }
 
 const (
-	picassoNodes     = 4
+	picassoNodes = 4
+	// picassoUplinkBPS is the rate of uplinks in the competition, unless said otherwise.
+	picassoUplinkBPS = 20_000_000
 	picassoLinkBPS   = 100e6
 	picassoRoundTrip = 5 * time.Millisecond
 	picassoMemory    = 1 << 30
+	// mostCompetitionNodes have as many instances as a specification can ask nodes for.
+	mostCompetitionNodes = 8
 	// picassoNodesPart is which part of the machine's processors the nodes have together.
 	// Users and the kernel's forwarding have the rest, so that it is nodes that are
 	// exhausted.
@@ -54,10 +59,15 @@ type PicassoOptions struct {
 	Users []int
 	// Starts is how often each server is started for figure 9.
 	Starts int
-	// Duration is counted of each side of the competition, whose uplinks have
-	// CompetitionLinkBPS.
+	// Duration is that of each load of the competition, whose uplinks have
+	// CompetitionLinkBPS. Nodes are how many there are, Orders how often it is drawn which
+	// of them are busy.
 	Duration           time.Duration
 	CompetitionLinkBPS uint64
+	Nodes              []int
+	Orders             int
+	// Until is when the last case may start; what is left then is left out. Zero is never.
+	Until time.Time
 	// Nginx is that program; empty: as the PATH finds it.
 	Nginx string
 	// WeirBinary and EdgeBinary are the programs that are measured, Version what they
@@ -65,6 +75,11 @@ type PicassoOptions struct {
 	WeirBinary, EdgeBinary, Version, Command string
 	// Progress gets a line for each run.
 	Progress io.Writer
+}
+
+// NeedsEdge says whether parts measure weir-edge.
+func NeedsEdge(parts []string) bool {
+	return slices.Contains(parts, PicassoCompetition) || slices.Contains(parts, PicassoMemory)
 }
 
 // Check says what is wrong with options before anything is started.
@@ -79,8 +94,16 @@ func (o PicassoOptions) Check() error {
 		return errors.New("nothing to measure: choose a part")
 	case o.Requests < 100 || o.Starts < 1:
 		return errors.New("a run has 100 requests or more, and each server is started once or more")
-	case o.For < time.Second || o.Duration < time.Second:
+	case o.For < time.Second:
 		return errors.New("a run takes a second or more")
+	case o.Duration < 2*time.Second:
+		return errors.New("a load of the competition takes 2s or more")
+	case o.Orders < 1 || o.Orders > 100:
+		return errors.New("it is drawn 1 to 100 times which nodes are busy")
+	case slices.ContainsFunc(o.Nodes, func(nodes int) bool { return nodes < picassoNodes || nodes > mostCompetitionNodes || nodes%2 != 0 }):
+		return fmt.Errorf("the competition has %d to %d nodes, an even number", picassoNodes, mostCompetitionNodes)
+	case !slices.IsSorted(o.Nodes):
+		return errors.New("the competition begins with the fewest nodes: nodes can only be added")
 	case o.CompetitionLinkBPS < 1e6 || o.CompetitionLinkBPS > 1e9:
 		return errors.New("the uplinks of the competition have 1mbit to 1gbit")
 	case slices.ContainsFunc(o.Users, func(users int) bool { return users < 1 || users > 5000 }):
@@ -106,8 +129,13 @@ type PicassoReport struct {
 	CompetitionLinkBPS uint64               `json:"competition_link_bps,omitempty"`
 	Competition        []PicassoCompetitor  `json:"competition,omitempty"`
 	Minimums           []PicassoMinimumKept `json:"minimums,omitempty"`
-	// EdgeResidentBytes is the memory of weir-edge at the end of the competition.
+	// EdgeResidentBytes is the memory of weir-edge with EdgeNodes nodes, EdgePeakBytes the
+	// most that it had.
+	EdgeNodes         int    `json:"edge_nodes,omitempty"`
 	EdgeResidentBytes uint64 `json:"edge_resident_bytes,omitempty"`
+	EdgePeakBytes     uint64 `json:"edge_peak_bytes,omitempty"`
+	// LeftOut are cases that there was no time for.
+	LeftOut int `json:"left_out,omitempty"`
 	// Missing are servers that could not be measured, and why.
 	Missing map[string]string `json:"missing,omitempty"`
 	// Failures are parts that ended early, and why.
@@ -136,6 +164,11 @@ type PicassoCrowd struct {
 	NodeCPUPercent      float64 `json:"node_cpu_percent"`
 	ContainerCPUPercent float64 `json:"container_cpu_percent"`
 	MemoryBytes         uint64  `json:"memory_bytes"`
+	// NodeLoad is how many threads of a node's containers run or wait for a processor or a
+	// disk, the mean over time and over nodes with an instance: what a load average comes
+	// to that has the time for it. NodeLoadMost is the most that was seen.
+	NodeLoad     float64 `json:"node_load"`
+	NodeLoadMost float64 `json:"node_load_most"`
 }
 
 // SuccessPercent is the part of all requests that were answered well.
@@ -144,6 +177,43 @@ func (c PicassoCrowd) SuccessPercent() float64 {
 		return 0
 	}
 	return 100 * float64(c.Requests-c.Failed) / float64(c.Requests)
+}
+
+// PicassoCompetitor is what the service's users got of one load, in one order.
+type PicassoCompetitor struct {
+	PlacedBy string `json:"placed_by"`
+	// Scenario is the nodes; Differ: some of them are busy and some are not. Order is the
+	// draw of which.
+	Scenario string `json:"scenario"`
+	Differ   bool   `json:"differ"`
+	Order    int    `json:"order"`
+	// Load is what users do: ask one after the other (Closed), or arrive.
+	Load   string `json:"load"`
+	Closed bool   `json:"closed"`
+	// Nodes are those with an instance, OnBusy how many of them are busy.
+	Nodes  []string `json:"nodes"`
+	OnBusy int      `json:"on_busy"`
+	// UserMeanMS is the mean over users, MeanMS over requests. P95MS is that of the node
+	// where it is longest.
+	UserMeanMS   float64 `json:"user_mean_ms"`
+	MeanMS       float64 `json:"mean_ms"`
+	P95MS        float64 `json:"p95_ms"`
+	RequestsPerS float64 `json:"requests_per_s"`
+	// PayloadBPS is what users received.
+	PayloadBPS float64 `json:"payload_bps"`
+	// UplinkBPS is what all nodes sent together, with what else they have.
+	UplinkBPS float64 `json:"uplink_bps"`
+	Requests  int     `json:"requests"`
+	Failed    int     `json:"failed"`
+}
+
+// PicassoMinimumKept is what users of one node got of what the service is promised there.
+type PicassoMinimumKept struct {
+	Node string `json:"node"`
+	// PromisedBPS and GotBPS are of frames at the uplink; GotBPS is counted where users
+	// are.
+	PromisedBPS float64 `json:"promised_bps"`
+	GotBPS      float64 `json:"got_bps"`
 }
 
 // RunPicasso measures the chosen parts. A part that fails is named in the report; the
@@ -169,6 +239,7 @@ func RunPicasso(ctx context.Context, options PicassoOptions) (found PicassoRepor
 	defer func() { err = errors.Join(err, b.close()) }()
 	parts := map[string]func(context.Context) error{
 		PicassoSuccess: b.success, PicassoReplicas: b.replicas, PicassoCost: b.cost, PicassoCompetition: b.competition,
+		PicassoMemory: b.memory,
 	}
 	for _, name := range PicassoParts() {
 		if !slices.Contains(options.Parts, name) {

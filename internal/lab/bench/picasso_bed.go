@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
@@ -65,12 +60,16 @@ type picassoBed struct {
 	cluster *testbed.Cluster
 	servers []picassoServer
 	cpus    float64 // of a node
+	// distributed is how many nodes have the images of the competition, nodeIDs what the
+	// swarm calls nodes, as far as they were asked.
+	distributed int
+	nodeIDs     []string
 }
 
 func newPicassoBed(ctx context.Context, options PicassoOptions, found *PicassoReport) (b *picassoBed, err error) {
 	b = &picassoBed{options: options, found: found, cpus: picassoNodesPart * float64(runtime.NumCPU()) / picassoNodes}
-	if b.dir, err = os.MkdirTemp("", "weir-bench-"); err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
+	if b.dir, err = testbed.MakeTempDir(); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -109,13 +108,35 @@ func (b *picassoBed) capNodes(ctx context.Context) error {
 	}
 	b.found.NodeCPUs = b.cpus
 	for i := range b.cluster.Nodes {
-		if err := b.limitLink(ctx, i, picassoLinkBPS); err != nil {
+		if err := b.limitNode(ctx, i); err != nil {
 			return err
 		}
-		// What users send is little; the limit is there all the same.
-		out := b.cluster.Host.Command(ctx, "tc", append([]string{"qdisc", "replace", "dev", b.cluster.Nodes[i].HostInterface, "root"}, fullLink(picassoLinkBPS)...)...)
-		if text, err := out.CombinedOutput(); err != nil {
-			return fmt.Errorf("limit the link of node %d: %w: %s", i, err, text)
+	}
+	return nil
+}
+
+// limitNode gives a node its link, in both directions.
+func (b *picassoBed) limitNode(ctx context.Context, node int) error {
+	if err := b.limitLink(ctx, node, picassoLinkBPS); err != nil {
+		return err
+	}
+	// What users send is little; the limit is there all the same.
+	out := b.cluster.Host.Command(ctx, "tc", append([]string{"qdisc", "replace", "dev", b.cluster.Nodes[node].HostInterface, "root"}, fullLink(picassoLinkBPS)...)...)
+	if text, err := out.CombinedOutput(); err != nil {
+		return fmt.Errorf("limit the link of node %d: %w: %s", node, err, text)
+	}
+	return nil
+}
+
+// grow makes it a bed of so many nodes. Those that come later are not capped.
+func (b *picassoBed) grow(ctx context.Context, nodes int) error {
+	for len(b.cluster.Nodes) < nodes {
+		fmt.Fprintf(b.options.Progress, "starting node %d\n", len(b.cluster.Nodes)+1)
+		if err := b.cluster.Add(ctx); err != nil {
+			return err
+		}
+		if err := b.limitNode(ctx, len(b.cluster.Nodes)-1); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -212,205 +233,11 @@ func (b *picassoBed) siteFiles() (paths map[string]string, err error) {
 	return paths, nil
 }
 
-// dial connects a user, a round trip away. This kernel may have no netem, so the users'
-// end of the connection waits: as long as a round trip for the connection, and for each
-// request.
-func (b *picassoBed) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return b.dialCounting(ctx, network, address, &atomic.Uint64{})
-}
-
-// dialCounting adds what a user receives to received.
-func (b *picassoBed) dialCounting(ctx context.Context, network, address string, received *atomic.Uint64) (conn net.Conn, err error) {
-	time.Sleep(picassoRoundTrip)
-	inErr := testbed.InNetNS(b.cluster.Host.NetNSPath(), func() error {
-		conn, err = (&net.Dialer{Timeout: picassoPatience, FallbackDelay: -1}).DialContext(ctx, network, address)
-		return nil
-	})
-	if inErr != nil {
-		return nil, inErr
+// late says that there is no time for another case, and counts it.
+func (b *picassoBed) late() bool {
+	if !overdue(b.options.Until) {
+		return false
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &farConn{conn, received}, nil
-}
-
-// farConn is a connection whose other end is a round trip away.
-type farConn struct {
-	net.Conn
-	received *atomic.Uint64
-}
-
-func (c *farConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.received.Add(uint64(n))
-	return n, err
-}
-
-func (c *farConn) Write(p []byte) (int, error) {
-	time.Sleep(picassoRoundTrip)
-	return c.Conn.Write(p)
-}
-
-func (b *picassoBed) url(node, port int) string {
-	return fmt.Sprintf("http://%s/", net.JoinHostPort(b.cluster.Nodes[node].Addr.String(), strconv.Itoa(port)))
-}
-
-// crowd is users of what listens at a port of a node.
-func (b *picassoBed) crowd(node, port, users int) profile.Crowd {
-	return profile.Crowd{URL: b.url(node, port), Users: users, Timeout: picassoPatience, Fresh: true, Dial: b.dial}
-}
-
-// firstPort is the first instance's on every node.
-const firstPort = 8000
-
-// start starts an instance and returns when it answers.
-func (b *picassoBed) start(ctx context.Context, s picassoServer, node, number int) (took time.Duration, err error) {
-	began := time.Now()
-	port := firstPort + number
-	name := fmt.Sprintf("%s-%d", s.name, number)
-	_, err = b.cluster.Engines[node].Run(ctx, testbed.RunOptions{
-		Name: name, Image: s.image(), Args: s.command, PublishTCP: map[uint16]uint16{uint16(port): 80},
-	})
-	if err != nil {
-		return 0, err
-	}
-	one := profile.Crowd{URL: b.url(node, port), Users: 1, Requests: 1, Timeout: time.Second, Fresh: true, Dial: b.dial}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		answers := one.Run(ctx)
-		if answers.Requests > answers.Failed {
-			return time.Since(began), nil
-		}
-		if ctx.Err() != nil || time.Now().After(deadline) {
-			return 0, errors.Join(fmt.Errorf("%s on node %d does not answer: %w", name, node, answers.LastError), b.stop(s, node, number))
-		}
-	}
-}
-
-func (b *picassoBed) stop(s picassoServer, node, number int) error {
-	return b.cluster.Engines[node].Remove(context.Background(), fmt.Sprintf("%s-%d", s.name, number))
-}
-
-// layout is instances on nodes: containers in all, divided among pis nodes.
-type layout struct{ containers, pis int }
-
-func (l layout) String() string { return fmt.Sprintf("%dCon-%dPi", l.containers, l.pis) }
-
-// nodeOf is the node of an instance.
-func (l layout) nodeOf(instance int) int { return instance % l.pis }
-
-// measure runs a crowd against a layout.
-func (b *picassoBed) measure(ctx context.Context, s picassoServer, l layout, users int) (c PicassoCrowd, err error) {
-	c = PicassoCrowd{Server: s.name, Layout: l.String(), Users: users}
-	fmt.Fprintf(b.options.Progress, "%s, %s, %d users\n", s.name, l, users)
-	for i := range l.containers {
-		if _, err := b.start(ctx, s, l.nodeOf(i), i); err != nil {
-			return c, err
-		}
-		defer func() { err = errors.Join(err, b.stop(s, l.nodeOf(i), i)) }()
-	}
-	before, _, err := b.used(l)
-	if err != nil {
-		return c, err
-	}
-	began := time.Now()
-	answers := make([]profile.Answers, l.containers)
-	var crowds sync.WaitGroup
-	for i := range l.containers {
-		crowd := b.crowd(l.nodeOf(i), firstPort+i, max(1, users/l.containers))
-		crowd.Requests, crowd.For = max(1, b.options.Requests/l.containers), b.options.For
-		crowds.Go(func() { answers[i] = crowd.Run(ctx) })
-	}
-	crowds.Wait()
-	took := time.Since(began)
-	after, memory, err := b.used(l)
-	if err != nil {
-		return c, err
-	}
-	sum := time.Duration(0)
-	for _, a := range answers {
-		c.Requests += a.Requests
-		c.Failed += a.Failed
-		sum += a.Mean * time.Duration(a.Requests-a.Failed)
-		c.P95MS = max(c.P95MS, milliseconds(a.P95))
-	}
-	if good := c.Requests - c.Failed; good > 0 {
-		c.MeanMS = milliseconds(sum / time.Duration(good))
-		c.RequestsPerS = float64(good) / took.Seconds()
-	}
-	c.NodeCPUPercent = 100 * (after - before).Seconds() / took.Seconds() / b.cpus / float64(l.pis)
-	c.ContainerCPUPercent = c.NodeCPUPercent * float64(l.pis) / float64(l.containers)
-	c.MemoryBytes = memory
-	return c, ctx.Err()
-}
-
-// used is what all containers of a layout's nodes have used.
-func (b *picassoBed) used(l layout) (cpu time.Duration, memoryBytes uint64, err error) {
-	for node := range l.pis {
-		one, memory, err := b.cluster.Engines[node].Used()
-		if err != nil {
-			return 0, 0, err
-		}
-		cpu, memoryBytes = cpu+one, memoryBytes+memory
-	}
-	return cpu, memoryBytes, nil
-}
-
-// success is figure 3: one instance, and crowds of several sizes.
-func (b *picassoBed) success(ctx context.Context) error {
-	for _, s := range b.servers {
-		for _, users := range b.options.Users {
-			c, err := b.measure(ctx, s, layout{1, 1}, users)
-			if err != nil {
-				return err
-			}
-			c.Figure3 = true
-			b.found.Crowds = append(b.found.Crowds, c)
-		}
-	}
-	return nil
-}
-
-// paperCrowd is how many users figures 5 to 8 have.
-const paperCrowd = 100
-
-// picassoLayouts are those of figures 5 to 8.
-func picassoLayouts() []layout { return []layout{{1, 1}, {2, 1}, {4, 1}, {2, 2}, {4, 4}} }
-
-// replicas is figures 5 to 8. The paper left nano out.
-func (b *picassoBed) replicas(ctx context.Context) error {
-	for _, s := range b.servers {
-		if s.name == serverNano {
-			continue
-		}
-		for _, l := range picassoLayouts() {
-			c, err := b.measure(ctx, s, l, paperCrowd)
-			if err != nil {
-				return err
-			}
-			b.found.Crowds = append(b.found.Crowds, c)
-		}
-	}
-	return nil
-}
-
-// cost is figure 9. Nodes are not capped: nothing else runs then.
-func (b *picassoBed) cost(ctx context.Context) error {
-	if err := b.capCPUs(0); err != nil {
-		return err
-	}
-	for _, s := range b.servers {
-		for range b.options.Starts {
-			fmt.Fprintf(b.options.Progress, "%s starts\n", s.name)
-			took, err := b.start(ctx, s, 0, 0)
-			if err != nil {
-				return err
-			}
-			b.found.Starts[s.name] = append(b.found.Starts[s.name], took.Seconds())
-			if err := b.stop(s, 0, 0); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	b.found.LeftOut++
+	return true
 }

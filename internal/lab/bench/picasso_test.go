@@ -1,16 +1,18 @@
 package bench
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/report"
 )
 
 func picassoOptions() PicassoOptions {
-	return PicassoOptions{Parts: PicassoParts(), Requests: 100, For: time.Second, Duration: time.Second, Users: []int{5}, Starts: 1, CompetitionLinkBPS: 20e6}
+	return PicassoOptions{Parts: PicassoParts(), Requests: 100, For: time.Second, Duration: 2 * time.Second, Users: []int{5}, Starts: 1, Nodes: []int{4, 6}, Orders: 2, CompetitionLinkBPS: 20e6}
 }
 
 func TestPicassoCheck(t *testing.T) {
@@ -23,6 +25,10 @@ func TestPicassoCheck(t *testing.T) {
 		"100 requests or more":                        func(o *PicassoOptions) { o.Requests = 99 },
 		"started once or more":                        func(o *PicassoOptions) { o.Starts = 0 },
 		"a second or more":                            func(o *PicassoOptions) { o.For = time.Millisecond },
+		"2s or more":                                  func(o *PicassoOptions) { o.Duration = time.Second },
+		"1 to 100 times":                              func(o *PicassoOptions) { o.Orders = 0 },
+		"4 to 8 nodes, an even number":                func(o *PicassoOptions) { o.Nodes = []int{4, 5} },
+		"begins with the fewest":                      func(o *PicassoOptions) { o.Nodes = []int{6, 4} },
 		"1mbit to 1gbit":                              func(o *PicassoOptions) { o.CompetitionLinkBPS = 1000 },
 		"1 to 5000 users":                             func(o *PicassoOptions) { o.Users = []int{5, 0} },
 	} {
@@ -45,12 +51,14 @@ func asPaper() PicassoReport {
 		r.Crowds = append(r.Crowds, PicassoCrowd{Server: one.server, Layout: "1Con-1Pi", Figure3: true, Users: one.users, Requests: 10000, Failed: one.failed})
 	}
 	times := map[layout]float64{{1, 1}: 1000, {2, 1}: 1000, {4, 1}: 1050, {2, 2}: 449.9, {4, 4}: 227.5}
+	loads := map[layout]float64{{1, 1}: 30, {2, 1}: 40, {4, 1}: 70, {2, 2}: 20, {4, 4}: 10}
 	cpus := map[layout]float64{{1, 1}: 80, {2, 1}: 85, {4, 1}: 90, {2, 2}: 60, {4, 4}: 40}
 	for _, server := range []string{serverBusybox, serverNginx, serverHeavy} {
 		for l, ms := range times {
 			r.Crowds = append(r.Crowds, PicassoCrowd{
 				Server: server, Layout: l.String(), Users: paperCrowd, Requests: 10000, MeanMS: ms,
 				NodeCPUPercent: cpus[l], ContainerCPUPercent: cpus[l] * float64(l.pis) / float64(l.containers),
+				NodeLoad: loads[l], NodeLoadMost: loads[l],
 			})
 		}
 	}
@@ -60,8 +68,8 @@ func asPaper() PicassoReport {
 func TestPicassoClaims(t *testing.T) {
 	r := asPaper()
 	r.complete()
-	if len(r.Claims) != 14 {
-		t.Errorf("there are %d claims, want 14", len(r.Claims))
+	if len(r.Claims) != 17 {
+		t.Errorf("there are %d claims, want 17", len(r.Claims))
 	}
 	for _, claim := range r.Claims {
 		want := report.Reproduced
@@ -99,17 +107,115 @@ func TestPicassoClaims(t *testing.T) {
 
 func TestPicassoVerdicts(t *testing.T) {
 	r := PicassoReport{
-		Competition: []PicassoCompetitor{{PlacedBy: placedBySwarm, MeanMS: 100, PayloadBPS: 100e6}, {PlacedBy: placedByWeir, MeanMS: 40, PayloadBPS: 129e6}},
-		Minimums:    []PicassoMinimumKept{{"node0", 40e6, 41e6}, {"node1", 40e6, 39.5e6}},
+		Minimums:  []PicassoMinimumKept{{"node0", 40e6, 41e6}, {"node1", 40e6, 39.5e6}},
+		EdgeNodes: 10, EdgePeakBytes: 61e6,
 	}
+	add := func(s picassoScenario, order int, placedBy string, load picassoLoad, ms, bps float64) {
+		r.Competition = append(r.Competition, PicassoCompetitor{
+			PlacedBy: placedBy, Scenario: s.String(), Differ: s.differ(), Order: order, Load: load.name, UserMeanMS: ms, PayloadBPS: bps,
+		})
+	}
+	loads := picassoLoads()
+	closed, open := loads[0], loads[len(loads)-1]
+	// 40 and 129 % on four nodes, over both orders; 20 and 200 % on six.
+	add(half(4), 0, placedBySwarm, closed, 10, 50e6)
+	add(half(4), 0, placedByWeir, closed, 20, 64.5e6)
+	add(half(4), 1, placedBySwarm, closed, 90, 50e6)
+	add(half(4), 1, placedByWeir, closed, 20, 64.5e6)
+	add(half(6), 0, placedBySwarm, closed, 100, 50e6)
+	add(half(6), 0, placedByWeir, closed, 20, 100e6)
+	// An order that only one side was measured in counts for neither.
+	add(half(6), 1, placedBySwarm, closed, 1, 500e6)
+	// Where nodes do not differ nothing but minimums is judged.
+	add(all(4), 0, placedBySwarm, closed, 1, 500e6)
+	add(all(4), 0, placedByWeir, closed, 100, 1e6)
+	add(half(4), 0, placedBySwarm, open, 100, 10e6)
+	add(half(4), 0, placedByWeir, open, 41, 10e6)
 	r.complete()
-	met := []bool{true, false, false}
-	for i, v := range r.Verdicts {
-		if v.Met != met[i] {
-			t.Errorf("%s: %s, met %v", v.Target, v.Measured, v.Met)
+	want := []struct {
+		target, measured, where string
+		met                     bool
+	}{
+		{"response time under competition, " + closed.name, "40.0 %", "4 nodes, 2 busy: 20 ms, Swarm 50 ms", true},
+		{"throughput under competition, " + closed.name, "129.0 %", "4 nodes, 2 busy: 64.5 Mbit/s, Swarm 50.0", false},
+		{"response time under competition, " + open.name, "41.0 %", "4 nodes, 2 busy: 41 ms, Swarm 100 ms", false},
+		{"minimum at the user", "98.75 %", "node1", false},
+		{"memory of weir-edge with 10 nodes", "61.0 MB", "the most it had; 0.0 MB at the end", false},
+	}
+	if len(r.Verdicts) != len(want) {
+		t.Fatalf("%d verdicts, want %d: %+v", len(r.Verdicts), len(want), r.Verdicts)
+	}
+	for i, w := range want {
+		if v := r.Verdicts[i]; v.Target != w.target || v.Measured != w.measured || v.Where != w.where || v.Met != w.met {
+			t.Errorf("got %+v, want %+v", v, w)
 		}
 	}
-	if len(r.Verdicts) != 3 || r.Verdicts[2].Where != "node1" {
-		t.Errorf("got %+v", r.Verdicts)
+}
+
+// TestPicassoRoles: one half of the nodes is busy, one of them has a camera, and every second
+// order is the other half.
+func TestPicassoRoles(t *testing.T) {
+	for _, nodes := range []int{4, 6, 10} {
+		s := half(nodes)
+		for order := 0; order < 8; order += 2 {
+			one, turned := s.roles(order), s.roles(order+1)
+			count := map[role]int{}
+			for node := range nodes {
+				count[one[node]]++
+				if (one[node] == idle) == (turned[node] == idle) {
+					t.Errorf("%s, order %d: node %d has the same part in the order turned round: %v %v", s, order, node, one, turned)
+				}
+			}
+			if count[idle] != nodes/2 || count[camera] != 1 {
+				t.Errorf("%s, order %d: %v", s, order, one)
+			}
+			if !slices.Equal(one, s.roles(order)) {
+				t.Errorf("%s, order %d is another one the second time", s, order)
+			}
+		}
+	}
+	for _, r := range all(4).roles(0) {
+		if r != backup {
+			t.Errorf("all are busy: %v", all(4).roles(0))
+		}
+	}
+}
+
+// TestArrivalTimes: as many as there should be, in order, and not in step.
+func TestArrivalTimes(t *testing.T) {
+	times := arrivalTimes(100, 100*time.Second, 1)
+	if n := len(times); n < 9_600 || n > 10_400 { // four standard deviations
+		t.Errorf("%d arrivals in 100 s, want 10000", n)
+	}
+	if !slices.IsSorted(times) || times[len(times)-1] >= 100*time.Second {
+		t.Error("arrivals are not in order, or too late")
+	}
+	short := 0
+	for i := range times[1:] {
+		if times[i+1]-times[i] < 5*time.Millisecond {
+			short++
+		}
+	}
+	// 1 - exp(-1/2) of all gaps are shorter than half of the mean.
+	if part := float64(short) / float64(len(times)); part < 0.36 || part > 0.43 {
+		t.Errorf("%.3f of all gaps are shorter than half of the mean, want 0.393", part)
+	}
+	minBPS := 8e6
+	if got := picassoLoads()[2].arrivalsPerSecond(minBPS) * framesOf(picassoPageBytes) * 8; got < 0.4999*minBPS || got > 0.5001*minBPS {
+		t.Errorf("users ask for %g bit/s, want half of %g", got, minBPS)
+	}
+}
+
+// TestAnswered: each instance's users count the same; those who gave up have waited as long
+// as they do.
+func TestAnswered(t *testing.T) {
+	var c PicassoCompetitor
+	c.answered([]profile.Answers{
+		{Requests: 90, Mean: 10 * time.Millisecond, P95: 20 * time.Millisecond, Took: time.Second},
+		{Requests: 11, Failed: 1, Mean: time.Second, P95: 2 * time.Second, Took: time.Second},
+		{Requests: 4, Failed: 4, Took: time.Second},
+	})
+	if math.Abs(c.UserMeanMS-(10+15000/11.0+5000)/3) > 1e-6 || math.Abs(c.MeanMS-(90*10+15000+20000)/105.0) > 1e-6 || c.P95MS != 2000 || c.RequestsPerS != 100 || c.Requests != 105 || c.Failed != 5 {
+		t.Errorf("got %+v", c)
 	}
 }

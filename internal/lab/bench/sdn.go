@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // SuiteSDN measures controllers of OpenFlow switches.
@@ -77,9 +79,9 @@ func SDN(ctx context.Context, o SDNOptions) (*SDNResult, error) {
 	if o.Switches < 1 || o.Switches > 1000 {
 		return nil, fmt.Errorf("%d switches are not within 1 and 1000", o.Switches)
 	}
-	dir, err := os.MkdirTemp("", "weir-sdn-")
+	dir, err := testbed.MakeTempDir()
 	if err != nil {
-		return nil, fmt.Errorf("make a directory: %w", err)
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	found := &SDNResult{Switches: o.Switches}

@@ -17,6 +17,8 @@ type Cluster struct {
 	Engines []*Engine
 	// Starts are how long each engine took until it answered.
 	Starts []time.Duration
+
+	swarm bool
 }
 
 // NewCluster makes a cluster. Its first engine is the manager of a swarm of all of them
@@ -26,19 +28,29 @@ func NewCluster(ctx context.Context, nodes int, swarm bool) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Host: host}
+	c := &Cluster{Host: host, swarm: swarm}
 	for range nodes {
-		if err := c.addNode(ctx); err != nil {
+		if err := c.Add(ctx); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	if !swarm {
-		return c, nil
-	}
-	if err := c.joinAll(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
 	return c, nil
+}
+
+// Add adds a node.
+func (c *Cluster) Add(ctx context.Context) error {
+	if err := c.addNode(ctx); err != nil {
+		return err
+	}
+	if !c.swarm {
+		return nil
+	}
+	last := len(c.Engines) - 1
+	if last > 0 {
+		return c.Engines[last].JoinSwarm(ctx, c.Engines[0], c.Nodes[last].Addr)
+	}
+	_, overlay := c.Host.EnginePools()
+	return c.Engines[0].InitSwarm(ctx, c.Nodes[0].Addr, overlay)
 }
 
 func (c *Cluster) addNode(ctx context.Context) error {
@@ -56,22 +68,6 @@ func (c *Cluster) addNode(ctx context.Context) error {
 		return err
 	}
 	c.Engines, c.Starts = append(c.Engines, engine), append(c.Starts, time.Since(began))
-	return nil
-}
-
-func (c *Cluster) joinAll(ctx context.Context) error {
-	_, overlay := c.Host.EnginePools()
-	for i, engine := range c.Engines {
-		var err error
-		if i == 0 {
-			err = engine.InitSwarm(ctx, c.Nodes[i].Addr, overlay)
-		} else {
-			err = engine.JoinSwarm(ctx, c.Engines[0], c.Nodes[i].Addr)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -54,25 +54,65 @@ func running(pid int) bool {
 // next one can tell whose it was.
 func MountName() string { return hostName(fmt.Sprintf("%08x-memory", rand.Uint32())) }
 
+// MakeTempDir makes a folder for the files of a test or a benchmark, below that for
+// temporary files and with a short path, as those of sockets have to be. Whoever makes it
+// removes it; of one that was killed the next does.
+func MakeTempDir() (string, error) {
+	dir, err := os.MkdirTemp("", fmt.Sprintf("weir-test-%d-%08x-", os.Getpid(), rand.Uint32()))
+	if err != nil {
+		return "", fmt.Errorf("make a folder for temporary files: %w", err)
+	}
+	return dir, nil
+}
+
+// unescapeMount makes a path of how a mountinfo of proc(5) writes one.
+var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
 // staleMounts are where file systems are mounted, in a mountinfo of proc(5), whose source
 // is named by a process that is gone: those on top first.
 func staleMounts(mountinfo string, running func(pid int) bool) []string {
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var paths []string
 	for line := range strings.Lines(mountinfo) {
 		before, after, _ := strings.Cut(line, " - ")
 		fields, source := strings.Fields(before), strings.Fields(after)
 		if len(fields) > 4 && len(source) > 1 && stale(source[1], running) {
-			paths = append(paths, unescape.Replace(fields[4]))
+			paths = append(paths, unescapeMount.Replace(fields[4]))
 		}
 	}
 	slices.Reverse(paths)
 	return paths
 }
 
+// holdsMount says whether something is mounted on a folder or in it.
+func holdsMount(mountinfo, folder string) bool {
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(unescapeMount.Replace(fields[4])+"/", folder+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// removeStaleFolders removes those of processes that are gone, unless something is still
+// mounted there, which is not theirs alone.
+func removeStaleFolders() {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), "weir-test-*"))
+	for _, folder := range folders {
+		if stale(filepath.Base(folder), running) && !holdsMount(string(mounts), folder) {
+			_ = os.RemoveAll(folder)
+		}
+	}
+}
+
 var removeStaleOnce sync.Once
 
-// removeStale removes network namespaces, mounts and cgroups of processes that are gone.
+// removeStale removes network namespaces, mounts, folders and cgroups of processes that are
+// gone.
 // What cannot be removed, as a cgroup with a process in it, is left to the next.
 func removeStale(ctx context.Context) {
 	namespaces, _ := filepath.Glob(NetNSDir + "/weir-*")
@@ -91,6 +131,7 @@ func removeStale(ctx context.Context) {
 			_ = unix.Unmount(path, unix.MNT_DETACH)
 		}
 	}
+	removeStaleFolders()
 	root, err := cgroup.FindRoot("/proc")
 	if err != nil {
 		return

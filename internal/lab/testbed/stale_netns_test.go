@@ -58,6 +58,25 @@ func TestNextRunRemovesWhatAKilledOneLeft(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(place, unix.MNT_DETACH) })
 
+	t.Setenv("TMPDIR", t.TempDir())
+	left := filepath.Join(os.TempDir(), fmt.Sprintf("weir-test-%d-0123abcd-456", ended.Process.Pid))
+	inUse := left + "7" // something is mounted in there
+	own, err := MakeTempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, stays := range map[string]bool{left: false, inUse: true, own: true} {
+		if err := os.MkdirAll(filepath.Join(folder, "nested"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		want[filepath.Join(folder, "nested")] = stays
+	}
+	other := filepath.Join(inUse, "nested")
+	if err := unix.Mount("other", other, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(other, unix.MNT_DETACH) })
+
 	removeStale(t.Context())
 	if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), " "+place+" ") {
 		t.Errorf("%s is still mounted, %v", place, err)

@@ -48,6 +48,21 @@ func TestStaleMounts(t *testing.T) {
 	}
 }
 
+func TestHoldsMount(t *testing.T) {
+	const table = `27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+60 27 0:51 / /tmp/one/in rw,relatime shared:3 - tmpfs some rw
+61 27 0:52 / /tmp/its\040place rw,relatime - tmpfs some rw
+62 27
+`
+	for folder, want := range map[string]bool{
+		"/tmp/one": true, "/tmp/one/in": true, "/tmp/its place": true, "/tmp/on": false, "/tmp/one/in/it": false, "/tmp/two": false,
+	} {
+		if got := holdsMount(table, folder); got != want {
+			t.Errorf("%s: %v, want %v", folder, got, want)
+		}
+	}
+}
+
 func TestRunning(t *testing.T) {
 	if !running(os.Getpid()) {
 		t.Error("this process does not run")

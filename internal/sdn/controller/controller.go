@@ -37,7 +37,10 @@ type Options struct {
 	// EchoInterval is how long a switch may be silent before it is asked whether
 	// it is there, EchoTimeout how long before it is given up.
 	EchoInterval, EchoTimeout time.Duration
-	Log                       *slog.Logger
+	// MaxConnections is how many there may be, those that have said nothing yet
+	// among them; 0: any number.
+	MaxConnections int
+	Log            *slog.Logger
 }
 
 // Defaults of Options.
@@ -45,6 +48,7 @@ const (
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultEchoInterval     = 5 * time.Second
 	DefaultEchoTimeout      = 15 * time.Second
+	DefaultMaxConnections   = 2048
 )
 
 // Controller is one OpenFlow controller.
@@ -54,7 +58,9 @@ type Controller struct {
 	mu    sync.Mutex // guards core, conns and the order of what they are sent
 	core  *core.Core
 	conns map[topology.DPID]*conn
+	wake  []*conn // have messages of this decision
 
+	open     atomic.Int64 // connections
 	counters counters
 }
 
@@ -187,21 +193,40 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 			return fmt.Errorf("accept connections of switches: %w", err)
 		}
 		c.counters.accepted.Add(1)
-		wg.Go(func() { c.serve(ctx, nc) })
+		if most := c.options.MaxConnections; most > 0 && c.open.Load() >= int64(most) {
+			c.counters.refused.Add(1)
+			nc.Close()
+			continue
+		}
+		c.open.Add(1)
+		wg.Go(func() {
+			defer c.open.Add(-1)
+			c.serve(ctx, nc)
+		})
 	}
 }
 
 // decide has the core decide and queues what it says, in order.
 func (c *Controller) decide(event func() []core.Command) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.decided()
 	c.deliver(event())
+}
+
+// decided ends a decision: now writers may begin, all that is for a switch at once.
+func (c *Controller) decided() {
+	for i, conn := range c.wake {
+		conn.ready.Signal()
+		c.wake[i] = nil
+	}
+	c.wake = c.wake[:0]
+	c.mu.Unlock()
 }
 
 // decideEvents is decide for events of one switch.
 func (c *Controller) decideEvents(now time.Time, d topology.DPID, batch []event) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.decided()
 	for i := range batch {
 		if e := &batch[i]; e.removed != nil {
 			c.deliver(c.core.FlowRemoved(now, d, e.removed))
@@ -214,8 +239,8 @@ func (c *Controller) decideEvents(now time.Time, d topology.DPID, batch []event)
 // deliver queues messages; c.mu is held.
 func (c *Controller) deliver(commands []core.Command) {
 	for _, command := range commands {
-		if conn := c.conns[command.Switch]; conn != nil {
-			conn.send(command.Message)
+		if conn := c.conns[command.Switch]; conn != nil && conn.enqueue(command.Message) {
+			c.wake = append(c.wake, conn)
 		}
 	}
 }
@@ -237,13 +262,9 @@ func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports [
 		old.close(errors.New("it has connected again"))
 		<-old.gone
 	}
-	defer c.mu.Unlock()
+	defer c.decided()
 	c.conns[s.dpid] = s
-	for _, command := range c.core.Connected(time.Now(), features, ports) {
-		if conn := c.conns[command.Switch]; conn != nil {
-			conn.send(command.Message)
-		}
-	}
+	c.deliver(c.core.Connected(time.Now(), features, ports))
 	return nil
 }
 
@@ -260,7 +281,7 @@ func (c *Controller) unregister(s *conn) {
 // takeRole has the core decide on a role and logs what it leads to.
 func (c *Controller) takeRole(now time.Time, d topology.DPID, m *openflow.RoleReply) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.decided()
 	before := c.core.Leading()
 	c.deliver(c.core.RoleReply(now, d, m))
 	switch after := c.core.Leading(); {

@@ -457,7 +457,7 @@ func TestAPI(t *testing.T) {
 		"/v1/sdn":              {`"dpid":"0000000000000003"`, `"hosts":["02:03:00:00:00:01"]`, `"class":"ef","min_bps":50000000`},
 		"/v1/sdn/flows":        {`"application":"SERVICES","class":"ef"`, `"path":[{"dpid":"0000000000000003","in":1,"out":2}]`},
 		"/v1/sdn/topology.svg": {"<svg", `<circle class="station"`},
-		"/metrics":             {`weir_sdn_switch_connected{switch="0000000000000003"} 1`, `weir_sdn_queue_minimum_bytes_per_second{switch="0000000000000003",port="p1",queue="2",class="ef"} 6.25e+06`},
+		"/metrics":             {`weir_sdn_switch_connected{switch="0000000000000003"} 1`, `weir_sdn_queue_minimum_bytes_per_second{switch="0000000000000003",port="p1",number="1",queue="2",class="ef"} 6.25e+06`},
 	} {
 		response, err := s.Client().Get(s.URL + path)
 		if err != nil {

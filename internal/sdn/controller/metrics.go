@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
@@ -53,14 +54,16 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 		flows.add(float64(n.Flows), "switch", n.DPID)
 		full.add(truth(n.TableFull), "switch", n.DPID)
 		for _, p := range n.Ports {
+			// Names are cut off at 15 bytes and may be there twice.
+			port := []string{"switch", n.DPID, "port", p.Name, "number", strconv.FormatUint(uint64(p.Number), 10)}
 			if p.State != "" {
-				refused.add(truth(p.State != stateOK), "switch", n.DPID, "port", p.Name)
+				refused.add(truth(p.State != stateOK), port...)
 			}
-			portSent.add(float64(p.SentBytes), "switch", n.DPID, "port", p.Name)
-			portReceived.add(float64(p.ReceivedBytes), "switch", n.DPID, "port", p.Name)
-			portDropped.add(float64(p.DroppedPackets), "switch", n.DPID, "port", p.Name)
+			portSent.add(float64(p.SentBytes), port...)
+			portReceived.add(float64(p.ReceivedBytes), port...)
+			portDropped.add(float64(p.DroppedPackets), port...)
 			for _, q := range p.Queues {
-				labels := []string{"switch", n.DPID, "port", p.Name, "queue", strconv.FormatUint(uint64(q.ID), 10), "class", q.Class}
+				labels := append(slices.Clone(port), "queue", strconv.FormatUint(uint64(q.ID), 10), "class", q.Class)
 				rate.add(float64(q.RateBPS)/8, labels...)
 				least.add(float64(q.MinBPS)/8, labels...)
 				bytes.add(float64(q.SentBytes), labels...)

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -48,7 +49,8 @@ func roleName(r openflow.Role) string {
 func className(l appid.Level) string { return strings.ToLower(l.String()) }
 
 func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
-	out := v1.SDNPort{Number: p.Number, Name: p.Name, Up: p.Up, RateBPS: made.RateBPS, State: made.State, Reason: made.Reason}
+	// What switches call their ports need be no text.
+	out := v1.SDNPort{Number: p.Number, Name: strings.ToValidUTF8(p.Name, "?"), Up: p.Up, RateBPS: made.RateBPS, State: made.State, Reason: made.Reason}
 	out.SentBPS, out.ReceivedBPS = rounded(p.Count.TxRateBPS), rounded(p.Count.RxRateBPS)
 	out.SentBytes, out.ReceivedBytes, out.DroppedPackets = p.Count.TxBytes, p.Count.RxBytes, p.Count.TxDropped
 	if p.Blocked {
@@ -97,8 +99,12 @@ func rounded(v float64) uint64 { return uint64(math.Round(max(v, 0))) }
 
 // Flows are all flows that are known, the fastest first.
 func (c *Controller) Flows() []v1.SDNFlow {
+	flows := c.Snapshot(true).Flows
+	slices.SortFunc(flows, func(a, b core.Flow) int {
+		return cmp.Or(cmp.Compare(b.RateBPS, a.RateBPS), cmp.Compare(a.ID, b.ID))
+	})
 	out := []v1.SDNFlow{}
-	for _, f := range c.Snapshot(true).Flows {
+	for _, f := range flows {
 		one := v1.SDNFlow{
 			ID: f.ID, Flow: f.Key.String(), Application: f.Verdict.TypeName(), Class: className(f.Verdict.Level),
 			Confidence: f.Verdict.Confidence, SecondLook: f.Second, Began: f.Began, RateBPS: rounded(f.RateBPS),
@@ -120,6 +126,7 @@ func (c *Controller) countersOf(k core.Counters) []v1.SDNCounter {
 		{Name: "packet_ins_limited", Value: n.limited.Load()},
 		{Name: "packet_ins_unknown", Value: k.Unknown},
 		{Name: "packet_ins_on_probation", Value: k.Probation},
+		{Name: "floods_limited", Value: k.FloodsLimited},
 		{Name: "flows_installed", Value: k.Installed},
 		{Name: "flows_reinstalled", Value: k.Reinstalled},
 		{Name: "flows_rerouted", Value: k.Rerouted},

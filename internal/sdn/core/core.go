@@ -131,6 +131,7 @@ type Core struct {
 	counters   Counters
 	commands   []Command
 	broadcasts bool // have to be looked at again
+	probed     bool // segments have to
 	election   election
 	neighbours map[netip.Addr]neighbour
 	pending    map[netip.Addr]*pending
@@ -142,16 +143,19 @@ type node struct {
 	connected bool
 	role      openflow.Role // what the switch says that this controller is
 	master    bool          // this controller may change it, and has set it up
-	since     time.Time
+	since     time.Time     // it is connected, or was lost
+	away      time.Time     // it was lost last
 	ports     map[uint32]*port
 	entries   map[openflow.MAC]hostEntry // what the switch has of priorityHost
 	ingress   flowSet                    // flows that begin here
 	flooded   map[uint32]flood           // broadcast entries by port of entry; 0 is any other
 	fullUntil time.Time
-	asked     time.Time // for flow statistics
-	asking    bool      // and has not answered
-	packetIns uint64    // in this round of LLDP
-	limited   time.Time // when its meter dropped packets last, as it seems
+	lacking   bool            // its table had no room for entries that are not of single flows
+	asked     time.Time       // for flow statistics
+	asking    bool            // and has not answered
+	found     map[uint64]bool // numbers of flows in its first statistics; nil: these are over
+	packetIns uint64          // in this round of LLDP
+	limited   time.Time       // when its meter dropped packets last, as it seems
 }
 
 type port struct {
@@ -160,8 +164,9 @@ type port struct {
 	since     time.Time
 	heard     time.Time // last LLDP that proved a link
 	hosts     int
-	opened    int // flows that began with a packet from here, and their answers
-	addresses int // of neighbours that were learned here
+	opened    int       // flows that began with a packet from here, and their answers
+	floods    time.Time // by when those from here were within their bound; see mayFlood
+	addresses int       // of neighbours that were learned here
 	queues    map[openflow.Queue]*QueueCount
 	count     PortCount
 }
@@ -181,7 +186,7 @@ type hostEntry struct {
 type Counters struct {
 	PacketIns, Installed, Reinstalled, Rerouted, Reclassified, Evicted, TableFull uint64
 	Unknown, Probation, HostsRefused, Errors, Blocked                             uint64
-	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort                            uint64
+	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort, FloodsLimited             uint64
 	RolesClaimed, RolesLost                                                       uint64
 	RoutedTTL, RoutedNowhere, RoutedUnanswered                                    uint64
 }
@@ -260,6 +265,8 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 	for number := range n.ports {
 		if !there[number] {
 			c.removePort(n, number)
+		} else if n.ports[number].hosts == 0 { // it may lead elsewhere now
+			c.waitAgain(topology.Port{Switch: n.dpid, Number: number})
 		}
 	}
 	for _, p := range ports {
@@ -278,8 +285,10 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 // takeOver begins to control a switch.
 func (c *Core) takeOver(n *node) {
 	n.master, n.since, n.asking = true, c.now, false
+	n.found = map[uint64]bool{}
 	n.forgetEntries()
 	c.setUp(n)
+	c.forgetBroadcasts(n)
 	c.blockAgain(n)
 	c.askStats(n)
 	c.sendLLDP(n)
@@ -310,7 +319,7 @@ func (c *Core) setUp(n *node) {
 func (c *Core) Disconnected(now time.Time, d topology.DPID) {
 	c.at(now)
 	if n := c.switches[d]; n != nil {
-		n.connected, n.master, n.since = false, false, c.now
+		n.connected, n.master, n.since, n.away = false, false, c.now, c.now
 	}
 }
 
@@ -337,6 +346,17 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 func (c *Core) Tick(now time.Time) []Command {
 	c.at(now)
 	c.tickElection()
+	if c.probed {
+		c.segmentsChanged()
+	}
+	for _, n := range c.switches {
+		if n.lacking && n.obeys() && !c.now.Before(n.fullUntil) {
+			n.lacking = false
+			n.forgetEntries()
+			c.setUp(n)
+			c.broadcasts = true
+		}
+	}
 	if !c.now.Before(c.nextRound) {
 		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
 			c.late = c.now

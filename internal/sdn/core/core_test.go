@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -101,11 +102,11 @@ func TestReadFrame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := rapid.SliceOfN(rapid.Byte(), 0, 90).Draw(rt, "frame")
 		if len(b) >= 14 {
-			kind := rapid.SampledFrom([][]byte{{8, 0}, {0x86, 0xdd}, {0x81, 0}, {8, 6}, {1, 2}}).Draw(rt, "type")
+			kind := rapid.SampledFrom([][]byte{{8, 0}, {0x86, 0xdd}, {0x81, 0}, {0x88, 0xa8}, {8, 6}, {1, 2}}).Draw(rt, "type")
 			copy(b[12:], kind)
 		}
 		f, ok := ReadFrame(b)
-		if ok != (len(b) >= 14 && (len(b) >= 18 || b[12] != 0x81 || b[13] != 0)) {
+		if ok != (len(b) >= 14 && (len(b) >= 18 || !tag(binary.BigEndian.Uint16(b[12:])))) {
 			rt.Fatalf("%x: %v", b, ok)
 		}
 		if !ok || f.vague {

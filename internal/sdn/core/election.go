@@ -42,6 +42,7 @@ type election struct {
 	mine    uint64    // generation, while leading
 	newest  uint64    // generation of another that was seen
 	grew    time.Time // when newest was seen to grow; zero: nobody has ever led
+	heard   time.Time // when a switch said what is in force last
 	nextAsk time.Time
 }
 
@@ -134,6 +135,10 @@ func (c *Core) replyToLeader(n *node, generation uint64) {
 func (c *Core) replyToStandby(n *node, generation uint64) {
 	e := &c.election
 	c.noteSleep()
+	if !e.grew.IsZero() && c.now.Sub(e.heard) > c.cfg.TakeoverAfter/2 {
+		e.grew = c.now // no switch could have told: that is not the master's silence
+	}
+	e.heard = c.now
 	if generation != 0 && (e.grew.IsZero() || newer(generation, e.newest)) {
 		e.newest, e.grew = generation, c.now
 	}

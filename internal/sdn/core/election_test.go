@@ -326,6 +326,26 @@ func TestOwnSleep(t *testing.T) {
 	}
 }
 
+// TestIsolatedStandby: a standby that reached no switch does not take that for the
+// master's silence, whichever switch it reaches first.
+func TestIsolatedStandby(t *testing.T) {
+	s := newSeveral(t, 2)
+	a, b := s.all[0], s.all[1]
+	s.connectAll()
+	s.pass(4 * time.Second)
+	a.cut(1)
+	s.pass(2 * time.Second)
+	b.cut(1)
+	b.cut(2)
+	s.pass(3 * takeoverAfter)
+	b.connect(1)
+	b.connect(2)
+	s.pass(4 * takeoverAfter)
+	if m := s.masters(2); b.core.counters.RolesClaimed != 0 || len(m) != 1 || m[0] != a {
+		t.Errorf("the master is deposed: %s", s)
+	}
+}
+
 // TestElection: whatever connections and controllers come and go, and in which
 // order, once all are there one is the master of all switches, and stays it.
 func TestElection(t *testing.T) {

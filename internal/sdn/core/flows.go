@@ -85,10 +85,27 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	switch {
 	case to != nil && to.at != at:
 		c.forward(at, m, f, v, asked)
-	case to == nil && asked:
+	case to == nil && asked && c.mayFlood(p):
 		c.flood(at, m.Data)
 	}
 	return c.finish()
+}
+
+// floodsPerSecond bounds the packets from one port that are sent to all others as
+// nobody knows where they go: each becomes one for every switch.
+const floodsPerSecond = 100
+
+// mayFlood tells whether one more packet of a port is within the bound, of which a
+// second's may come at once.
+func (c *Core) mayFlood(p *port) bool {
+	const each = time.Second / floodsPerSecond
+	due := later(p.floods, c.now.Add(-time.Second)).Add(each)
+	if due.After(c.now) {
+		c.counters.FloodsLimited++
+		return false
+	}
+	p.floods = due
+	return true
 }
 
 // flood sends a packet to all ports where stations may be.
@@ -220,22 +237,26 @@ func (c *Core) setPath(f *Flow, path []topology.Hop) {
 // for the destination instead.
 func (c *Core) install(f *Flow, path []topology.Hop) {
 	for _, hop := range slices.Backward(path) {
-		n := c.switches[hop.Switch]
-		if n == nil {
-			continue
-		}
-		if c.now.Before(n.fullUntil) {
-			c.fallBack(n, f, hop)
-			continue
-		}
-		match, actions := f.entry(hop, c.cfg.queue(f.Verdict))
-		m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
-		m.IdleTimeout = c.cfg.IdleTimeoutSeconds
-		if hop == f.Path[0] {
-			m.Flags = openflow.OFPFF_SEND_FLOW_REM
-		}
-		c.send(hop.Switch, m)
+		c.installAt(f, hop)
 	}
+}
+
+func (c *Core) installAt(f *Flow, hop topology.Hop) {
+	n := c.switches[hop.Switch]
+	if n == nil {
+		return
+	}
+	if c.now.Before(n.fullUntil) {
+		c.fallBack(n, f, hop)
+		return
+	}
+	match, actions := f.entry(hop, c.cfg.queue(f.Verdict))
+	m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
+	m.IdleTimeout = c.cfg.IdleTimeoutSeconds
+	if hop == f.Path[0] {
+		m.Flags = openflow.OFPFF_SEND_FLOW_REM
+	}
+	c.send(hop.Switch, m)
 }
 
 // fallBack has a switch without room forward to a flow's station. Where it would
@@ -249,7 +270,7 @@ func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
 // move gives a flow another path: the new entries first.
 func (c *Core) move(f *Flow, path []topology.Hop) {
 	old := f.Path
-	if old[0] != path[0] { // its counters begin anew
+	if old[0].Switch != path[0].Switch || old[0].In != path[0].In { // its counters begin anew
 		f.basePacket, f.baseBytes = f.Packets, f.Bytes
 	}
 	c.setPath(f, path)
@@ -383,8 +404,12 @@ func (c *Core) tableFull(n *node, data []byte) {
 		return
 	}
 	cookie := bigEndian(data[8:16])
+	if cookie&cookieKindMask != cookieFlow { // of a station or a broadcast: nothing else would bring it back
+		n.lacking = true
+		return
+	}
 	f := c.byID[cookie&cookieIDMask]
-	if f == nil || cookie&cookieKindMask != cookieFlow {
+	if f == nil {
 		return
 	}
 	for _, hop := range f.Path {

@@ -15,6 +15,9 @@ const (
 	etherARP  = 0x0806
 	etherIPv6 = 0x86dd
 	etherVLAN = 0x8100
+	etherQinQ = 0x88a8 // IEEE 802.1ad
+	// etherLeast is the least Ethernet type; what is below is a length (IEEE 802.3).
+	etherLeast = 0x0600
 )
 
 // vlanPresent is OFPVID_PRESENT: it stands in vlan_vid for "with a tag".
@@ -83,8 +86,9 @@ type Frame struct {
 	Key
 	headers flow.Headers
 	l4      bool // headers are there
-	// vague tells that no entry would match this flow and no other: fragments
-	// and what is behind IPv6's extension headers.
+	// vague tells that no entry would match this flow and no other: fragments, what
+	// is behind IPv6's extension headers or a second tag, and frames with a length
+	// in place of the type, for which Open vSwitch has a type of its own.
 	vague bool
 }
 
@@ -99,7 +103,7 @@ func ReadFrame(b []byte) (Frame, bool) {
 	copy(f.SrcMAC[:], b[6:])
 	f.EtherType = binary.BigEndian.Uint16(b[12:])
 	rest := b[14:]
-	if f.EtherType == etherVLAN {
+	if tag(f.EtherType) { // OpenFlow's vlan_vid is that of the outer tag, whichever it is
 		if len(rest) < 4 {
 			return f, false
 		}
@@ -107,12 +111,16 @@ func ReadFrame(b []byte) (Frame, bool) {
 		f.EtherType = binary.BigEndian.Uint16(rest[2:])
 		rest = rest[4:]
 	}
-	if f.EtherType != etherIPv4 && f.EtherType != etherIPv6 {
-		return f, true
+	switch {
+	case f.EtherType == etherIPv4 || f.EtherType == etherIPv6:
+		f.readIP(rest)
+	case tag(f.EtherType) || f.EtherType < etherLeast:
+		f.vague = true
 	}
-	f.readIP(rest)
 	return f, true
 }
+
+func tag(etherType uint16) bool { return etherType == etherVLAN || etherType == etherQinQ }
 
 func (f *Frame) readIP(b []byte) {
 	f.vague = true

@@ -59,12 +59,17 @@ func (c *Core) removePort(n *node, number uint32) {
 // portLost forgets who was behind a port, and finds flows other ways.
 func (c *Core) portLost(at topology.Port) {
 	c.forgetHostsAt(at)
+	peer, _ := c.graph.Peer(at)
 	if c.graph.Forget(at) {
+		c.waitAgain(peer)
 		c.mapChanged()
 	}
 }
 
 func (c *Core) forgetHostsAt(at topology.Port) {
+	if n := c.switches[at.Switch]; n == nil || n.ports[at.Number] == nil || n.ports[at.Number].hosts == 0 {
+		return
+	}
 	for mac, h := range c.hosts {
 		if h.at == at {
 			c.forgetHost(mac)
@@ -118,18 +123,21 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 	if sender == nil || sender.ports[from.Number] == nil || from == at {
 		return
 	}
-	if topology.IsProbe(frame) {
+	if topology.IsProbe(frame) || from.Switch == at.Switch {
 		c.heardProbe(from, at)
 		return
 	}
 	// A station that relays a frame to another must not become a link.
-	if p.hosts > 0 || sender.ports[from.Number].hosts > 0 {
+	if !c.cameWhileAway(at, sender) || !c.cameWhileAway(from, c.switches[at.Switch]) {
 		c.counters.LLDPOnHostPort++
 		return
 	}
+	c.unlearn(at)
+	c.unlearn(from)
 	p.heard = c.now
 	if old, ok := c.graph.Peer(at); ok && old != from {
 		c.graph.Forget(at)
+		c.waitAgain(old)
 	}
 	if c.graph.Heard(from, at) {
 		c.mapChanged()
@@ -160,12 +168,8 @@ func (c *Core) expireLinks() {
 	for _, l := range c.graph.Links() {
 		if c.silent(l.A, l.B) || c.silent(l.B, l.A) {
 			changed = c.graph.Forget(l.A) || changed
-			// Behind it may be what cannot be told from a station: wait again.
-			for _, end := range []topology.Port{l.A, l.B} {
-				if p := c.switches[end.Switch].ports[end.Number]; p != nil {
-					p.since = c.now
-				}
-			}
+			c.waitAgain(l.A)
+			c.waitAgain(l.B)
 		}
 	}
 	if changed {
@@ -324,12 +328,23 @@ func portsText(ports []uint32) string {
 	return string(b)
 }
 
+// group matches all that is for several stations.
+func group() openflow.OXM {
+	return openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, []byte{1, 0, 0, 0, 0, 0}, []byte{1, 0, 0, 0, 0, 0})
+}
+
+// forgetBroadcasts deletes the entries of broadcasts that a switch brings along: some
+// may be of links that are none any more, and who made them is gone.
+func (c *Core) forgetBroadcasts(n *node) {
+	c.send(n.dpid, deleteFlows(cookieSetup, cookieKindMask, group()))
+	c.broadcasts = true
+}
+
 func (c *Core) sendFloods(n *node, want map[uint32]flood, actions []openflow.Action) {
-	group := openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, []byte{1, 0, 0, 0, 0, 0}, []byte{1, 0, 0, 0, 0, 0})
 	for number := range n.flooded {
 		if _, ok := want[number]; !ok {
 			delete(n.flooded, number)
-			c.send(n.dpid, deleteFlows(cookieSetup, cookieKindMask, inPort(number), group))
+			c.send(n.dpid, deleteFlows(cookieSetup, cookieKindMask, inPort(number), group()))
 		}
 	}
 	for number, f := range want {
@@ -337,9 +352,9 @@ func (c *Core) sendFloods(n *node, want map[uint32]flood, actions []openflow.Act
 			continue
 		}
 		n.flooded[number] = f
-		fields, priority := []openflow.OXM{group}, uint16(priorityBroadcast)
+		fields, priority := []openflow.OXM{group()}, uint16(priorityBroadcast)
 		if number != 0 {
-			fields, priority = []openflow.OXM{inPort(number), group}, priorityTransit
+			fields, priority = []openflow.OXM{inPort(number), group()}, priorityTransit
 		}
 		var do []openflow.Action
 		if f.ports != "" {

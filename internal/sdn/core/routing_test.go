@@ -542,6 +542,27 @@ func TestWeakAnswer(t *testing.T) {
 	}
 }
 
+// TestScannerLeavesRoom: a station that looks for addresses which nobody has does not
+// keep others from theirs.
+func TestScannerLeavesRoom(t *testing.T) {
+	forEach(t, func(t *testing.T, v version) {
+		w, a, _, c := routedWorld(t, v)
+		for _, s := range []routedStation{a, c} {
+			w.send(s.at, s.says(true, s.gateway))
+		}
+		for i := range byte(200) {
+			w.packets = 0
+			w.send(a.at, a.packet(v.address(2, 40+i), 53, 64))
+			w.send(a.at, a.packet(v.address(1, 40+i), 53, 64))
+		}
+		w.quiet()
+		w.send(c.at, c.packet(v.address(1, 30), 53, 64))
+		if w.core.pending[v.address(1, 30)] == nil {
+			t.Errorf("%d next hops are asked for, and that of another port's station is not", len(w.core.pending))
+		}
+	})
+}
+
 // TestNextHop: the longest prefix wins.
 func TestNextHop(t *testing.T) {
 	v := versions[0]

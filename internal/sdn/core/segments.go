@@ -30,9 +30,7 @@ func (c *Core) heardProbe(from, at topology.Port) {
 		return
 	}
 	c.heard[pair] = c.now
-	if !known {
-		c.segmentsChanged()
-	}
+	c.probed = c.probed || !known
 }
 
 // expireProbes forgets what was heard of ports that could be heard and are not.
@@ -69,13 +67,14 @@ type vertex struct {
 type groups map[vertex]vertex
 
 func (g groups) root(v vertex) vertex {
-	for {
-		up, ok := g[v]
-		if !ok {
-			return v
-		}
-		v = up
+	root := v
+	for up, ok := g[root]; ok; up, ok = g[root] {
+		root = up
 	}
+	for v != root { // the next time it is one step
+		v, g[v] = g[v], root
+	}
+	return root
 }
 
 // join tells whether two were apart.
@@ -113,6 +112,7 @@ func (c *Core) circles() map[topology.Port]bool {
 
 // segmentsChanged has ports stay out, or let in again.
 func (c *Core) segmentsChanged() {
+	c.probed = false
 	want := c.circles()
 	for p := range c.blocked {
 		if !want[p] {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -48,7 +47,8 @@ type PortState struct {
 	Count   PortCount
 }
 
-// Snapshot copies what is known; flows only if asked for.
+// Snapshot copies what is known; flows only if asked for, in no order: that would hold
+// up packets.
 func (c *Core) Snapshot(withFlows bool) Snapshot {
 	s := Snapshot{At: c.now, Links: c.graph.Links(), Totals: c.totals, Counters: c.counters}
 	stations := map[topology.Port][]openflow.MAC{}
@@ -76,9 +76,6 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 			copied.Path = slices.Clone(f.Path)
 			s.Flows = append(s.Flows, copied)
 		}
-		slices.SortFunc(s.Flows, func(a, b Flow) int {
-			return cmp.Or(cmp.Compare(b.RateBPS, a.RateBPS), cmp.Compare(a.ID, b.ID))
-		})
 	}
 	return s
 }

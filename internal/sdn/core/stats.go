@@ -65,13 +65,17 @@ func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemov
 	return c.finish()
 }
 
-// count takes the counters of a flow's first entry, which may have begun anew.
-func (c *Core) count(f *Flow, packets, bytes uint64) {
-	packets, bytes = packets+f.basePacket, bytes+f.baseBytes
-	if packets < f.Packets || bytes < f.Bytes {
-		packets, bytes = packets+f.Packets, bytes+f.Bytes
+// count takes the counters of a flow's first entry, which may have begun anew, and
+// tells whether there were packets. A switch that does not know them says so by all
+// ones, which is no news.
+func (c *Core) count(f *Flow, packets, bytes uint64) (grew bool) {
+	if packets == math.MaxUint64 || bytes == math.MaxUint64 {
+		return false
+	}
+	if packets+f.basePacket < f.Packets || bytes+f.baseBytes < f.Bytes {
 		f.basePacket, f.baseBytes = f.Packets, f.Bytes
 	}
+	packets, bytes = packets+f.basePacket, bytes+f.baseBytes
 	t := &c.totals[f.Verdict.Level]
 	t.Packets += packets - f.Packets
 	t.Bytes += bytes - f.Bytes
@@ -80,13 +84,14 @@ func (c *Core) count(f *Flow, packets, bytes uint64) {
 		f.PacketRate = float64(packets-f.Packets) / seconds
 		f.counted = c.now
 	}
-	if packets > f.Packets {
+	if grew = packets > f.Packets; grew {
 		f.active = c.now
 		if h := c.hosts[f.Key.SrcMAC]; h != nil {
 			h.seen = c.now
 		}
 	}
 	f.Packets, f.Bytes = packets, bytes
+	return grew
 }
 
 // FlowStats takes one part of a switch's flow statistics.
@@ -107,16 +112,19 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 				continue
 			}
 		}
+		if n.found != nil {
+			n.found[f.ID] = true
+		}
 		if in := s.Match.Field(openflow.OFPXMT_OFB_IN_PORT); f.Path[0].Switch != d || in == nil || uint32(in.Number()) != f.Path[0].In {
 			continue
 		}
-		c.count(f, s.PacketCount, s.ByteCount)
+		grew := c.count(f, s.PacketCount, s.ByteCount)
 		f.sent = later(f.sent, n.asked) // it is there
 		if !n.master {                  // another decides
 			continue
 		}
 		if f.adopted {
-			c.complete(f)
+			c.complete(f, grew)
 		}
 		if c.cfg.SecondLook {
 			c.lookAgain(f)
@@ -129,8 +137,25 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 				c.drop(f)
 			}
 		}
+		c.sendMissing(n)
 	}
 	return c.finish()
+}
+
+// sendMissing sends what a switch in the middle of paths has lost before it connected:
+// of routed flows nothing else would, as packets there name no flow.
+func (c *Core) sendMissing(n *node) {
+	if n.found == nil || !n.obeys() {
+		return
+	}
+	for _, f := range c.flows {
+		for i, hop := range f.Path {
+			if i > 0 && hop.Switch == n.dpid && !n.found[f.ID] && f.sent.Before(n.asked) {
+				c.installAt(f, hop)
+			}
+		}
+	}
+	n.found = nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -165,9 +190,12 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 }
 
 // complete finds the rest of an adopted flow's path, once its stations are known.
-// Its sender is where it comes in.
-func (c *Core) complete(f *Flow) {
+// Its sender is where it comes in; where nothing does (active), it may have moved.
+func (c *Core) complete(f *Flow, active bool) {
 	from := topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}
+	if h := c.hosts[f.Key.SrcMAC]; h != nil && h.at != from && !active {
+		return
+	}
 	if !c.edge(from) || !c.learn(f.Key.SrcMAC, from, c.switches[from.Switch].ports[from.Number]) {
 		return
 	}

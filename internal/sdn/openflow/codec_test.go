@@ -408,6 +408,27 @@ func TestTypes(t *testing.T) {
 	}
 }
 
+// TestReadShared: of what a message held before nothing is left, however long.
+func TestReadShared(t *testing.T) {
+	short := Match{Fields: []OXM{NewOXMNumber(OFPXMT_OFB_IN_PORT, 3)}}
+	for _, kind := range [][]Message{
+		{&PacketIn{Match: match(), Data: []byte{1, 2}}, &PacketIn{Match: short}, &PacketIn{Data: []byte{3}}, &PacketIn{Match: match()}},
+		{&FlowRemoved{Match: match(), Cookie: 7}, &FlowRemoved{Match: short}, &FlowRemoved{}},
+	} {
+		into := newMessage(kind[0].MessageType())
+		for i, m := range kind {
+			b := mustMarshal(t, m)
+			want, err := ParseShared(b)
+			if err == nil {
+				err = ReadShared(into, b)
+			}
+			if err != nil || !bytes.Equal(mustMarshal(t, into), b) || string(Format(into, false)) != string(Format(want, false)) {
+				t.Errorf("%v %d (%v):\n%s, want\n%s", m.MessageType(), i, err, Format(into, false), Format(want, false))
+			}
+		}
+	}
+}
+
 // BenchmarkPacketIn is what a controller does for every new flow: read a packet
 // in, write a flow mod and a packet out.
 func BenchmarkPacketIn(b *testing.B) {

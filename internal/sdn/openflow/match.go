@@ -26,7 +26,10 @@ func (m *Match) code(c *coder) {
 	constant16(c, "type", OFPMT_OXM)
 	c.length(&s)
 	if c.mode == reading && c.more() {
-		m.Fields = make([]OXM, 0, (c.end-c.off)/oxmBytes+1)
+		if n := (c.end-c.off)/oxmBytes + 1; !c.shared || cap(m.Fields) < n {
+			m.Fields = make([]OXM, 0, n)
+		}
+		m.Fields = m.Fields[:0]
 		for c.more() {
 			m.Fields = append(m.Fields, OXM{})
 			m.Fields[len(m.Fields)-1].code(c)

@@ -82,6 +82,11 @@ func Parse(b []byte) (Message, error) { return parse(b, false) }
 // changed after.
 func ParseShared(b []byte) (Message, error) { return parse(b, true) }
 
+// ReadShared is ParseShared into a message of b's type that nobody needs any more,
+// whose memory it uses again: a PacketIn or FlowRemoved, whose fields are always the
+// same.
+func ReadShared(m Message, b []byte) error { return read(m, b, true) }
+
 func parse(b []byte, shared bool) (Message, error) {
 	if len(b) < HeaderLen {
 		return nil, &Error{"ofp_header", len(b), io.ErrUnexpectedEOF}

@@ -143,7 +143,7 @@ func cause(err error) error {
 
 // look compares and corrects until the connection ends.
 func (m *Manager) look(ctx context.Context, c client.Client) error {
-	gone := c.DisconnectNotify()
+	gone := c.DisconnectNotify() // not told while nobody waits for it
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -163,7 +163,7 @@ func (m *Manager) look(ctx context.Context, c client.Client) error {
 // reconcile brings every port up to date. What one port refuses does not stop
 // the others.
 func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
-	tables, err := read(ctx, c)
+	tables, err := readNow(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -188,6 +188,17 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	m.status, m.looked = status, time.Now()
 	m.mu.Unlock()
 	return transact(ctx, c, tables.removeOrphans)
+}
+
+// readNow reads a database that answers: what read reads is libovsdb's copy, which
+// outlives a server that hangs or a connection whose end nobody was told of.
+func readNow(ctx context.Context, c client.Client) (*tables, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusAge/2)
+	defer cancel()
+	if err := c.Echo(ctx); err != nil {
+		return nil, fmt.Errorf("the database does not answer: %w", err)
+	}
+	return read(ctx, c)
 }
 
 // stateOf is what a port has when a change is made.

@@ -15,17 +15,15 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// TestPortVanishes: a port that goes, or that somebody else configures, between
-// the look at it and the transaction leaves no rows behind. The database is a real
-// one without a switch.
-func TestPortVanishes(t *testing.T) {
+// database starts a real database without a switch, of a bridge with two ports.
+func database(t *testing.T) (address string, vsctl func(args ...string) string, server *exec.Cmd) {
 	for _, program := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vsctl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
 		}
 	}
 	dir := t.TempDir()
-	address := "unix:" + filepath.Join(dir, "db.sock")
+	address = "unix:" + filepath.Join(dir, "db.sock")
 	must := func(program string, args ...string) string {
 		t.Helper()
 		out, err := exec.Command(program, args...).CombinedOutput()
@@ -34,12 +32,12 @@ func TestPortVanishes(t *testing.T) {
 		}
 		return string(out)
 	}
-	vsctl := func(args ...string) string {
+	vsctl = func(args ...string) string {
 		t.Helper()
 		return must("ovs-vsctl", append([]string{"--db=" + address, "--no-wait", "--timeout=10"}, args...)...)
 	}
 	must("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
-	server := exec.Command("ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+address, "--unixctl="+filepath.Join(dir, "ctl"), "-vconsole:off", "--no-chdir")
+	server = exec.Command("ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+address, "--unixctl="+filepath.Join(dir, "ctl"), "-vconsole:off", "--no-chdir")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +56,13 @@ func TestPortVanishes(t *testing.T) {
 	vsctl("add-br", "br0", "--", "set", "bridge", "br0", `datapath_id="00000000000000ab"`,
 		"--", "add-port", "br0", "p1", "--", "set", "interface", "p1", "ofport=1", "link_speed=1000000000",
 		"--", "add-port", "br0", "p2", "--", "set", "interface", "p2", "ofport=2", "link_speed=1000000000")
+	return address, vsctl, server
+}
+
+// TestPortVanishes: a port that goes, or that somebody else configures, between
+// the look at it and the transaction leaves no rows behind.
+func TestPortVanishes(t *testing.T) {
+	address, vsctl, _ := database(t)
 	c, err := connect(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/plan"
+	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/stats"
+)
+
+// What a change of a policy would be: for who changes it, of what is true now, and for who
+// only asks, of the latest snapshot.
+
+// trial is a container whose policy somebody would change.
+type trial struct {
+	name   string
+	isHost bool
+	// owner is the container in whose network it is and with which it is counted; "" for
+	// none.
+	owner string
+	// controlled: it has a number, so that a minimum could be in force.
+	controlled bool
+	policy     v1.Policy
+	set        policy.Values
+	subject    policy.Subject
+	rules      policy.Rules
+	shares     []triedShare
+}
+
+// triedShare is its share of an uplink.
+type triedShare struct {
+	link plan.Link
+	// heldBPS is the minimum that it was granted, othersBPS those of all others.
+	heldBPS, othersBPS uint64
+}
+
+// Try is what Set would make of a container's policy, by the latest snapshot, and changes
+// nothing. Errors: those of Set.
+func (a *Agent) Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error) {
+	seen, err := a.Latest(ctx)
+	if err != nil {
+		return v1.Policy{}, err
+	}
+	index, err := Find(seen.Containers, name)
+	if err != nil {
+		return v1.Policy{}, err
+	}
+	_, after, err := trialIn(seen, index).try(change)
+	return after, err
+}
+
+// try is what all that was set of a container would be after a change, and the policy
+// that this makes. Errors: ErrRefused.
+func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
+	refuse := func(err error) (policy.Values, v1.Policy, error) {
+		return policy.Values{}, v1.Policy{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if t.isHost {
+		return refuse(errors.New("the host class has its policy in the config file: change it there, then `weir reload`"))
+	}
+	if t.owner != "" {
+		return refuse(fmt.Errorf("%s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[2]s`",
+			t.name, t.owner))
+	}
+	values, err := policy.CheckChange(t.policy, change)
+	if err != nil {
+		return refuse(err)
+	}
+	set := t.set.With(values)
+	after := t.rules.Resolve(t.subject, set).Policy
+	if err := t.admit(after); err != nil {
+		return refuse(err)
+	}
+	return set, after, nil
+}
+
+// admit says why a policy could not be put into force. It must be possible at one uplink
+// at least; where it is not, it shows. Errors: *alloc.FloorError, *alloc.LatencyError.
+func (t *trial) admit(p v1.Policy) error {
+	var refusals []error
+	for _, s := range t.shares {
+		claim := plan.Claim{FloorBPS: p.MinBPS, HeldBPS: s.heldBPS, Latency: policy.Latency(p)}
+		err := s.link.Admits(s.othersBPS, claim)
+		if err == nil {
+			return nil
+		}
+		refusals = append(refusals, err)
+	}
+	if !t.controlled {
+		return nil
+	}
+	return errors.Join(refusals...)
+}
+
+// trialOf is a container as it is now.
+func (a *Agent) trialOf(c *container) *trial {
+	t := &trial{
+		name: c.Name, isHost: c == a.host, controlled: c.number != 0,
+		policy: c.policy(), set: c.set, subject: c.subject(), rules: a.config.Rules,
+	}
+	if owner := a.owner(c); owner != nil {
+		t.owner = owner.Name
+	}
+	for _, s := range c.shares {
+		tried := triedShare{link: s.uplink.link(), heldBPS: s.admittedBPS}
+		for _, other := range s.uplink.participants {
+			if other != s {
+				tried.othersBPS += other.admittedBPS
+			}
+		}
+		t.shares = append(t.shares, tried)
+	}
+	return t
+}
+
+// trialIn is the container with that index in a snapshot.
+func trialIn(seen *stats.Snapshot, index int) *trial {
+	c, place := &seen.Containers[index], &seen.Places[index]
+	t := &trial{
+		name: c.Name, isHost: index == len(seen.Containers)-1,
+		policy: c.Policy, set: place.Set, subject: place.Subject, rules: seen.Rules,
+	}
+	for i := range seen.Containers {
+		if c.CountedWith != "" && seen.Containers[i].ID == c.CountedWith {
+			t.owner = seen.Containers[i].Name
+		}
+	}
+	for i := range c.Shares {
+		tried := triedShare{link: seen.Links[i], heldBPS: c.Shares[i].AdmittedBPS}
+		for j := range seen.Containers {
+			if j != index {
+				tried.othersBPS += seen.Containers[j].Shares[i].AdmittedBPS
+			}
+		}
+		t.shares, t.controlled = append(t.shares, tried), c.Shares[i].Controlled
+	}
+	return t
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/profile"
+)
+
+// loads runs all loads against the service, which is at a port of some nodes.
+func (b *picassoBed) loads(ctx context.Context, turn competitionTurn, placedBy string, port int, nodes []int) error {
+	names, onBusy := make([]string, len(nodes)), 0
+	for i, node := range nodes {
+		names[i] = nodeName(node)
+		if turn.roles[node] != idle {
+			onBusy++
+		}
+	}
+	fmt.Fprintf(b.options.Progress, "competition, %s, order %d, %s: on %s, %d of them busy\n", turn, turn.order, placedBy, strings.Join(names, ", "), onBusy)
+	loads := picassoLoads()
+	b.closedLoop(ctx, loads[0], port, nodes, picassoWarmUp, make([]wireMeter, len(nodes)))
+	for _, load := range loads {
+		c, err := b.run(ctx, load, port, nodes, func(node int, frameBPS float64) {
+			if placedBy == placedByWeir && !turn.differ() && load.name == crowded {
+				b.found.Minimums = append(b.found.Minimums, PicassoMinimumKept{Node: nodeName(node), PromisedBPS: b.shopMinBPS(), GotBPS: frameBPS})
+			}
+		})
+		if err != nil {
+			return err
+		}
+		c.PlacedBy, c.Scenario, c.Differ, c.Order, c.Nodes, c.OnBusy = placedBy, turn.String(), turn.differ(), turn.order, names, onBusy
+		b.found.Competition = append(b.found.Competition, c)
+	}
+	return nil
+}
+
+func nodeName(node int) string { return fmt.Sprint("node", node) }
+
+// run runs one load. kept gets the rate of frames that each node's users received.
+func (b *picassoBed) run(ctx context.Context, load picassoLoad, port int, nodes []int, kept func(node int, frameBPS float64)) (c PicassoCompetitor, err error) {
+	c.Load, c.Closed = load.name, load.closed()
+	meters := make([]wireMeter, len(nodes))
+	var answers []profile.Answers
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if load.closed() {
+			answers = b.closedLoop(ctx, load, port, nodes, b.options.Duration, meters)
+		} else {
+			answers = b.openLoop(ctx, load, port, nodes, meters)
+		}
+	}()
+	defer func() { <-over }()
+	time.Sleep(picassoLead)
+	// All are there from here on, and until the last request begins.
+	began, before := time.Now(), make([]received, len(nodes))
+	for i := range nodes {
+		before[i] = meters[i].read()
+	}
+	sentBefore, err := b.sentBytes(ctx)
+	if err != nil {
+		return c, err
+	}
+	time.Sleep(b.options.Duration - 2*picassoLead)
+	for i, node := range nodes {
+		after, seconds := meters[i].read(), time.Since(began).Seconds()
+		c.PayloadBPS += float64(after.payloadBytes-before[i].payloadBytes) * 8 / seconds
+		kept(node, float64(after.frameBytes-before[i].frameBytes)*8/seconds)
+	}
+	sentAfter, err := b.sentBytes(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.UplinkBPS = float64(sentAfter-sentBefore) * 8 / time.Since(began).Seconds()
+	<-over
+	c.answered(answers)
+	return c, ctx.Err()
+}
+
+// answered takes over what the users of all instances got.
+func (c *PicassoCompetitor) answered(answers []profile.Answers) {
+	sum, users := time.Duration(0), 0.0
+	for _, a := range answers {
+		c.Requests += a.Requests
+		c.Failed += a.Failed
+		c.P95MS = max(c.P95MS, milliseconds(a.P95))
+		c.RequestsPerS += float64(a.Requests-a.Failed) / a.Took.Seconds()
+		waited := a.Mean*time.Duration(a.Requests-a.Failed) + picassoPatience*time.Duration(a.Failed)
+		sum += waited
+		users += milliseconds(waited) / float64(max(1, a.Requests))
+	}
+	c.UserMeanMS = users / float64(len(answers))
+	c.MeanMS = milliseconds(sum) / float64(max(1, c.Requests))
+}
+
+// closedLoop lets users ask again and again.
+func (b *picassoBed) closedLoop(ctx context.Context, load picassoLoad, port int, nodes []int, during time.Duration, meters []wireMeter) []profile.Answers {
+	answers := make([]profile.Answers, len(nodes))
+	var crowds sync.WaitGroup
+	for i, node := range nodes {
+		crowd := b.metered(node, port, load.usersOf(len(nodes)), &meters[i])
+		crowd.For = during
+		crowds.Go(func() { answers[i] = crowd.Run(ctx) })
+	}
+	crowds.Wait()
+	return answers
+}
+
+// openLoop lets users arrive.
+func (b *picassoBed) openLoop(ctx context.Context, load picassoLoad, port int, nodes []int, meters []wireMeter) []profile.Answers {
+	answers := make([]profile.Answers, len(nodes))
+	var arrivals sync.WaitGroup
+	for i, node := range nodes {
+		times := arrivalTimes(load.arrivalsPerSecond(b.shopMinBPS()), b.options.Duration, uint64(i))
+		arrivals.Go(func() { answers[i] = arrive(ctx, b.metered(node, port, 1, &meters[i]), times) })
+	}
+	arrivals.Wait()
+	return answers
+}
+
+// sentBytes is what all nodes have sent to their users' host.
+func (b *picassoBed) sentBytes(ctx context.Context) (sum uint64, err error) {
+	for _, node := range b.cluster.Nodes {
+		out, err := b.cluster.Host.Command(ctx, "ip", "-s", "-j", "link", "show", "dev", node.HostInterface).Output()
+		if err != nil {
+			return 0, fmt.Errorf("count what %s sends: %w", node.Name, err)
+		}
+		var links []struct {
+			Stats struct {
+				RX struct {
+					Bytes uint64 `json:"bytes"`
+				} `json:"rx"`
+			} `json:"stats64"`
+		}
+		if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
+			return 0, fmt.Errorf("count what %s sends: %w: %s", node.Name, err, out)
+		}
+		sum += links[0].Stats.RX.Bytes
+	}
+	return sum, nil
+}

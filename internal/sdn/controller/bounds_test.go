@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
+)
+
+// TestTooManyConnections: those beyond the bound are refused, and one that ends makes
+// room.
+func TestTooManyConnections(t *testing.T) {
+	c, address := start(t, func(o *Options) { o.MaxConnections = 2 }, nil)
+	first, second := dial(t, address), dial(t, address)
+	defer first.Close()
+	defer second.Close()
+	eventually(t, "both accepted", func() bool { return c.open.Load() == 2 })
+	third := dial(t, address)
+	defer third.Close()
+	_ = third.SetReadDeadline(time.Now().Add(time.Minute))
+	if b, err := io.ReadAll(third); err != nil || len(b) > 0 {
+		t.Errorf("a third is greeted: %x, %v", b, err)
+	}
+	first.Close()
+	eventually(t, "room again", func() bool { return c.open.Load() == 1 })
+	connect(t, dial(t, address), 7)
+	eventually(t, "connected", func() bool { return c.Connected(7) })
+}
+
+// sizes are the lengths of the writes to a connection.
+type sizes struct {
+	net.Conn
+	mu    sync.Mutex
+	most  int
+	bytes int
+}
+
+func (s *sizes) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most, s.bytes = max(s.most, len(b)), s.bytes+len(b)
+	return len(b), nil
+}
+
+func (s *sizes) Close() error { return nil }
+
+// TestWritesInPieces: however much is queued, no more than a piece of it is encoded at
+// a time, in order.
+func TestWritesInPieces(t *testing.T) {
+	const messages, each = 5000, 1400
+	to := &sizes{}
+	s := &conn{c: New(Options{}), net: to}
+	s.ready = sync.NewCond(&s.mu)
+	for range messages {
+		s.send(&openflow.PacketOut{Data: make([]byte, each)})
+	}
+	go s.write()
+	defer s.close(io.EOF)
+	eventually(t, "all written", func() bool {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		return to.bytes > messages*each
+	})
+	if to.most > writeBytes+2*each {
+		t.Errorf("%d bytes at once", to.most)
+	}
+	eventually(t, "nothing waits", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.bytes == 0
+	})
+}
+
+// TestLargeDecision: a switch that reads is not given up for what one decision says,
+// one that does not is.
+func TestLargeDecision(t *testing.T) {
+	s := &conn{c: New(Options{}), net: &sizes{}}
+	s.ready = sync.NewCond(&s.mu)
+	for range 2 * maxQueued {
+		s.enqueue(&openflow.FlowMod{})
+	}
+	if err := s.reason(); err != nil {
+		t.Fatalf("given up: %v", err)
+	}
+	s.busy = time.Now().Add(-2 * time.Second)
+	s.enqueue(&openflow.FlowMod{})
+	if s.reason() == nil {
+		t.Error("one that does not read is kept")
+	}
+}
+
+// TestPortNames: whatever switches call their ports, metrics can be read, and no
+// series is there twice.
+func TestPortNames(t *testing.T) {
+	c := New(Options{})
+	one := v1.SDNSwitch{DPID: "0000000000000001"}
+	for number := range uint32(2) {
+		one.Ports = append(one.Ports, c.port(core.PortState{Number: number + 1, Name: "patch\xff"}, qos.PortState{State: "ok", Queues: map[openflow.Queue]qos.Rates{0: {MinBPS: 8}}}))
+	}
+	var b bytes.Buffer
+	if err := writeMetrics(&b, v1.SDN{Switches: []v1.SDNSwitch{one}}); err != nil {
+		t.Fatal(err)
+	}
+	if !utf8.Valid(b.Bytes()) {
+		t.Errorf("no text: %q", b.String())
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(b.String()) {
+		if seen[line] {
+			t.Errorf("twice: %s", line)
+		}
+		seen[line] = true
+	}
+}

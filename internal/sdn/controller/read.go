@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+)
+
+// next is the next message that can be read.
+func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
+	for {
+		b, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		b = bytes.Clone(b) // the reader's are overwritten
+		m := s.spare.of(openflow.Type(b[1]))
+		if m != nil {
+			err = openflow.ReadShared(m, b)
+		} else {
+			m, err = openflow.ParseShared(b)
+		}
+		if err == nil {
+			return m, nil
+		}
+		if b[0] != openflow.Version {
+			return nil, err
+		}
+		s.c.counters.badMessages.Add(1)
+		if s.bad++; s.bad > maxBadMessages {
+			return nil, fmt.Errorf("more than %d messages cannot be read, the last: %w", maxBadMessages, err)
+		}
+		s.c.options.Log.Debug("message passed over", "from", s.remote, "reason", err)
+	}
+}
+
+// maxBatch bounds how many packets and ends of flows of one switch are decided on
+// while the others wait: a fraction of a millisecond.
+const maxBatch = 32
+
+// event is what switches tell of again and again: a packet-in that has been read
+// and classified, or the end of a flow.
+type event struct {
+	packetIn *openflow.PacketIn
+	frame    core.Frame
+	verdict  core.Verdict
+	removed  *openflow.FlowRemoved
+}
+
+// spare are the messages of events that are decided on, for the next: they come many
+// thousand times a second, and the core keeps nothing of them but a packet's bytes.
+type spare struct {
+	packetIns []*openflow.PacketIn
+	removed   []*openflow.FlowRemoved
+}
+
+// of is a message of a type to read into; nil if there is none.
+func (s *spare) of(t openflow.Type) openflow.Message {
+	if n := len(s.packetIns); t == openflow.OFPT_PACKET_IN && n > 0 {
+		m := s.packetIns[n-1]
+		s.packetIns = s.packetIns[:n-1]
+		return m
+	}
+	if n := len(s.removed); t == openflow.OFPT_FLOW_REMOVED && n > 0 {
+		m := s.removed[n-1]
+		s.removed = s.removed[:n-1]
+		return m
+	}
+	return nil
+}
+
+func (s *spare) keep(batch []event) {
+	for i := range batch {
+		if e := &batch[i]; e.removed != nil {
+			s.removed = append(s.removed, e.removed)
+		} else {
+			e.packetIn.Data = nil
+			s.packetIns = append(s.packetIns, e.packetIn)
+		}
+	}
+}
+
+// read takes what a switch sends. Events that have arrived together are decided on
+// together: a lock for each would be handed from switch to switch, with a change
+// of goroutines every time.
+func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
+	var batch []event
+	for {
+		m, err := s.next(r)
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it closed the connection")
+		}
+		now := time.Now()
+		isEvent := false
+		if err == nil {
+			s.hear(now)
+			switch m := m.(type) {
+			case *openflow.PacketIn:
+				batch, isEvent = s.classify(now, batch, m), true
+			case *openflow.FlowRemoved:
+				batch, isEvent = append(batch, event{removed: m}), true
+			}
+		}
+		if isEvent && len(batch) < maxBatch && wholeMessageWaits(in) {
+			continue
+		}
+		if len(batch) > 0 {
+			s.c.decideEvents(now, s.dpid, batch)
+			s.spare.keep(batch)
+			clear(batch)
+			batch = batch[:0]
+		}
+		if err != nil {
+			return err
+		}
+		if !isEvent {
+			s.take(now, m)
+		}
+	}
+}
+
+// wholeMessageWaits tells whether the next message can be read without waiting.
+func wholeMessageWaits(in *bufio.Reader) bool {
+	if in.Buffered() < openflow.HeaderLen {
+		return false
+	}
+	header, err := in.Peek(openflow.HeaderLen)
+	return err == nil && in.Buffered() >= int(binary.BigEndian.Uint16(header[2:]))
+}
+
+// classify adds a packet-in to those to decide on, unless there are too many.
+func (s *conn) classify(now time.Time, batch []event, m *openflow.PacketIn) []event {
+	if !s.allowed(now, m) {
+		s.c.counters.limited.Add(1)
+		return batch
+	}
+	frame, ok := core.ReadFrame(m.Data)
+	if !ok {
+		s.c.counters.badMessages.Add(1)
+		return batch
+	}
+	return append(batch, event{packetIn: m, frame: frame, verdict: s.c.options.Classifier.First(&frame)})
+}
+
+// take is what a message leads to that is no event.
+func (s *conn) take(now time.Time, m openflow.Message) {
+	c, d := s.c, s.dpid
+	switch m := m.(type) {
+	case *openflow.EchoRequest:
+		s.send(&openflow.EchoReply{Header: m.Header, Data: m.Data})
+	case *openflow.PortStatus:
+		c.decide(func() []core.Command { return c.core.PortStatus(now, d, m) })
+	case *openflow.MultipartReply:
+		s.takeStats(now, m)
+	case *openflow.RoleReply:
+		c.takeRole(now, d, m)
+	case *openflow.ErrorMessage:
+		s.takeError(now, m)
+	}
+}
+
+func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
+	c, d := s.c, s.dpid
+	switch list := m.Body.(type) {
+	case *openflow.FlowStatsReply:
+		last := m.Flags&openflow.OFPMPF_REPLY_MORE == 0
+		c.decide(func() []core.Command { return c.core.FlowStats(now, d, *list, last) })
+	case *openflow.QueueStatsReply:
+		c.decide(func() []core.Command { c.core.QueueStats(now, d, *list); return nil })
+	case *openflow.PortStatsReply:
+		c.decide(func() []core.Command { c.core.PortStats(now, d, *list); return nil })
+	}
+}
+
+func (s *conn) takeError(now time.Time, m *openflow.ErrorMessage) {
+	s.c.options.Log.Debug("switch refuses", "dpid", s.dpid, "error", string(openflow.Format(m, false)))
+	s.c.decide(func() []core.Command { return s.c.core.Error(now, s.dpid, m) })
+}
