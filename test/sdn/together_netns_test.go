@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -60,10 +61,13 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 
 	p.both[0].process.stop(syscall.SIGKILL)
 	b.wait("the other as master", 30*time.Second, func() error { return p.roles("none", "master") })
-	b.wait("the link, and the flows, at the other", 30*time.Second, func() error {
+	b.wait("the link, stations and flows at the other", 30*time.Second, func() error {
 		s, err := controller.NewClient(p.both[1].control).Status(t.Context())
 		if err == nil && len(s.Links) != 1 {
 			err = fmt.Errorf("%d links", len(s.Links))
+		}
+		if n := stationsOf(s); err == nil && n < 2 {
+			err = fmt.Errorf("%d stations", n)
 		}
 		if err != nil {
 			return err
@@ -75,7 +79,6 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 		}
 		return nil
 	})
-	// First TCP, which sends again: for two seconds the new master believes in no station.
 	for _, n := range []networks{ipv4, ipv6} {
 		b.reach(h1, n.stations[1])
 		for _, c := range []struct {
@@ -169,6 +172,16 @@ func (b *bed) queuesOf(c *oneOfTwo, ports, queues int) {
 		}
 		return nil
 	})
+}
+
+// stationsOf is how many stations a controller has seen: at first it believes in none.
+func stationsOf(s v1.SDN) (n int) {
+	for _, one := range s.Switches {
+		for _, p := range one.Ports {
+			n += len(p.Hosts)
+		}
+	}
+	return n
 }
 
 // classAt is the class of a flow to a port of a station, as a controller shows it.
