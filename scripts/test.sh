@@ -165,12 +165,12 @@ tagged_tests() {
 quick_tests() { printf '%s TestShares alone\n%s TestDown alone\n' "$module/test/netns"{,}; }
 quick_subtests='/^(weight,_minimum_and_maximum)$'
 
-# portions LANES HOW: "PACKAGE NAME|NAME..." of those of tagged_tests that run HOW, a
-# package's in as many portions as there are lanes, those with many tests first.
+# portions COUNT HOW: "PACKAGE NAME|NAME..." of those of tagged_tests that run HOW, a
+# package's in so many portions, those with many tests first.
 portions() {
-	awk -v lanes="$1" -v how="$2" '
+	awk -v portions="$1" -v how="$2" '
 		$3 == how {
-			portion = $1 " " count[$1]++ % lanes
+			portion = $1 " " count[$1]++ % portions
 			names[portion] = names[portion] (names[portion] ? "|" : "") $2
 			size[portion]++
 		}
@@ -229,7 +229,7 @@ tagged_run() {
 		# Says in events why it does not build.
 		[ -e "$compiled/${package##*/}.test" ] || go test -json -tags "$tag" -run '^$' "$package" </dev/null || failed=true
 	done
-	portions "$lanes" beside <<<"$tests" | run_portions "$lanes" "$subtests" "$@" || failed=true
+	portions $((2 * lanes)) beside <<<"$tests" | run_portions "$lanes" "$subtests" "$@" || failed=true
 	while read -r package names; do
 		(run_portion "$package" "$names" "$subtests" "$@") || failed=true
 	done < <(portions 1 alone <<<"$tests")

@@ -6,10 +6,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,6 +21,7 @@ import (
 	"time"
 
 	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // refused deploys what cannot be and looks for words in what is said.
@@ -51,6 +55,54 @@ func (s *site) testBadInput(t *testing.T) {
 	if list := s.ps(t); len(list) > 0 {
 		t.Errorf("there is %+v", list)
 	}
+}
+
+// testWaiting: who deploys what has to be got from a registry is told so at once. (That it fails
+// in the end, testBadInput sees.)
+func (s *site) testWaiting(t *testing.T) {
+	var silent net.Listener
+	err := testbed.InNetNS(s.Host.NetNSPath(), func() (err error) {
+		silent, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	defer close(ended)
+	defer silent.Close()
+	go func() { // takes connections and says nothing
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				<-ended
+				conn.Close()
+			}()
+		}
+	}()
+	text, err := json.Marshal(specification("waits", silent.Addr().String()+"/nobody:1", 8090, 10, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := &logBuffer{}
+	cmd := exec.CommandContext(t.Context(), os.Getenv(programVariable), "deploy", file(t, text), "--socket", s.socket())
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	await(t, "it says what it waits for", 10*time.Second, func() error {
+		if !strings.Contains(said.String(), "pulling the image "+silent.Addr().String()+"/nobody:1") {
+			return errNot(said.String())
+		}
+		return nil
+	})
 }
 
 // testBadImages: one that ends at once, and one for another processor.

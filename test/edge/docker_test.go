@@ -33,6 +33,7 @@ func TestOneEngine(t *testing.T) {
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
 	t.Run("bad input", s.testBadInput)
+	t.Run("an image that takes long", s.testWaiting)
 	t.Run("images that do not work", s.testBadImages)
 	t.Run("profile", s.testProfile)
 	t.Run("two at once", s.testTwoAtOnce)

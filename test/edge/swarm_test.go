@@ -12,13 +12,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moby/moby/client"
 
+	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/profile"
 	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
@@ -31,6 +34,10 @@ type cluster struct {
 	host    *testbed.Host
 	nodes   []*testbed.NetContainer
 	engines []*testbed.Engine
+	// agents are those of the nodes; none if they have none.
+	agents []*agentclient.Client
+	// received is what readers of nodes have received, in bytes.
+	received [3]atomic.Uint64
 }
 
 func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3) }
@@ -66,8 +73,11 @@ func newClusterOf(t *testing.T, nodes int) *cluster {
 func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluster) {
 	t.Helper()
 	c.importPages(t, pagesImage, "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000")
-	if err := made.Distribute(ctx, pagesImage); err != nil {
-		t.Fatal(err)
+	c.importPages(t, heavyImage, "--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "200000")
+	for _, image := range []string{pagesImage, heavyImage} {
+		if err := made.Distribute(ctx, image); err != nil {
+			t.Fatal(err)
+		}
 	}
 	archive, _, err := edgeruntime.ProxyImageArchive()
 	if err != nil {
@@ -82,8 +92,24 @@ func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluste
 
 func (c *cluster) startManager(t *testing.T) {
 	t.Helper()
+	c.manager = c.launchManager(t, c.socket(), filepath.Join(c.dir, "state"))
+	await(t, "weir-edge knows all nodes", 20*time.Second, func() error {
+		nodes, err := c.client.Nodes(t.Context())
+		if err == nil && (len(nodes) != len(c.nodes) || slices.ContainsFunc(nodes, func(n edge.Node) bool { return n.Weir != (len(c.agents) > 0) })) {
+			err = fmt.Errorf("it knows %+v", nodes)
+		}
+		return err
+	})
+}
+
+func (c *cluster) launchManager(t *testing.T, socket, dir string) *manager {
+	t.Helper()
 	m := &manager{log: &logBuffer{}, end: make(chan struct{})}
-	m.cmd = c.engine.Command(os.Getenv(programVariable), "run", "--docker", c.engine.Socket(), "--socket", c.socket(), "--state-dir", filepath.Join(c.dir, "state"))
+	args := []string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir}
+	if len(c.agents) > 0 {
+		args = append(args, "--agents", "unix://"+c.agentDir("{address}").Socket())
+	}
+	m.cmd = c.engine.Command(os.Getenv(programVariable), args...)
 	m.cmd.Stderr = m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := m.cmd.Start(); err != nil {
@@ -93,7 +119,6 @@ func (c *cluster) startManager(t *testing.T) {
 		_ = m.cmd.Wait()
 		close(m.end)
 	}()
-	c.manager = m
 	c.t.Cleanup(func() {
 		m.kill()
 		if c.t.Failed() && m == c.manager {
@@ -103,13 +128,7 @@ func (c *cluster) startManager(t *testing.T) {
 			}
 		}
 	})
-	await(t, "weir-edge knows all nodes", 20*time.Second, func() error {
-		nodes, err := c.client.Nodes(t.Context())
-		if err == nil && len(nodes) != len(c.nodes) {
-			err = fmt.Errorf("it knows %+v", nodes)
-		}
-		return err
-	})
+	return m
 }
 
 // dial connects from the host that the nodes' network is on.
@@ -142,12 +161,11 @@ func (c *cluster) get(node, port int) error {
 	return nil
 }
 
-// TestSwarm: a crowd comes and replicas start; a node dies, and its service answers
-// elsewhere.
-//
-//weir:beside
+// TestSwarm: a crowd comes and replicas start; minimums are kept where users come to; a
+// node dies, and its service answers elsewhere. All nodes have agents.
 func TestSwarm(t *testing.T) {
 	c := newCluster(t)
+	c.startAgents(t)
 	c.startManager(t)
 	if err := c.deploy(t, specification("shop", pagesImage, 8080, 10, nil)); err != nil {
 		t.Fatal(err)
@@ -161,7 +179,10 @@ func TestSwarm(t *testing.T) {
 	t.Run("a crowd comes", c.testCrowd)
 	t.Run("nobody commands proxies who has no key", c.testNoKey)
 	t.Run("killed and started", c.testKilled)
+	t.Run("minimums", c.testMinimums)
+	t.Run("two at once", c.testTwoAtOnce)
 	t.Run("a node dies", c.testNodeDies)
+	c.stoppedOnce(t)
 	c.must(t, "rm", "shop")
 	await(t, "nothing is left", 30*time.Second, func() error {
 		left, err := c.engine.API().ServiceList(t.Context(), client.ServiceListOptions{})
@@ -198,7 +219,11 @@ func (c *cluster) testCrowd(t *testing.T) {
 }
 
 func (c *cluster) testNoKey(t *testing.T) {
-	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), "7490"))
+	found, err := c.engine.API().ServiceInspect(t.Context(), "edgeproxy-shop", client.ServiceInspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), found.Service.Spec.Labels["weir-edge.control-port"]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,6 +317,32 @@ func (c *cluster) testNodeDies(t *testing.T) {
 		return err
 	})
 	c.must(t, "rm", "solid")
+	await(t, "what was replaced has ended", 30*time.Second, func() error {
+		if slices.ContainsFunc(c.ps(t), func(i edge.Instance) bool { return i.State != "running" || i.Service != "shop" }) {
+			return errNot(c.must(t, "ps"))
+		}
+		return nil
+	})
+}
+
+// stoppedOnce: that an instance has ended is said once for each of its lives.
+func (c *cluster) stoppedOnce(t *testing.T) {
+	t.Helper()
+	ended := map[string]bool{}
+	err := c.client.Events(t.Context(), false, func(e edge.Event) error {
+		switch {
+		case e.Kind == edge.EventStopped && ended[e.Instance]:
+			t.Errorf("%s has ended twice\n%s", e.Instance, c.must(t, "events"))
+		case e.Kind == edge.EventStopped:
+			ended[e.Instance] = true
+		case e.Kind == edge.EventDecision && e.Decision != nil && e.Decision.Action != string(engine.Stop):
+			ended[e.Instance] = false
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // crowdAt lets users come to a node until what is returned is called.

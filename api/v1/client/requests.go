@@ -27,6 +27,12 @@ func (c *Client) Node(ctx context.Context) (v1.Node, error) {
 	return node, c.call(ctx, http.MethodGet, "/v1/node", nil, &node)
 }
 
+// Access says who asks, and what they may do.
+func (c *Client) Access(ctx context.Context) (v1.Access, error) {
+	var who v1.Access
+	return who, c.call(ctx, http.MethodGet, "/v1/access", nil, &who)
+}
+
 // Uplinks lists the uplinks that are shared out.
 func (c *Client) Uplinks(ctx context.Context) ([]v1.Uplink, error) {
 	var list []v1.Uplink

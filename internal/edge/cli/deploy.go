@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,11 +54,35 @@ func deploy(cmd *cobra.Command, client *server.Client, what string) (edge.Deploy
 	document, err := readFile(cmd.InOrStdin(), what)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(what, "./"):
+		defer sayPulling(cmd, client, what)()
 		return client.DeployStored(cmd.Context(), what)
 	case err != nil:
 		return edge.Deployed{}, err
 	}
+	if parsed, err := spec.Parse(document); err == nil { // if not, weir-edge says why
+		defer sayPulling(cmd, client, parsed.Name)()
+	}
 	return client.Deploy(cmd.Context(), document)
+}
+
+// sayPulling says that a deployment waits for an image, until what it returns is called.
+func sayPulling(cmd *cobra.Command, client *server.Client, service string) (end func()) {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	began, ended := time.Now(), make(chan struct{})
+	go func() {
+		defer close(ended)
+		// Whoever does not tell events answers the deployment, with the reason.
+		_ = client.Events(ctx, true, func(e edge.Event) error {
+			if e.Kind == edge.EventPulling && e.Service == service && !e.At.Before(began) {
+				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.Printable(e.Message))
+			}
+			return nil
+		})
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // readFile reads a specification; - is in.

@@ -33,6 +33,7 @@
 // then (model.go) and what it costs. What a decision puts on a node is not there for
 // the next one, so what is promised never exceeds what a node has. Two engines might
 // decide at the same time: a decision counts once it is in the ledger ([Commit]).
+// Which containers have a promised minimum in force is divide.go's.
 //
 // # Limits
 //

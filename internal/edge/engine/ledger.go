@@ -17,7 +17,7 @@ import (
 // by compare and swap: who was second reads again, and what does not fit any more is
 // not done. On every node, at all times,
 //
-//	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS
+//	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS   (relays included)
 //	sum of LimitBytes over its promises           <= memory less the reserve
 //
 // A promise is there before its instance starts and until the instance is known to
@@ -52,6 +52,9 @@ type Promise struct {
 	Replaces   string `json:"replaces,omitempty"`
 	// Stopping: an engine has decided to stop it.
 	Stopping bool `json:"stopping,omitempty"`
+	// Relay: it is no instance's, but that of the service's proxy on a node, for users of
+	// instances of other nodes; see [Divide].
+	Relay bool `json:"relay,omitempty"`
 }
 
 // Refusal is a decision that is not carried out, and why.
@@ -111,12 +114,12 @@ func sumUp(p Promises) map[string]promised {
 func changedServices(seen, now Promises) map[string]bool {
 	changed := map[string]bool{}
 	for id, p := range now {
-		if seen[id] != p {
+		if seen[id] != p && !p.Relay {
 			changed[p.Service] = true
 		}
 	}
 	for id, p := range seen {
-		if now[id] != p {
+		if now[id] != p && !p.Relay {
 			changed[p.Service] = true
 		}
 	}
@@ -140,7 +143,11 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	if n == nil {
 		return fmt.Sprintf("there is no node %s any more", d.Node)
 	}
+	// What the service's proxy there relays makes room: users come to the instance now.
+	relay := Place{d.Service, d.Node}
+	relayed := min(p[RelayID(relay)].MinBPS, d.MinBPS)
 	s := sums[d.Node]
+	s.bps -= relayed
 	if total := sum(sum(s.bps, d.MinBPS), n.OtherMinBPS); d.MinBPS > 0 && total > n.BudgetBPS {
 		return fmt.Sprintf("%s has promised %s of the %s that it can, and cannot promise %s more", d.Node,
 			policy.FormatRate(sum(s.bps, n.OtherMinBPS)), policy.FormatRate(n.BudgetBPS), policy.FormatRate(d.MinBPS))
@@ -149,6 +156,13 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 		return fmt.Sprintf("%s has promised %d of the %d bytes of memory that it can, and cannot promise %d more", d.Node, s.bytes, e.policy.memoryBytes(n), d.LimitBytes)
 	}
 	sums[d.Node] = promised{s.bps + d.MinBPS, s.bytes + d.LimitBytes}
+	if old := p[RelayID(relay)]; relayed > 0 {
+		old.MinBPS -= relayed
+		p[RelayID(relay)] = old
+		if old.MinBPS == 0 {
+			delete(p, RelayID(relay))
+		}
+	}
 	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, LimitBytes: d.LimitBytes, Replaces: d.Replaces}
 	return ""
 }

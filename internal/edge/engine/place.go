@@ -166,7 +166,7 @@ func (pl *placement) cannot(n *node) string {
 		return "has a processor that the image is not made for"
 	case s.minBPS > 0 && !n.Weir:
 		return "has no Weir agent, which would keep the minimum"
-	case s.minBPS > n.freeBPS():
+	case s.minBPS > n.freeBPS(s):
 		return pl.noPromise
 	case s.Spec.Limits.MemoryBytes > p.freeBytes(n):
 		return "has not enough memory"
@@ -183,8 +183,14 @@ func (pl *placement) cannot(n *node) string {
 // while it is unpacked it is there compressed and not.
 const unpacked = 3
 
-// freeBPS is what the node can still promise.
-func (n *node) freeBPS() uint64 { return n.BudgetBPS - min(n.promisedBPS, n.BudgetBPS) }
+// freeBPS is what the node can still promise an instance of a service.
+func (n *node) freeBPS(s *service) uint64 {
+	return n.BudgetBPS - min(n.promisedBPS-n.relieved(s), n.BudgetBPS)
+}
+
+// relieved is what the service's proxy there need not relay any more if it has an
+// instance there as well.
+func (n *node) relieved(s *service) uint64 { return min(n.relayedBPS[s.Spec.Name], s.minBPS) }
 
 // memoryBytes is what limits of instances may claim together.
 func (p *Policy) memoryBytes(n *Node) uint64 {
@@ -219,7 +225,7 @@ func (pl *placement) judge(n *node, away *instance, algorithm Algorithm) {
 		Action: Start, Node: n.Name, Local: here > 0, Exhausted: n.exhausted,
 		TransferSeconds: w.transfer(s, n), StartUpSeconds: s.startUp(&w.e.policy),
 		RoundTripSeconds: trip, ResponseSeconds: s.model.after(s.model.use(carried)) + trip,
-		FreeBPS: n.freeBPS(), CPUPercent: n.cpuPercent(),
+		FreeBPS: n.freeBPS(s), CPUPercent: n.cpuPercent(),
 	}}
 	if headroom := float64(n.UplinkBPS) - n.sentBPS; headroom > 0 {
 		o.HeadroomBPS = uint64(headroom)
@@ -300,7 +306,11 @@ const (
 // put is what is there after an option was chosen.
 func (w *world) put(s *service, o *option) {
 	n := o.node
-	n.promisedBPS = sum(n.promisedBPS, s.minBPS)
+	relieved := n.relieved(s)
+	n.promisedBPS = sum(n.promisedBPS-relieved, s.minBPS)
+	if relieved > 0 {
+		n.relayedBPS[s.Spec.Name] -= relieved
+	}
 	n.promisedBytes = sum(n.promisedBytes, s.Spec.Limits.MemoryBytes)
 	n.instances++
 	cpus := unknownCPUs

@@ -88,6 +88,7 @@ func (w *world) replace(s *service) {
 			if i.Reason != "" {
 				n.why += " (" + i.Reason + ")"
 			}
+			s.noteFailure(w, i) // what refused once is not asked again at once
 		case i.Outdated && !updating: // one after the other
 			n.cause, n.why = CauseOutdated, fmt.Sprintf("%s runs by an older specification", i.ID)
 			updating = true

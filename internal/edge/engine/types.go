@@ -20,6 +20,9 @@ type Input struct {
 	Instances []Instance `json:"instances"`
 	// Demand is where users come to, as the proxies see it.
 	Demand []Demand `json:"demand"`
+	// Relays are what proxies are promised for users of instances of other nodes; see
+	// [Divide].
+	Relays []Relay `json:"relays,omitempty"`
 	// Links are the measured round trips between nodes; those that are not
 	// measured have [Policy.RoundTripSeconds].
 	Links []Link `json:"links"`
@@ -154,6 +157,14 @@ type Demand struct {
 	// RequestsPerSecond and ResponseSeconds are the mean of the last period.
 	RequestsPerSecond float64 `json:"requests_per_second"`
 	ResponseSeconds   float64 `json:"response_seconds"`
+}
+
+// Relay is what a service's proxy on a node is promised for users of instances of other
+// nodes. An instance of the service there makes it unnecessary.
+type Relay struct {
+	Service string `json:"service"`
+	Node    string `json:"node"`
+	MinBPS  uint64 `json:"min_bps"`
 }
 
 // Link is what is measured between two nodes. It counts in both directions.

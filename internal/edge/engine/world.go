@@ -29,8 +29,10 @@ type node struct {
 	promisedBPS, promisedBytes uint64
 	busyCPUs, usedBytes        float64
 	sentBPS                    float64
-	instances                  int
-	exhausted                  string // what of it is; empty if nothing
+	// relayedBPS is the part of promisedBPS that is for relays, by service.
+	relayedBPS map[string]uint64
+	instances  int
+	exhausted  string // what of it is; empty if nothing
 }
 
 type instance struct {
@@ -92,6 +94,11 @@ func newWorld(e *Engine, in *Input) *world {
 			}
 		}
 	}
+	for _, r := range in.Relays {
+		if at, known := index[r.Node]; known {
+			w.nodes[at].relay(r.Service, r.MinBPS)
+		}
+	}
 	byName := w.addServices(in)
 	w.addInstances(in.Instances, index, byName)
 	w.addDemand(in.Demand, index, byName)
@@ -119,6 +126,15 @@ func (w *world) addNodes(list []Node) map[string]int {
 		index[n.Name] = i
 	}
 	return index
+}
+
+// relay adds what a service's proxy there is promised.
+func (n *node) relay(service string, bps uint64) {
+	if n.relayedBPS == nil {
+		n.relayedBPS = map[string]uint64{}
+	}
+	n.relayedBPS[service] = sum(n.relayedBPS[service], bps)
+	n.promisedBPS = sum(n.promisedBPS, bps)
 }
 
 // exhausted says what a node has nothing left of.

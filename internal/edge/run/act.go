@@ -165,8 +165,9 @@ func (m *Manager) drain(d engine.Decision) {
 func (m *Manager) endDrained(s *seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	maps.DeleteFunc(m.ended, func(_ string, at time.Time) bool { return s.at.Sub(at) > roundTimeout })
 	for id, p := range s.promises {
-		if p.Stopping && m.stopping[id] == nil && !m.opts.DryRun {
+		if p.Stopping && m.stopping[id] == nil && !m.opts.DryRun && !m.ended[id].After(s.at) {
 			m.stopping[id] = &stop{decision: engine.Decision{Action: engine.Stop, Service: p.Service, Instance: id, Node: p.Node}, at: time.Now()}
 		}
 	}
@@ -197,6 +198,7 @@ func (m *Manager) end(ctx context.Context, id string, d engine.Decision) {
 	delete(m.stopping, id)
 	if err == nil {
 		delete(m.cannotStart, id)
+		m.ended[id] = time.Now()
 	}
 	m.mu.Unlock()
 	if err != nil {
@@ -216,7 +218,7 @@ func (m *Manager) mendPromises(ctx context.Context, s *seen) {
 	adopted := engine.Promises{}
 	m.mu.Lock()
 	for _, c := range s.state.Instances {
-		if _, promised := s.promises[c.ID]; !promised && m.stopping[c.ID] == nil {
+		if _, promised := s.promises[c.ID]; !promised && m.stopping[c.ID] == nil && !m.ended[c.ID].After(s.at) {
 			parsed := s.specs[c.Service]
 			adopted[c.ID] = engine.Promise{Service: c.Service, Node: c.Node, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
 		}
@@ -256,6 +258,9 @@ func (m *Manager) orphaned(s *seen) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, p := range s.promises {
+		if p.Relay {
+			continue
+		}
 		_, deployed := s.specs[p.Service]
 		_, broken := s.broken[p.Service]
 		removed := !deployed && !broken

@@ -68,6 +68,7 @@ func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
 	list := make([]Measured, len(nodes))
 	for i, n := range nodes {
 		list[i] = Measured{Node: n, Seen: seen[n.Name]}
+		list[i].Agent, _ = targets[i].Agent.(Changer) // nil if it is none
 	}
 	return list
 }

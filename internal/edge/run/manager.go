@@ -107,7 +107,11 @@ type Manager struct {
 	// proxyFailedAt is when a proxy that fails did so first, by service and node.
 	proxyFailedAt map[string]time.Time
 	images        map[string]runtime.Image // by node and name
-	view          view
+	// ended is when instances were ended, for rounds that have looked before.
+	ended map[string]time.Time
+	view  view
+
+	minimums minimums
 }
 
 // start is an instance on its way.
@@ -144,6 +148,7 @@ func New(opts Options) (*Manager, error) {
 		counters: map[string]*counters{}, orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
 		view:  view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}},
+		ended: map[string]time.Time{}, minimums: newMinimums(),
 		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{},
 	}, nil
 }
@@ -205,6 +210,7 @@ func (m *Manager) round(ctx context.Context) {
 	m.trace(seen.input, result)
 	m.carryOut(ctx, seen, result.Decisions)
 	m.syncProxies(ctx, seen)
+	m.holdMinimums(ctx, seen)
 	m.endDrained(seen)
 	m.mendPromises(ctx, seen)
 	m.publish(seen, result.Decisions)
@@ -288,7 +294,7 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 	if m.opts.DryRun {
 		return edge.Deployed{}, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
 	}
-	if err := m.fetch(ctx, s.Image); err != nil {
+	if err := m.fetch(ctx, s.Name, s.Image); err != nil {
 		return edge.Deployed{}, err
 	}
 	m.rounds.Lock()
@@ -318,9 +324,9 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 
 // fetch gets an image to where it can be got without starting anything, so that an
 // error is the answer to who deploys.
-func (m *Manager) fetch(ctx context.Context, image string) error {
+func (m *Manager) fetch(ctx context.Context, service, image string) error {
 	late := time.AfterFunc(pullingAfter, func() {
-		m.record(edge.Event{Kind: edge.EventPulling, Message: "pulling the image " + image})
+		m.record(edge.Event{Kind: edge.EventPulling, Service: service, Message: "pulling the image " + image})
 	})
 	found, err := m.rt.Fetch(ctx, image)
 	late.Stop()
@@ -339,7 +345,7 @@ func (m *Manager) fetch(ctx context.Context, image string) error {
 
 // pullingAfter is how long getting an image may take without a word: one that is there
 // is found at once.
-const pullingAfter = time.Second
+const pullingAfter = 200 * time.Millisecond
 
 // portsFree says which other service has a port of a new one.
 func portsFree(s runtime.Service, others []runtime.Service) error {

@@ -20,6 +20,15 @@ import (
 type Measured struct {
 	Node runtime.Node
 	Seen monitor.Node
+	// Agent is who has minimums in force there; nil where that is not for weir-edge to say,
+	// as containers have labels for it, or where there is no agent.
+	Agent Changer
+}
+
+// Changer is an agent that can be told policies; *client.Client is one.
+type Changer interface {
+	Access(context.Context) (v1.Access, error)
+	Set(ctx context.Context, container string, change v1.PolicyChange) (v1.Container, error)
 }
 
 // there says whether the node is, as far as anybody can tell.
@@ -29,6 +38,7 @@ func (m *Measured) there() bool {
 
 // seen is everything that one round goes by.
 type seen struct {
+	at       time.Time // before anything was asked
 	input    engine.Input
 	services []runtime.Service // parsed
 	specs    map[string]spec.Spec
@@ -48,7 +58,7 @@ type seenProxy struct {
 
 // look asks the engine, the nodes and the proxies.
 func (m *Manager) look(ctx context.Context) (*seen, error) {
-	s := &seen{specs: map[string]spec.Spec{}, broken: map[string]string{}, proxies: map[string][]seenProxy{}}
+	s := &seen{at: time.Now(), specs: map[string]spec.Spec{}, broken: map[string]string{}, proxies: map[string][]seenProxy{}}
 	nodes, err := m.rt.Nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -126,6 +136,11 @@ func (m *Manager) input(s *seen) engine.Input {
 		}
 	}
 	in.Instances = m.instances(s)
+	for _, p := range s.promises {
+		if p.Relay {
+			in.Relays = append(in.Relays, engine.Relay{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+		}
+	}
 	for i, a := range s.nodes {
 		for _, b := range s.nodes[i+1:] {
 			link := engine.Link{From: a.Node.Name, To: b.Node.Name}
@@ -140,7 +155,9 @@ func (m *Manager) input(s *seen) engine.Input {
 }
 
 func (m *Manager) node(s *seen, n Measured) engine.Node {
-	node := n.Seen.Engine(func(c *monitor.Container) bool { return s.promised(n.Node.Name, c) })
+	node := n.Seen.Engine(nil)
+	node.OtherMinBPS -= min(s.heldBPS(n), node.OtherMinBPS)
+	node.Weir = node.Weir && !m.minimums.denies(n.Node.Name)
 	node.Name = n.Node.Name
 	node.Availability = m.presence.availability(n.Node.Name, engine.DefaultPolicy().NodeAvailability)
 	if node.CPUs == 0 {
@@ -166,18 +183,6 @@ func (m *Manager) node(s *seen, n Measured) engine.Node {
 	return node
 }
 
-// promised says whether the minimum that a container of a node has in force stands for
-// what the ledger promises: that of an instance, or of a proxy of a service with an
-// instance there.
-func (s *seen) promised(node string, c *monitor.Container) bool {
-	for id, p := range s.promises {
-		if p.Node == node && (c.Is(runtime.InstanceName(id)) || c.Is(runtime.ProxyName(p.Service))) {
-			return true
-		}
-	}
-	return false
-}
-
 // instances are those that run, start, end or are promised.
 func (m *Manager) instances(s *seen) (list []engine.Instance) {
 	m.mu.Lock()
@@ -194,12 +199,12 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		list = append(list, i)
 	}
 	for id, p := range s.promises {
-		if there[id] {
+		if there[id] || p.Relay {
 			continue
 		}
 		i := engine.Instance{ID: id, Service: p.Service, Node: p.Node, State: engine.InstanceStarting, MinBPS: p.MinBPS, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
 		switch {
-		case m.stopping[id] != nil || p.Stopping:
+		case m.stopping[id] != nil || p.Stopping || m.ended[id].After(s.at):
 			i.State = engine.InstanceStopping
 		case m.cannotStart[id] != "":
 			i.State, i.Reason = engine.InstanceFailed, m.cannotStart[id]
@@ -232,7 +237,7 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 // m.mu is held.
 func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, string) {
 	switch {
-	case m.stopping[c.ID] != nil || s.promises[c.ID].Stopping:
+	case m.stopping[c.ID] != nil || s.promises[c.ID].Stopping || m.ended[c.ID].After(s.at):
 		return engine.InstanceStopping, ""
 	case c.Phase == runtime.Failing:
 		return engine.InstanceFailed, c.Reason
@@ -315,8 +320,13 @@ func (m *Manager) measureInstance(s *seen, c runtime.Instance, i *engine.Instanc
 					i.CPUs = *seen.CPUs
 				}
 			}
-			if (own || seen.Is(runtime.ProxyName(c.Service))) && seen.State == v1.StateRejected {
+			if !own && !seen.Is(runtime.ProxyName(c.Service)) {
+				continue
+			}
+			if seen.State == v1.StateRejected {
 				i.MinRefused, i.Reason = true, seen.Reason
+			} else if refusal := m.minimums.refusal(seen.ID); refusal != "" {
+				i.MinRefused, i.Reason = true, refusal
 			}
 		}
 	}

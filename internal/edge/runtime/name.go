@@ -22,9 +22,10 @@ func ProxyName(service string) string { return "edgeproxy-" + service }
 // no proxy or ledger, whatever services are called.
 func InstanceName(id string) string { return "edge-" + strings.ReplaceAll(id, ".", "-") }
 
-// InstanceLabels are a service's labels without those that are its proxy's: what users get
-// is sent by the proxy, so the ledger's one minimum is in force there, and only there.
-func InstanceLabels(labels map[string]string) map[string]string {
+// LabelsWithoutMinimum are a service's labels without those of its minimum, for containers
+// that do not have it as a label: instances on one engine, where what users get is sent by
+// the proxy, and on a swarm all, of which agents are told where it is in force.
+func LabelsWithoutMinimum(labels map[string]string) map[string]string {
 	kept := maps.Clone(labels)
 	if kept == nil {
 		kept = map[string]string{}

@@ -69,7 +69,7 @@ func sections() []section {
 		section{SuiteLLQ, "SDN-LLQ's experiment: voice, video and generic data", 90, runAllLLQ},
 		section{SuiteModel, "the queueing model against real packets", 35, runAllModel},
 		section{SuiteSDN, "how fast the OpenFlow controller answers", 20, runAllSDN},
-		section{SuitePicasso, "PiCasso's evaluation, and Weir's placement beside Swarm's", 300, runAllPicasso},
+		section{SuitePicasso, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runAllPicasso},
 		section{SuiteNetmodes, "what network modes of containers cost", 600, runAllNetmodes})
 }
 

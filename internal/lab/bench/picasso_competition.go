@@ -28,6 +28,9 @@ const (
 	// its begin and, in a closed loop, at its end.
 	picassoWarmUp = 2 * time.Second
 	picassoLead   = 500 * time.Millisecond
+	// minimumsDuring is how long minimums are looked at, at least: what a queue of 50 ms holds
+	// at the begin and not at the end is 2.5 % of 2 s.
+	minimumsDuring = 10 * time.Second
 )
 
 // shopServer is the service's, and otherServer what makes nodes busy.

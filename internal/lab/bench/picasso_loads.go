@@ -24,8 +24,12 @@ func (b *picassoBed) loads(ctx context.Context, turn competitionTurn, placedBy s
 	loads := picassoLoads()
 	b.closedLoop(ctx, loads[0], port, nodes, picassoWarmUp, make([]wireMeter, len(nodes)))
 	for _, load := range loads {
-		c, err := b.run(ctx, load, port, nodes, func(node int, frameBPS float64) {
-			if placedBy == placedByWeir && !turn.differ() && load.name == crowded {
+		during, minimums := b.options.Duration, !turn.differ() && load.name == crowded
+		if minimums {
+			during = max(during, minimumsDuring)
+		}
+		c, err := b.run(ctx, load, port, nodes, during, func(node int, frameBPS float64) {
+			if placedBy == placedByWeir && minimums {
 				b.found.Minimums = append(b.found.Minimums, PicassoMinimumKept{Node: nodeName(node), PromisedBPS: b.shopMinBPS(), GotBPS: frameBPS})
 			}
 		})
@@ -41,7 +45,7 @@ func (b *picassoBed) loads(ctx context.Context, turn competitionTurn, placedBy s
 func nodeName(node int) string { return fmt.Sprint("node", node) }
 
 // run runs one load. kept gets the rate of frames that each node's users received.
-func (b *picassoBed) run(ctx context.Context, load picassoLoad, port int, nodes []int, kept func(node int, frameBPS float64)) (c PicassoCompetitor, err error) {
+func (b *picassoBed) run(ctx context.Context, load picassoLoad, port int, nodes []int, during time.Duration, kept func(node int, frameBPS float64)) (c PicassoCompetitor, err error) {
 	c.Load, c.Closed = load.name, load.closed()
 	meters := make([]wireMeter, len(nodes))
 	var answers []profile.Answers
@@ -49,9 +53,9 @@ func (b *picassoBed) run(ctx context.Context, load picassoLoad, port int, nodes 
 	go func() {
 		defer close(over)
 		if load.closed() {
-			answers = b.closedLoop(ctx, load, port, nodes, b.options.Duration, meters)
+			answers = b.closedLoop(ctx, load, port, nodes, during, meters)
 		} else {
-			answers = b.openLoop(ctx, load, port, nodes, meters)
+			answers = b.openLoop(ctx, load, port, nodes, during, meters)
 		}
 	}()
 	defer func() { <-over }()
@@ -65,7 +69,7 @@ func (b *picassoBed) run(ctx context.Context, load picassoLoad, port int, nodes 
 	if err != nil {
 		return c, err
 	}
-	time.Sleep(b.options.Duration - 2*picassoLead)
+	time.Sleep(during - 2*picassoLead)
 	for i, node := range nodes {
 		after, seconds := meters[i].read(), time.Since(began).Seconds()
 		c.PayloadBPS += float64(after.payloadBytes-before[i].payloadBytes) * 8 / seconds
@@ -111,11 +115,11 @@ func (b *picassoBed) closedLoop(ctx context.Context, load picassoLoad, port int,
 }
 
 // openLoop lets users arrive.
-func (b *picassoBed) openLoop(ctx context.Context, load picassoLoad, port int, nodes []int, meters []wireMeter) []profile.Answers {
+func (b *picassoBed) openLoop(ctx context.Context, load picassoLoad, port int, nodes []int, during time.Duration, meters []wireMeter) []profile.Answers {
 	answers := make([]profile.Answers, len(nodes))
 	var arrivals sync.WaitGroup
 	for i, node := range nodes {
-		times := arrivalTimes(load.arrivalsPerSecond(b.shopMinBPS()), b.options.Duration, uint64(i))
+		times := arrivalTimes(load.arrivalsPerSecond(b.shopMinBPS()), during, uint64(i))
 		arrivals.Go(func() { answers[i] = arrive(ctx, b.metered(node, port, 1, &meters[i]), times) })
 	}
 	arrivals.Wait()

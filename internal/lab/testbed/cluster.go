@@ -71,8 +71,13 @@ func (c *Cluster) addNode(ctx context.Context) error {
 	return nil
 }
 
-// Distribute gives all other engines an image of the first one, under the same ID.
+// Distribute gives all other engines an image of the first one, under the same ID. Those that
+// have it are left alone.
 func (c *Cluster) Distribute(ctx context.Context, image string) error {
+	first, err := c.Engines[0].API().ImageInspect(ctx, image)
+	if err != nil {
+		return fmt.Errorf("inspect image %s: %w", image, err)
+	}
 	saved, err := c.Engines[0].API().ImageSave(ctx, []string{image})
 	if err != nil {
 		return fmt.Errorf("save image %s: %w", image, err)
@@ -83,6 +88,9 @@ func (c *Cluster) Distribute(ctx context.Context, image string) error {
 		return fmt.Errorf("save image %s: %w", image, err)
 	}
 	for _, engine := range c.Engines[1:] {
+		if has, err := engine.API().ImageInspect(ctx, image); err == nil && has.ID == first.ID {
+			continue
+		}
 		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
 			return err
 		}

@@ -239,7 +239,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 	if _, err := r.api.ContainerStart(ctx, runtime.ProxyName(s.Name), client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
 	}
-	labels := runtime.InstanceLabels(s.Labels)
+	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
 	for _, port := range s.Ports {
 		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))

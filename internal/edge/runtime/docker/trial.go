@@ -71,7 +71,8 @@ func (r *Runtime) Ports(ctx context.Context, image string) ([]uint16, error) {
 
 // Try starts a container, which Close ends.
 func (r *Runtime) Try(ctx context.Context, o TrialOptions) (*Trial, error) {
-	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+	// An engine goes on making what nobody waits for any more, and nobody would remove it.
+	created, err := r.api.ContainerCreate(context.WithoutCancel(ctx), client.ContainerCreateOptions{
 		Name:   trialPrefix + strings.ToLower(rand.Text()[:8]),
 		Config: &container.Config{Image: o.Image, Labels: map[string]string{runtime.LabelRole: roleTrial}},
 		HostConfig: &container.HostConfig{

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net"
 	"net/netip"
@@ -39,7 +40,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err := checkPorts(s); err != nil {
 		return err
 	}
-	port, err := freePort(services)
+	port, err := freePort(s.Name, services)
 	if err != nil {
 		return err
 	}
@@ -55,10 +56,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	labels := maps.Clone(s.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
 	labels[labelPort] = portText(port)
 	containerLabels := maps.Clone(labels)
@@ -101,15 +99,19 @@ func checkPorts(s runtime.Service) error {
 	return nil
 }
 
-// freePort is one at which no other service's proxies are commanded.
-func freePort(services []swarm.Service) (uint16, error) {
+// freePort is one at which no other service's proxies are commanded. It begins at another
+// one for each service: those of one that was just removed may listen for a while.
+func freePort(service string, services []swarm.Service) (uint16, error) {
 	taken := map[string]bool{}
 	for _, s := range services {
 		taken[s.Spec.Labels[labelPort]] = true
 	}
-	for port := firstControlPort; port < firstControlPort+controlPorts; port++ {
-		if !taken[strconv.Itoa(port)] {
-			return uint16(port), nil
+	begin := fnv.New32a()
+	_, _ = begin.Write([]byte(service)) // never fails
+	for i := range uint32(controlPorts) {
+		port := firstControlPort + uint16((begin.Sum32()%controlPorts+i)%controlPorts)
+		if !taken[portText(port)] {
+			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("%d services are there, and no more can be commanded", controlPorts)

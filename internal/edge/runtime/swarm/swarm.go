@@ -10,9 +10,9 @@
 // Images are named by digest or, where they never were in a registry, by ID, so that no
 // node asks a registry for what it has. Such an image has to be loaded on every node.
 //
-// What users get is sent by the proxies, so they have the service's minimum and bound on
-// delay. Traffic of instances to proxies of other nodes crosses uplinks as well: they
-// have all other labels.
+// What users get is sent by the proxies, and what users of other nodes get by instances
+// as well. All have the service's labels but those of its minimum and its bound on delay,
+// which are in force where users come to: nodes' agents are told.
 //
 // Limits: the engine that is asked is a manager. Neither VIPs nor the routing mesh are
 // used, which need IPVS.
@@ -333,7 +333,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
-	labels := runtime.InstanceLabels(s.Labels)
+	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
 	labels[runtime.LabelNode], labels[labelImage] = nodes[n].ID, s.Image
 	one, soon := uint64(1), time.Second

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/moby/api/types/swarm"
+
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -40,5 +42,30 @@ func TestCheckPorts(t *testing.T) {
 		if err := checkPorts(runtime.Service{Name: "s", Ports: []runtime.Port{{Host: port, Container: 80}}}); (err != nil) != wrong {
 			t.Errorf("port %d: %v", port, err)
 		}
+	}
+}
+
+// TestFreePort: services have ports of their own, also one that is deployed right after
+// another was removed, until there is none left.
+func TestFreePort(t *testing.T) {
+	first, err := freePort("shop", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := freePort("solid", nil); err != nil || other == first {
+		t.Errorf("solid has %d, as shop had: %v", other, err)
+	}
+	var services []swarm.Service
+	taken := map[uint16]bool{}
+	for range controlPorts {
+		port, err := freePort("shop", services)
+		if err != nil || taken[port] || port < firstControlPort || port >= firstControlPort+controlPorts {
+			t.Fatalf("%d of %v: %v", port, taken, err)
+		}
+		taken[port] = true
+		services = append(services, swarm.Service{Spec: swarm.ServiceSpec{Annotations: swarm.Annotations{Labels: map[string]string{labelPort: portText(port)}}}})
+	}
+	if port, err := freePort("shop", services); err == nil {
+		t.Errorf("all are taken, and it has %d", port)
 	}
 }

@@ -1,0 +1,359 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/edge/store"
+)
+
+// agent is one that gives minimums as far as it has room.
+type agent struct {
+	roomBPS uint64
+	has     map[string]string // by container
+	status  int               // of every answer, if it is not 0
+	role    string            // admin, if it is empty
+}
+
+func (a *agent) Access(context.Context) (v1.Access, error) {
+	if a.role == "old" {
+		return v1.Access{}, &client.Error{Status: 404, Message: "there is no such path"}
+	}
+	return v1.Access{Name: "hub", Role: cmp.Or(a.role, "admin")}, nil
+}
+
+func (a *agent) Set(_ context.Context, container string, change v1.PolicyChange) (v1.Container, error) {
+	return v1.Container{}, a.set(container, change)
+}
+
+func (a *agent) set(container string, change v1.PolicyChange) error {
+	if a.status != 0 {
+		return &client.Error{Status: a.status, Message: "no"}
+	}
+	want := uint64(0)
+	if *change.Min != "none" {
+		if _, err := fmt.Sscanf(*change.Min, "%dmbit", &want); err != nil {
+			return err
+		}
+	}
+	if want*1e6 > a.roomBPS {
+		return &client.Error{Status: 409, Message: "too much"}
+	}
+	a.has[container] = *change.Min + "/" + *change.Latency
+	return nil
+}
+
+func newManager(t *testing.T) *Manager {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	kept, err := store.Open(filepath.Join(t.TempDir(), "edge.db"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kept.Close() })
+	m, err := New(Options{Store: kept, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *Manager) said() (text string) {
+	events, _ := m.events.Since(0)
+	for _, e := range events {
+		text += e.Message + "\n"
+	}
+	return text
+}
+
+// shop is a service with a minimum and a bound on delay, whose instance is on a; users
+// come to b as well, whose proxy is of the task "pb".
+func shop(usersA, usersB int) *seen {
+	saw := func(users int) proxy.Seen {
+		return proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("shop-1"), Users: users}}}
+	}
+	container := func(id, name string, minBPS uint64) monitor.Container {
+		return monitor.Container{ID: id, Name: name + ".x.y", Groups: []string{name}, MinBPS: minBPS, AdmittedBPS: minBPS}
+	}
+	s := &seen{
+		specs: map[string]spec.Spec{
+			"shop": {Name: "shop", Labels: map[string]string{"weir.min": "20mbit", "weir.latency": "20ms"}},
+			"free": {Name: "free"},
+		},
+		promises: engine.Promises{"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}},
+		proxies: map[string][]seenProxy{"shop": {
+			{Proxy: runtime.Proxy{Node: "a"}, seen: saw(usersA)}, {Proxy: runtime.Proxy{Node: "b"}, seen: saw(usersB)},
+		}},
+	}
+	for _, name := range []string{"a", "b"} {
+		n := Measured{Node: runtime.Node{Name: name}, Seen: monitor.Node{
+			State: monitor.StateReady, Uplink: &monitor.Uplink{BudgetBPS: 95e6},
+			Containers: []monitor.Container{container("p"+name, "edgeproxy-shop", 0), container("f"+name, "edgeproxy-free", 7e6)},
+		}}
+		s.nodes = append(s.nodes, n)
+	}
+	s.nodes[0].Seen.Containers = append(s.nodes[0].Seen.Containers, container("i", "edge-shop-1", 0))
+	return s
+}
+
+// TestWishes: minimums are in force where users come to, what is given back first, and
+// at no proxy that nobody comes to.
+func TestWishes(t *testing.T) {
+	relay := engine.Promise{Service: "shop", Node: "b", MinBPS: 10e6, Relay: true}
+	for name, test := range map[string]struct {
+		s    *seen
+		mend func(*seen)
+		want string
+	}{
+		"nobody":              {s: shop(0, 0), want: "a pa=20 b"},
+		"at its node":         {s: shop(9, 0), want: "a pa=20 b"},
+		"at both, no promise": {s: shop(5, 5), want: "a i=10 pa=10 b"},
+		"at both":             {s: shop(5, 5), mend: func(s *seen) { s.promises["shop@b"] = relay }, want: "a i=10 pa=10 b pb=10"},
+		"only half is promised": {
+			s: shop(0, 5), mend: func(s *seen) { s.promises["shop@b"] = relay }, want: "a i=20 b pb=10",
+		},
+		"what is given back is first": {
+			s: shop(0, 5), mend: func(s *seen) { s.nodes[0].Seen.Containers[0].MinBPS = 20e6 }, want: "a pa=0 i=20 b",
+		},
+		"nobody comes any more": {
+			s: shop(5, 0), mend: func(s *seen) { s.nodes[1].Seen.Containers[0].MinBPS = 10e6 }, want: "a pa=20 b pb=0",
+		},
+		"a proxy that is being replaced": {
+			s: shop(5, 0), mend: func(s *seen) {
+				old := s.nodes[0].Seen.Containers[0]
+				old.ID, old.MinBPS = "old", 20e6
+				s.nodes[0].Seen.Containers = append(s.nodes[0].Seen.Containers, old)
+			}, want: "a b",
+		},
+	} {
+		if test.mend != nil {
+			test.mend(test.s)
+		}
+		x := newMinimums()
+		x.smooth(test.s, time.Now())
+		division, _ := engine.Divide(test.s.promises, x.users, nil)
+		got := ""
+		for _, n := range test.s.nodes {
+			got += " " + n.Node.Name
+			for _, w := range x.wanting(x.wishesOf(test.s, n, division, test.s.promises)) {
+				got += fmt.Sprintf(" %s=%d", w.container, w.bps/1e6)
+				if w.latency != "20ms" || w.service != "shop" {
+					t.Errorf("%s: %+v", name, w)
+				}
+			}
+		}
+		if got = strings.TrimSpace(got); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestToldSince: an agent that was told something after it showed what there is has done
+// that, so that it is told first what is to be given back.
+func TestToldSince(t *testing.T) {
+	m := newManager(t)
+	s, age := shop(0, 5), 0.7
+	a := &s.nodes[0]
+	a.Seen.AgeSeconds = &age
+	told := func() (text string) {
+		m.minimums.smooth(s, time.Now())
+		division, _ := engine.Divide(s.promises, m.minimums.users, nil)
+		for _, w := range m.minimums.wanting(m.minimums.wishesOf(s, *a, division, s.promises)) {
+			text += fmt.Sprintf("%s=%d ", w.container, w.bps/1e6)
+		}
+		return text
+	}
+	m.heard("a", wish{container: "pa", service: "shop", bps: 20e6}, 20e6, nil)
+	if got := told(); got != "pa=0 i=20 " {
+		t.Errorf("told since: %s", got)
+	}
+	m.heard("a", wish{container: "i", service: "shop", bps: 20e6}, 20e6, nil)
+	m.heard("a", wish{container: "pa", service: "shop"}, 0, nil)
+	if got := told(); got != "" {
+		t.Errorf("all was told: %s", got)
+	}
+	age = 0
+	if got := told(); got != "" {
+		t.Errorf("just now: %s", got) // it is not told the same again at once
+	}
+	last := m.minimums.told["i"]
+	last.at = last.at.Add(-tellAgain)
+	if m.minimums.told["i"] = last; told() != "i=20 " {
+		t.Errorf("it shows that it has not: %s", told())
+	}
+}
+
+// TestSmooth: who has just come counts for a part, and of a proxy that does not answer
+// the users stay.
+func TestSmooth(t *testing.T) {
+	x, now := newMinimums(), time.Now()
+	at := func(node string) float64 { return x.users[engine.Path{Instance: "shop-1", Node: node}] }
+	x.smooth(shop(4, 0), now)
+	if at("a") != 4 || at("b") != 0 {
+		t.Errorf("%v", x.users)
+	}
+	x.smooth(shop(4, 4), now.Add(usersSmoothing))
+	if at("a") != 4 || at("b") < 2 || at("b") > 3 {
+		t.Errorf("%v", x.users)
+	}
+	silent, was := shop(0, 0), maps.Clone(x.users)
+	for i := range silent.proxies["shop"] {
+		silent.proxies["shop"][i].err = errors.New("timeout")
+	}
+	if x.smooth(silent, now.Add(time.Minute)); !maps.Equal(x.users, was) {
+		t.Errorf("%v, was %v", x.users, was)
+	}
+	if x.smooth(shop(0, 0), now.Add(2*time.Minute)); len(x.users) != 0 {
+		t.Errorf("%v", x.users)
+	}
+}
+
+// TestTell: what an agent says to a minimum.
+func TestTell(t *testing.T) {
+	for name, test := range map[string]struct {
+		agent agent
+		wish  wish
+		has   string
+		// refused after a while, denied, and what is said of it.
+		refused, denied bool
+		says            string
+	}{
+		"room":                {agent{roomBPS: 30e6}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
+		"a bound on delay":    {agent{roomBPS: 30e6}, wish{bps: 20e6, promised: 20e6, latency: "5ms"}, "20mbit/5ms", false, false, ""},
+		"given back":          {agent{}, wish{has: 20e6, latency: "5ms"}, "none/none", false, false, ""},
+		"no room":             {agent{roomBPS: 10e6}, wish{bps: 20e6, promised: 20e6}, "", true, false, "the agent of a refuses the minimum 20mbit of shop: too much"},
+		"no room for a relay": {agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 20e6}, "20mbit/none", false, false, "does not relay 10mbit"},
+		"the relay that it has stays": {
+			agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 5e6, has: 10e6}, "", false, false, "does not relay 25mbit",
+		},
+		"may only look":  {agent{roomBPS: 30e6, role: "read"}, wish{bps: 20e6, promised: 20e6}, "", false, true, "lets hub only look: give weir-edge a token with the role admin"},
+		"an older agent": {agent{roomBPS: 30e6, role: "old"}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
+		"it has ended":   {agent{status: 404}, wish{bps: 20e6, promised: 20e6}, "", false, false, ""},
+		"something else": {agent{status: 500}, wish{bps: 20e6, promised: 20e6}, "", false, false, "tell the agent of a the minimum of shop: no"},
+	} {
+		m := newManager(t)
+		test.agent.has = map[string]string{}
+		test.wish.container, test.wish.service = "p", "shop"
+		n := Measured{Node: runtime.Node{Name: "a"}, Agent: &test.agent}
+		m.tell(t.Context(), n, []wish{test.wish})
+		if got := test.agent.has["p"]; got != test.has {
+			t.Errorf("%s: it has %q, want %q", name, got, test.has)
+		}
+		if m.minimums.refusal("p") != "" || m.minimums.denies("a") != test.denied {
+			t.Errorf("%s: at once %q, denied %v", name, m.minimums.refusal("p"), m.minimums.denies("a"))
+		}
+		if left := m.minimums.wanting([]wish{test.wish}); !test.denied && test.wish.has != test.wish.bps && len(left) != 0 {
+			t.Errorf("%s: it is told again at once", name)
+		}
+		// Refused once is not refused for long.
+		last := m.minimums.told["p"]
+		last.at, last.since = last.at.Add(-2*refusalPatience), last.since.Add(-2*refusalPatience)
+		m.minimums.told["p"] = last
+		if m.minimums.refusal("p") != "" {
+			t.Errorf("%s: refused after one answer", name)
+		}
+		m.tell(t.Context(), n, []wish{test.wish})
+		if (m.minimums.refusal("p") != "") != test.refused {
+			t.Errorf("%s: refused: %q", name, m.minimums.refusal("p"))
+		}
+		if said := m.said(); test.says == "" && said != "" || !strings.Contains(said, test.says) {
+			t.Errorf("%s: said %q, want %q", name, said, test.says)
+		}
+		// A refusal is over when the minimum is in force.
+		test.wish.has = test.wish.bps
+		if m.minimums.wanting([]wish{test.wish}); m.minimums.refusal("p") != "" {
+			t.Errorf("%s: still refused", name)
+		}
+	}
+}
+
+// bench is an engine with nothing but a ledger.
+type bench struct {
+	runtime.Runtime
+	promises engine.Promises
+}
+
+func (b *bench) Ledger() engine.Ledger { return b }
+
+func (b *bench) Read(context.Context) (engine.Promises, engine.Token, error) {
+	return maps.Clone(b.promises), "", nil
+}
+
+func (b *bench) Swap(_ context.Context, _ engine.Token, p engine.Promises) error {
+	b.promises = p
+	return nil
+}
+
+// TestHoldMinimums: what is relayed is promised before an agent is told, as far as there
+// is room, and is given back when nobody comes any more.
+func TestHoldMinimums(t *testing.T) {
+	m := newManager(t)
+	ledger := &bench{promises: engine.Promises{"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}}}
+	m.rt = ledger
+	agents := map[string]*agent{"a": {roomBPS: 95e6, has: map[string]string{}}, "b": {roomBPS: 95e6, has: map[string]string{}}}
+	round := func(s *seen, otherBPS uint64) string {
+		s.promises = maps.Clone(ledger.promises)
+		for i := range s.nodes {
+			n := &s.nodes[i]
+			n.Agent = agents[n.Node.Name]
+			for k := range n.Seen.Containers {
+				c := &n.Seen.Containers[k]
+				if mbit := uint64(0); strings.HasPrefix(agents[n.Node.Name].has[c.ID], "none") {
+					c.MinBPS, c.AdmittedBPS = 0, 0
+				} else if _, err := fmt.Sscanf(agents[n.Node.Name].has[c.ID], "%dmbit", &mbit); err == nil {
+					c.MinBPS, c.AdmittedBPS = mbit*1e6, mbit*1e6
+				}
+			}
+			s.input.Nodes = append(s.input.Nodes, engine.Node{Name: n.Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6, OtherMinBPS: otherBPS})
+		}
+		m.holdMinimums(t.Context(), s)
+		m.work.Wait()
+		m.minimums.told = map[string]told{} // a while later
+		return fmt.Sprintf("%v %v %d", agents["a"].has, agents["b"].has, ledger.promises["shop@b"].MinBPS)
+	}
+	if got, want := round(shop(0, 4), 85e6), "map[i:20mbit/20ms] map[pb:10mbit/20ms] 10000000"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if said := m.said(); !strings.Contains(said, "users of shop who come to b have less than its minimum: of 21.25mbit that the proxy there should relay, the node can promise 10mbit") {
+		t.Error(said)
+	}
+	m.minimums.users = nil // long ago
+	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 10000000"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 0"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestEndedOnce: a round that looked before an instance had ended does not end it again.
+func TestEndedOnce(t *testing.T) {
+	m := newManager(t)
+	looked := time.Now()
+	m.ended["shop-1"] = looked.Add(time.Millisecond)
+	s := shop(0, 0)
+	s.at = looked
+	s.promises["shop-1"] = engine.Promise{Service: "shop", Node: "a", Stopping: true}
+	if m.endDrained(s); len(m.stopping) != 0 {
+		t.Error("it is ended again")
+	}
+	s.at = looked.Add(time.Second) // another one of that name
+	if m.endDrained(s); len(m.stopping) != 1 {
+		t.Error("it is not ended")
+	}
+}
