@@ -36,8 +36,15 @@ type SDNPort struct {
 	PeerDPID string `json:"peer_dpid,omitempty"`
 	PeerPort uint32 `json:"peer_port,omitempty"`
 	// RateBPS is what the port's queues share; 0 if this controller makes none.
-	RateBPS uint64     `json:"rate_bps"`
-	Queues  []SDNQueue `json:"queues,omitempty"`
+	RateBPS uint64 `json:"rate_bps"`
+	// SentBPS and ReceivedBPS are those between the last two statistics; counters are
+	// the switch's own.
+	SentBPS        uint64     `json:"sent_bps"`
+	ReceivedBPS    uint64     `json:"received_bps"`
+	SentBytes      uint64     `json:"sent_bytes"`
+	ReceivedBytes  uint64     `json:"received_bytes"`
+	DroppedPackets uint64     `json:"dropped_packets"`
+	Queues         []SDNQueue `json:"queues,omitempty"`
 	// State is ok; or with Reason: refused or waiting, the port has no queues;
 	// degraded, its datapath ignores them; unknown, the database is lost;
 	// blocked, it stays out because it would close a loop.

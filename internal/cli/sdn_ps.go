@@ -59,7 +59,9 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 			}
 			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			if len(p.Queues) == 0 {
-				t.add([]string{"", name, portTo(p), "-", "", "", "", "", "", "", portState}, cmdline.Printable(p.Reason))
+				t.add([]string{
+					"", name, portTo(p), "-", "", "", "", rateOrDash(p.SentBPS), strconv.FormatUint(p.SentBytes, 10), strconv.FormatUint(p.DroppedPackets, 10), portState,
+				}, cmdline.Printable(p.Reason))
 			}
 			for i, q := range p.Queues {
 				class := strings.Join(append([]string{q.Class}, q.Applications...), " ")

@@ -85,7 +85,7 @@ func (f *sdnQueueFlags) queueMap() (qos.Map, error) {
 		}
 		b, err := os.ReadFile(f.file)
 		if err != nil {
-			return qos.Map{}, fmt.Errorf("read the queues: %w", err)
+			return qos.Map{}, cmdline.Usagef("read the queues: %w", err)
 		}
 		m, err := qos.ReadMap(b)
 		if err != nil {

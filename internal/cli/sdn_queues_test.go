@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
 )
@@ -28,7 +29,7 @@ func TestSDNQueueFile(t *testing.T) {
 		"--qos needs --ovsdb":                            {"--qos", "linux-noop"},
 	} {
 		code, _, stderr := run(append([]string{"sdn", "run"}, args...)...)
-		if code == 0 || !strings.Contains(stderr, says) {
+		if code != cmdline.Usage || !strings.Contains(stderr, says) {
 			t.Errorf("%v: exit code %d: %s, want %q", args, code, stderr, says)
 		}
 	}

@@ -6,10 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -21,10 +20,13 @@ import (
 
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/web"
 )
 
 // defaultSDNSocket is where `weir sdn ps` finds the controller.
@@ -82,7 +84,7 @@ does, which then runs on the switch's host.`,
 	set := cmd.Flags()
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "where switches connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps and flows")
-	set.StringVar(&f.http, "http", "", "also serve /metrics, and nothing else, at this address, e.g. 127.0.0.1:7484")
+	set.StringVar(&f.http, "http", "", "also serve /metrics at this address, and a page that shows the network if it is this machine's alone, e.g. 127.0.0.1:7484")
 	set.StringVar(&f.cert, "cert", "", "certificate of the controller for tls, PEM")
 	set.StringVar(&f.key, "key", "", "its key, PEM")
 	set.StringVar(&f.ca, "ca", "", "certificate of the authority that switches must be signed by, PEM")
@@ -96,7 +98,7 @@ does, which then runs on the switch's host.`,
 	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows that are kept; more are best effort")
 	set.DurationVar(&f.takeover, "takeover-after", 0, "there are other controllers of the same switches: take over when their master has not renewed its role for so long, 1s or more (default: this is the only controller)")
 	set.Uint8Var(&f.priority, "priority", 100, "of several controllers that could take over the one with the highest does, 0 to 255")
-	set.StringArrayVar(&f.gateways, "gateway", nil, "route between IPv4 networks: address of a network's gateway with the network's length, e.g. 198.18.1.1/24; may be repeated")
+	set.StringArrayVar(&f.gateways, "gateway", nil, "route between networks: address of a network's gateway with the network's length, e.g. 198.18.1.1/24 or 2001:db8:1::1/64; may be repeated")
 	set.StringArrayVar(&f.routes, "route", nil, "what goes to other networks, as NETWORK=ROUTER with a router in the network of a gateway, e.g. 0.0.0.0/0=198.18.1.254; may be repeated")
 	set.BoolVar(&f.strict, "strict", false, "an unknown flow waits for the controller, and is lost without one, instead of being best effort meanwhile")
 	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
@@ -121,6 +123,9 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkAddresses(secure != nil); err != nil {
+		return err
+	}
 	var listeners []net.Listener
 	for _, address := range f.listen {
 		l, err := controller.Listen(address, secure)
@@ -141,20 +146,35 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer api.Close()
-	group.Go(func() error { return controller.ServeHTTP(ctx, api, c.Handler(databases.status), log) })
-	if f.http != "" { // of a network, which learns no more than metrics
-		l, err := controller.Listen("tcp:"+f.http, nil)
+	group.Go(func() error {
+		return controller.ServeHTTP(ctx, api, httpapi.NewServer(c.Handler(databases.status), log))
+	})
+	if f.http != "" {
+		l, server, err := f.page(c, databases, log)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		group.Go(func() error { return controller.ServeHTTP(ctx, l, c.Metrics(databases.status), log) })
+		group.Go(func() error { return controller.ServeHTTP(ctx, l, server) })
 	}
 	group.Go(func() error { return c.Run(ctx, listeners...) })
 	for _, l := range listeners {
 		log.Info("waiting for switches", "address", l.Addr().String())
 	}
 	return group.Wait()
+}
+
+// checkAddresses says what is wrong with an address before anything listens.
+func (f *sdnRunFlags) checkAddresses(secure bool) error {
+	for _, address := range f.listen {
+		if err := controller.CheckListen(address, secure); err != nil {
+			return cmdline.Usagef("--listen %w", err)
+		}
+	}
+	if f.http != "" && controller.CheckListen("tcp:"+f.http, false) != nil {
+		return cmdline.Usagef("--http %q: want ADDR:PORT, such as 127.0.0.1:7484", f.http)
+	}
+	return nil
 }
 
 // checkLoose refuses what would do nothing: whoever writes it believes that it does.
@@ -173,6 +193,21 @@ func (f *sdnRunFlags) checkLoose() error {
 		}
 	}
 	return nil
+}
+
+// page is what --http serves: to this machine alone a page, to a network no more than
+// metrics.
+func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *slog.Logger) (net.Listener, *http.Server, error) {
+	address, err := config.ParseDashboard(f.http)
+	if err != nil {
+		l, err := controller.Listen("tcp:"+f.http, nil)
+		return l, httpapi.NewServer(c.Metrics(databases.status), log), err
+	}
+	l, err := controller.Listen("tcp:"+address, nil)
+	if err == nil {
+		log.Info("page", "address", "http://"+l.Addr().String()+"/")
+	}
+	return l, web.NewSDN(c.Handler(databases.status), log), err
 }
 
 // options checks what was written and turns it into a controller's.
@@ -227,7 +262,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	for _, s := range f.gateways {
 		g, err := netip.ParsePrefix(s)
 		if err != nil {
-			return nil, cmdline.Usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24", s)
+			return nil, cmdline.Usagef("--gateway %s: want an address with its network's length, such as 198.18.1.1/24 or 2001:db8:1::1/64", s)
 		}
 		gateways = append(gateways, g)
 	}
@@ -272,15 +307,15 @@ func (f *sdnRunFlags) tls() (*tls.Config, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("read the controller's certificate: %w", err)
+		return nil, cmdline.Usagef("read the controller's certificate: %w", err)
 	}
 	pem, err := os.ReadFile(f.ca)
 	if err != nil {
-		return nil, fmt.Errorf("read the switches' authority: %w", err)
+		return nil, cmdline.Usagef("read the switches' authority: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read the switches' authority: %w", errors.New(f.ca+" holds no certificate in PEM"))
+		return nil, cmdline.Usagef("read the switches' authority: %s holds no certificate in PEM", f.ca)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}, nil
 }

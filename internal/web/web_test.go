@@ -303,6 +303,9 @@ func TestNamesOfThePage(t *testing.T) {
 		"Part": v1.Part{}, "ClassShare": v1.ClassShare{}, "Flow": v1.Flow{}, "Explanation": v1.Explanation{}, "ExplainedShare": v1.ExplainedShare{}, "ExplainedValue": v1.ExplainedValue{},
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
 	})
+	checkNames(t, "sdnapi.ts", map[string]any{
+		"SDN": v1.SDN{}, "SDNSwitch": v1.SDNSwitch{}, "SDNPort": v1.SDNPort{}, "SDNQueue": v1.SDNQueue{}, "SDNClass": v1.SDNClass{},
+	})
 	checkNames(t, "edgeapi.ts", map[string]any{
 		"EdgeInstance": edge.Instance{}, "EdgeNode": edge.Node{}, "EdgeService": edge.Service{}, "EdgeDecision": edge.Decision{},
 		"EdgeSnapshot": edge.Snapshot{}, "EdgeEvent": edge.Event{},

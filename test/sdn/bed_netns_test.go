@@ -224,10 +224,36 @@ func (b *bed) station(bridge, port string, number int, address string) *process 
 	b.inSpace(b.space, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(s.Process.Pid))
 	b.inSpace(b.space, "ip", "link", "set", port, "up")
 	b.in(s, func() error { return checksumsInSoftware("eth0") })
-	b.inSpace(s, "ip", "address", "add", address+"/24", "dev", "eth0")
 	b.inSpace(s, "ip", "link", "set", "eth0", "up")
+	b.address(s, address)
 	b.vsctl("add-port", bridge, port, "--", "set", "interface", port, fmt.Sprintf("ofport_request=%d", number))
 	return s
+}
+
+// address gives a station an address.
+func (b *bed) address(station *process, address string) {
+	b.t.Helper()
+	args := []string{"ip", "address", "add", address + bitsOf(address), "dev", "eth0"}
+	if strings.Contains(address, ":") {
+		args = append(args, "nodad") // it is used at once
+	}
+	b.inSpace(station, args...)
+}
+
+// bitsOf is the length of the network that an address is in.
+func bitsOf(address string) string {
+	if strings.Contains(address, ":") {
+		return "/64"
+	}
+	return "/24"
+}
+
+// pingOf is the program that pings an address.
+func pingOf(address string) string {
+	if strings.Contains(address, ":") {
+		return "ping6"
+	}
+	return "ping"
 }
 
 // cable connects two bridges.
@@ -312,7 +338,7 @@ func (b *bed) entries(bridge string) string {
 // ping sends n packets in n/5 seconds and returns how many were answered.
 func (b *bed) ping(from *process, to string, n int) int {
 	b.t.Helper()
-	out, _ := b.do("nsenter", "--net="+from.netns(), "busybox", "ping", "-A", "-q", "-c", fmt.Sprint(n), "-W", "1", "-w", "20", to)
+	out, _ := b.do("nsenter", "--net="+from.netns(), "busybox", pingOf(to), "-A", "-q", "-c", fmt.Sprint(n), "-W", "1", "-w", "20", to)
 	var sent, received int
 	for line := range strings.Lines(out) {
 		if _, err := fmt.Sscanf(line, "%d packets transmitted, %d packets received", &sent, &received); err == nil {

@@ -13,6 +13,73 @@ import (
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
+// pair is two controllers of the same switches; that of the last role asked for is
+// first.
+type pair struct {
+	b    *bed
+	args []string
+	both [2]*oneOfTwo
+}
+
+// oneOfTwo is one of them, with its sockets for switches and for people.
+type oneOfTwo struct {
+	listen, control string
+	process         *process
+}
+
+func (b *bed) startPair(args ...string) *pair {
+	b.t.Helper()
+	p := &pair{b: b, args: append([]string{"--takeover-after", "2s"}, args...)}
+	p.both = [2]*oneOfTwo{{listen: b.path("of.sock"), control: b.control()}, {listen: b.path("of2.sock"), control: b.path("sdn2.sock")}}
+	for _, c := range p.both {
+		p.run(c)
+	}
+	return p
+}
+
+func (p *pair) run(c *oneOfTwo) {
+	p.b.t.Helper()
+	c.process = p.b.startController(c.listen, c.control, p.args...)
+}
+
+// control has a bridge connect to both.
+func (p *pair) control(bridge string) {
+	p.b.t.Helper()
+	p.b.vsctl("set-controller", bridge, "unix:"+p.both[0].listen, "unix:"+p.both[1].listen)
+	for uuid := range strings.FieldsSeq(strings.NewReplacer("[", "", "]", "", ",", "").Replace(p.b.vsctl("get", "bridge", bridge, "controller"))) {
+		p.b.vsctl("set", "controller", uuid, "max_backoff=1000")
+	}
+}
+
+// role is what all switches that are connected say that a controller is.
+func (p *pair) role(c *oneOfTwo) string {
+	s, err := controller.NewClient(c.control).Status(p.b.t.Context())
+	if err != nil || len(s.Switches) == 0 {
+		return "none"
+	}
+	for _, n := range s.Switches {
+		if !n.Connected {
+			return "none"
+		}
+		if n.Role != s.Switches[0].Role {
+			return "mixed"
+		}
+	}
+	return s.Switches[0].Role
+}
+
+// roles expects one of them to be this and the other that, and puts them into that
+// order.
+func (p *pair) roles(first, second string) error {
+	for _, c := range [][2]*oneOfTwo{{p.both[0], p.both[1]}, {p.both[1], p.both[0]}} {
+		if p.role(c[0]) == first && p.role(c[1]) == second {
+			p.both = c
+			return nil
+		}
+	}
+	return fmt.Errorf("they are %s and %s", p.role(p.both[0]), p.role(p.both[1]))
+}
+
 // TestTwoControllers: Open vSwitch obeys one of two controllers. When that is
 // killed the other takes over: known flows lose no packet and keep their entries,
 // new ones get theirs, and the first stands by when it comes back.
@@ -20,37 +87,10 @@ import (
 //weir:beside
 func TestTwoControllers(t *testing.T) {
 	b := newBed(t)
-	type one struct {
-		listen, control string
-		process         *process
-	}
-	both := []*one{{listen: b.path("of.sock"), control: b.control()}, {listen: b.path("of2.sock"), control: b.path("sdn2.sock")}}
-	run := func(c *one) { c.process = b.startController(c.listen, c.control, "--takeover-after", "2s") }
-	for _, c := range both {
-		run(c)
-	}
+	p := b.startPair()
 	b.bridge("br0", 0xab)
-	b.vsctl("set-controller", "br0", "unix:"+both[0].listen, "unix:"+both[1].listen)
-	for uuid := range strings.FieldsSeq(strings.NewReplacer("[", "", "]", "", ",", "").Replace(b.vsctl("get", "bridge", "br0", "controller"))) {
-		b.vsctl("set", "controller", uuid, "max_backoff=1000")
-	}
-	role := func(c *one) string {
-		s, err := controller.NewClient(c.control).Status(t.Context())
-		if err != nil || len(s.Switches) == 0 || !s.Switches[0].Connected {
-			return "none"
-		}
-		return s.Switches[0].Role
-	}
-	roles := func(first, second string) error {
-		for _, c := range [][2]*one{{both[0], both[1]}, {both[1], both[0]}} {
-			if role(c[0]) == first && role(c[1]) == second {
-				both[0], both[1] = c[0], c[1]
-				return nil
-			}
-		}
-		return fmt.Errorf("they are %s and %s", role(both[0]), role(both[1]))
-	}
-	b.wait("a master and a slave", 30*time.Second, func() error { return roles("master", "slave") })
+	p.control("br0")
+	b.wait("a master and a slave", 30*time.Second, func() error { return p.roles("master", "slave") })
 	h1 := b.station("br0", "p1", 1, "198.18.66.1")
 	h2 := b.station("br0", "p2", 2, "198.18.66.2")
 	b.reach(h1, "198.18.66.2")
@@ -63,7 +103,7 @@ func TestTwoControllers(t *testing.T) {
 		return nil
 	})
 	b.wait("the flow in what the slave shows", 10*time.Second, func() error {
-		flows, err := controller.NewClient(both[1].control).Flows(t.Context())
+		flows, err := controller.NewClient(p.both[1].control).Flows(t.Context())
 		if err == nil && len(flows) == 0 {
 			err = errors.New("no flows")
 		}
@@ -71,8 +111,8 @@ func TestTwoControllers(t *testing.T) {
 	})
 	cookie, _, _ := strings.Cut(entry(), ",")
 
-	both[0].process.stop(syscall.SIGKILL)
-	b.wait("the other as master", 30*time.Second, func() error { return roles("none", "master") })
+	p.both[0].process.stop(syscall.SIGKILL)
+	b.wait("the other as master", 30*time.Second, func() error { return p.roles("none", "master") })
 	b.tcp(h1, h2, "198.18.66.2", 25)
 	b.wait("a new flow's entry", 20*time.Second, func() error {
 		b.udp(h1, h2, "198.18.66.2", 5060)
@@ -81,10 +121,10 @@ func TestTwoControllers(t *testing.T) {
 		}
 		return nil
 	})
-	run(both[0])
-	b.wait("the first as slave", 30*time.Second, func() error { return roles("slave", "master") })
+	p.run(p.both[0])
+	b.wait("the first as slave", 30*time.Second, func() error { return p.roles("slave", "master") })
 	time.Sleep(4 * time.Second) // longer than anybody waits
-	if err := roles("slave", "master"); err != nil {
+	if err := p.roles("slave", "master"); err != nil {
 		t.Error(err)
 	}
 	client.Close()

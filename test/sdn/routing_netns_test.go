@@ -11,49 +11,104 @@ import (
 	"time"
 )
 
+// networks are two that are routed between, of a version of IP: gateways and a station
+// of each.
+type networks struct {
+	gateways, stations [2]string
+	udp, tcp           string // what ovs-ofctl calls them
+	traceroute         string
+}
+
+var (
+	ipv4 = networks{[2]string{"198.18.66.1", "198.18.67.1"}, [2]string{"198.18.66.2", "198.18.67.2"}, "udp,", "tcp,", "traceroute"}
+	ipv6 = networks{[2]string{"fd00:66::1", "fd00:67::1"}, [2]string{"fd00:66::2", "fd00:67::2"}, "udp6,", "tcp6,", "traceroute6"}
+)
+
+// linkLocalGateway is every IPv6 gateway's beside the address of its network.
+const linkLocalGateway = "fe80::57:65ff:fe69:7200"
+
+// options are those by which weir sdn run routes.
+func (n networks) options() []string {
+	return []string{"--gateway", n.gateways[0] + bitsOf(n.gateways[0]), "--gateway", n.gateways[1] + bitsOf(n.gateways[1])}
+}
+
+// twoBridges is a cable between two bridges.
+func (b *bed) twoBridges() {
+	b.t.Helper()
+	b.bridge("br1", 1)
+	b.bridge("br2", 2)
+	b.cable("br1", "c12", 1, "br2", "c21", 1)
+}
+
+// atBothEnds puts a station of each network at a bridge of twoBridges.
+func (b *bed) atBothEnds(n networks) (h1, h2 *process) {
+	b.t.Helper()
+	h1 = b.station("br1", "p1", 9, n.stations[0])
+	h2 = b.station("br2", "p2", 9, n.stations[1])
+	b.inSpace(h1, "ip", "route", "add", "default", "via", n.gateways[0])
+	b.inSpace(h2, "ip", "route", "add", "default", "via", n.gateways[1])
+	return h1, h2
+}
+
 // TestRouted: stations of two networks reach each other and their gateways over
 // two bridges, a TCP connection carries what it should in its class's queue, and
 // who sends with a TTL of 1 is told.
 //
 //weir:beside
-func TestRouted(t *testing.T) {
+func TestRouted(t *testing.T) { testRouted(t, ipv4) }
+
+// TestRoutedIPv6 is TestRouted with IPv6; one station knows its gateway by the address
+// that it has on the link.
+//
+//weir:beside
+func TestRoutedIPv6(t *testing.T) {
+	testRouted(t, ipv6)
+}
+
+func testRouted(t *testing.T, n networks) {
 	b := newBed(t)
-	b.startWeir("--gateway", "198.18.66.1/24", "--gateway", "198.18.67.1/24")
-	b.bridge("br1", 1)
-	b.bridge("br2", 2)
-	b.cable("br1", "c12", 1, "br2", "c21", 1)
+	b.startWeir(n.options()...)
+	b.twoBridges()
 	b.wait("the link", 20*time.Second, func() error {
 		if links := b.status().Links; len(links) != 1 {
 			return fmt.Errorf("%d links", len(links))
 		}
 		return nil
 	})
-	h1 := b.station("br1", "p1", 9, "198.18.66.2")
-	h2 := b.station("br2", "p2", 9, "198.18.67.2")
-	b.inSpace(h1, "ip", "route", "add", "default", "via", "198.18.66.1")
-	b.inSpace(h2, "ip", "route", "add", "default", "via", "198.18.67.1")
-	b.reach(h1, "198.18.66.1")
-	b.reach(h1, "198.18.67.2")
-	b.reach(h2, "198.18.66.2")
-	b.reach(h2, "198.18.66.1") // the gateway of another network
+	h1, h2 := b.atBothEnds(n)
+	if n == ipv6 {
+		b.inSpace(h2, "ip", "-6", "route", "replace", "default", "via", linkLocalGateway, "dev", "eth0")
+	}
+	b.reach(h1, n.gateways[0])
+	b.reach(h1, n.stations[1])
+	b.reach(h2, n.stations[0])
+	b.reach(h2, n.gateways[0]) // the gateway of another network
 
-	b.udp(h1, h2, "198.18.67.2", 53)
+	b.udp(h1, h2, n.stations[1], 53)
 	const length = 1 << 20
-	if n := b.transfer(h1, h2, "198.18.67.2", 22, length); n != length {
-		t.Errorf("%d of %d bytes arrived", n, length)
+	if arrived := b.transfer(h1, h2, n.stations[1], 22, length); arrived != length {
+		t.Errorf("%d of %d bytes arrived", arrived, length)
 	}
 	first, last := b.entries("br1"), b.entries("br2")
-	for proto, c := range map[string]struct{ field, queue string }{"udp": {"tp_dst=53", "2"}, "tcp": {"tp_dst=22", "1"}} {
-		if line := lineWith(first, proto+",", c.field); !strings.Contains(line, "dec_ttl") || !strings.Contains(line, "set_queue:"+c.queue+",output:1") {
+	for proto, c := range map[string]struct{ field, queue string }{n.udp: {"tp_dst=53", "2"}, n.tcp: {"tp_dst=22", "1"}} {
+		if line := lineWith(first, proto, c.field); !strings.Contains(line, "dec_ttl") || !strings.Contains(line, "set_queue:"+c.queue+",output:1") {
 			t.Errorf("br1 has %q for %s", line, proto)
 		}
-		if line := lineWith(last, proto+",", c.field); strings.Contains(line, "dec_ttl") || !strings.Contains(line, "set_queue:"+c.queue+",output:9") {
+		if line := lineWith(last, proto, c.field); line == "" || strings.Contains(line, "dec_ttl") || !strings.Contains(line, "set_queue:"+c.queue+",output:9") {
 			t.Errorf("br2 has %q for %s", line, proto)
 		}
 	}
+	// Fragments, which have no entries.
+	b.wait("pings in fragments", 20*time.Second, func() error {
+		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", pingOf(n.stations[1]), "-c", "1", "-W", "2", "-s", "3000", n.stations[1])
+		if err == nil && !strings.Contains(out, " 1 packets received") {
+			err = fmt.Errorf("ping: %s", out)
+		}
+		return err
+	})
 	b.wait("the gateway's word on a TTL of 1", 20*time.Second, func() error {
-		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", "traceroute", "-n", "-q", "1", "-m", "1", "-w", "2", "198.18.67.2")
-		if err == nil && !strings.Contains(out, " 1  198.18.66.1 ") {
+		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", n.traceroute, "-n", "-q", "1", "-m", "1", "-w", "2", n.stations[1])
+		if err == nil && !strings.Contains(out, " 1  "+n.gateways[0]+" ") {
 			err = fmt.Errorf("traceroute: %s", out)
 		}
 		return err
@@ -63,37 +118,46 @@ func TestRouted(t *testing.T) {
 // transfer sends so many bytes over TCP and returns how many arrived.
 func (b *bed) transfer(from, to *process, address string, port, length int) int64 {
 	b.t.Helper()
+	client, arrived := b.connection(from, to, address, port)
+	_ = client.SetDeadline(time.Now().Add(30 * time.Second))
+	_, err := client.Write(make([]byte, length))
+	client.Close()
+	if err != nil {
+		b.t.Errorf("TCP to %s: %v", address, err)
+	}
+	return arrived()
+}
+
+// connection is a TCP connection whose other end reads; arrived tells how many bytes
+// came there before it was closed.
+func (b *bed) connection(from, to *process, address string, port int) (client net.Conn, arrived func() int64) {
+	b.t.Helper()
 	host := net.JoinHostPort(address, fmt.Sprint(port))
 	var server net.Listener
 	b.in(to, func() (err error) {
 		server, err = net.Listen("tcp", host)
 		return err
 	})
-	defer server.Close()
-	arrived := make(chan int64, 1)
+	b.t.Cleanup(func() { server.Close() })
+	read := make(chan int64, 1)
 	go func() {
 		n := int64(0)
 		if c, err := server.Accept(); err == nil {
 			n, _ = io.Copy(io.Discard, c)
 			c.Close()
 		}
-		arrived <- n
+		read <- n
 	}()
-	var client net.Conn
 	b.in(from, func() (err error) {
 		client, err = net.DialTimeout("tcp", host, 10*time.Second)
 		return err
 	})
-	_ = client.SetDeadline(time.Now().Add(30 * time.Second))
-	_, err := client.Write(make([]byte, length))
-	client.Close()
-	if err != nil {
-		b.t.Errorf("TCP to %s: %v", host, err)
-	}
-	select {
-	case n := <-arrived:
-		return n
-	case <-time.After(30 * time.Second):
-		return -1
+	return client, func() int64 {
+		select {
+		case n := <-read:
+			return n
+		case <-time.After(30 * time.Second):
+			return -1
+		}
 	}
 }

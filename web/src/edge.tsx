@@ -4,11 +4,12 @@ import { render } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { type EdgeEvent, type EdgeNode, type EdgeSnapshot, edgeEvents, edgeSnapshot } from "./edgeapi";
 import { Numbers } from "./edgehistory";
-import { milliseconds, rate, seconds } from "./format";
+import { milliseconds, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
 import { type Line, Plot } from "./plot";
 import { now, useTheme } from "./theme";
+import { Trouble } from "./trouble";
 import { useTurns } from "./turns";
 
 const intervalMS = 1000;
@@ -40,18 +41,6 @@ class Model {
       this.trouble = error instanceof Error ? error.message : String(error);
     }
   }
-}
-
-function Trouble({ model }: { model: Model }) {
-  if (model.trouble !== "")
-    return (
-      <p class="trouble" role="alert">
-        {model.seen ? `No answer from weir-edge for ${seconds(now() - model.answeredAt)}: ` : "No answer from weir-edge yet: "}
-        <Name text={model.trouble} />. What runs goes on; the page does by itself, too.{model.seen && " What is below is what it said last."}
-      </p>
-    );
-  if (!model.seen) return <p class="nothing" role="status">Waiting for weir-edge's first answer.</p>;
-  return model.seen.dry_run ? <p class="nothing" role="status">A dry run: what is decided is not done.</p> : null;
 }
 
 // lines are the series of names, each with its colour.
@@ -167,7 +156,8 @@ function App() {
         <span class="quiet">{seen ? `${seen.version}, ${seen.engine}` : ""}</span>
         <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
       </header>
-      <Trouble model={model} />
+      <Trouble who="weir-edge" goesOn="What runs" trouble={model.trouble} seen={seen !== undefined} answeredAt={model.answeredAt} />
+      {seen?.dry_run && <p class="nothing" role="status">A dry run: what is decided is not done.</p>}
       <main>
         {seen && (
           <>

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,17 +77,11 @@ func New(o Options) *Controller {
 // Listen opens an address: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH. TLS needs
 // its configuration.
 func Listen(address string, secure *tls.Config) (net.Listener, error) {
-	kind, rest, ok := strings.Cut(address, ":")
-	if !ok || rest == "" {
-		return nil, fmt.Errorf("listen on %q: want tcp:HOST:PORT, tls:HOST:PORT or unix:PATH", address)
+	if err := CheckListen(address, secure != nil); err != nil {
+		return nil, fmt.Errorf("listen on %w", err)
 	}
-	switch kind {
-	case "tcp":
-	case "tls":
-		if secure == nil {
-			return nil, fmt.Errorf("listen on %s: TLS needs a certificate, its key and the switches' CA", address)
-		}
-	case "unix":
+	kind, rest, _ := strings.Cut(address, ":")
+	if kind == "unix" {
 		if err := removeStaleSocket(rest); err != nil {
 			return nil, err
 		}
@@ -95,8 +90,6 @@ func Listen(address string, secure *tls.Config) (net.Listener, error) {
 			return nil, fmt.Errorf("listen on %s: %w", address, err)
 		}
 		return l, nil
-	default:
-		return nil, fmt.Errorf("listen on %q: want tcp:HOST:PORT, tls:HOST:PORT or unix:PATH", address)
 	}
 	l, err := net.Listen("tcp", rest)
 	if err != nil {
@@ -106,6 +99,23 @@ func Listen(address string, secure *tls.Config) (net.Listener, error) {
 		return tls.NewListener(l, secure), nil
 	}
 	return l, nil
+}
+
+// CheckListen says what is wrong with an address for Listen, which opens what it lets
+// pass: of TLS only where that is secure, with certificates.
+func CheckListen(address string, secure bool) error {
+	kind, rest, _ := strings.Cut(address, ":")
+	_, port, err := net.SplitHostPort(rest)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	switch {
+	case kind == "unix" && rest != "", kind == "tcp" && err == nil, kind == "tls" && err == nil && secure:
+		return nil
+	case kind == "tls" && err == nil:
+		return fmt.Errorf("%s: TLS needs a certificate, its key and the switches' CA", address)
+	}
+	return fmt.Errorf("%q: want tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH, such as tcp:127.0.0.1:6653", address)
 }
 
 // removeStaleSocket removes a socket that nobody listens on.

@@ -454,9 +454,10 @@ func TestAPI(t *testing.T) {
 	s := httptest.NewServer(c.Handler(func() map[topology.Port]qos.PortState { return queues }))
 	defer s.Close()
 	for path, want := range map[string][]string{
-		"/v1/sdn":       {`"dpid":"0000000000000003"`, `"hosts":["02:03:00:00:00:01"]`, `"class":"ef","min_bps":50000000`},
-		"/v1/sdn/flows": {`"application":"SERVICES","class":"ef"`, `"path":[{"dpid":"0000000000000003","in":1,"out":2}]`},
-		"/metrics":      {`weir_sdn_switch_connected{switch="0000000000000003"} 1`, `weir_sdn_queue_minimum_bytes_per_second{switch="0000000000000003",port="p1",number="1",queue="2",class="ef"} 6.25e+06`},
+		"/v1/sdn":              {`"dpid":"0000000000000003"`, `"hosts":["02:03:00:00:00:01"]`, `"class":"ef","min_bps":50000000`},
+		"/v1/sdn/flows":        {`"application":"SERVICES","class":"ef"`, `"path":[{"dpid":"0000000000000003","in":1,"out":2}]`},
+		"/v1/sdn/topology.svg": {"<svg", `<circle class="station"`},
+		"/metrics":             {`weir_sdn_switch_connected{switch="0000000000000003"} 1`, `weir_sdn_queue_minimum_bytes_per_second{switch="0000000000000003",port="p1",number="1",queue="2",class="ef"} 6.25e+06`},
 	} {
 		response, err := s.Client().Get(s.URL + path)
 		if err != nil {
@@ -472,7 +473,7 @@ func TestAPI(t *testing.T) {
 	}
 	public := httptest.NewServer(c.Metrics(nil))
 	defer public.Close()
-	for path, want := range map[string]int{"/metrics": 200, "/v1/sdn": 404, "/v1/sdn/flows": 404} {
+	for path, want := range map[string]int{"/metrics": 200, "/v1/sdn": 404, "/v1/sdn/flows": 404, "/v1/sdn/topology.svg": 404, "/": 404} {
 		response, err := public.Client().Get(public.URL + path)
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
@@ -18,12 +17,17 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows and /metrics.
+// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows,
+// /v1/sdn/topology.svg, drawn for a page, and /metrics.
 // queues tells of queues and may be nil.
 func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.view(queues)) })
 	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.Flows()) })
+	mux.HandleFunc("GET /v1/sdn/topology.svg", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_ = DrawTopology(w, c.view(queues), false) // the reader may have gone
+	})
 	mux.Handle("GET /metrics", c.Metrics(queues))
 	return mux
 }
@@ -51,9 +55,8 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the reader may have gone
 }
 
-// ServeHTTP serves a handler until ctx ends.
-func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
-	s := httpapi.NewServer(h, log)
+// ServeHTTP serves until ctx ends.
+func ServeHTTP(ctx context.Context, l net.Listener, s *http.Server) error {
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

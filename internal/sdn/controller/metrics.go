@@ -40,6 +40,9 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	flows := metric{name: "weir_sdn_switch_flows", help: "Flows that begin at the switch."}
 	full := metric{name: "weir_sdn_switch_table_full", help: "1 if the switch refused a flow for want of room lately."}
 	refused := metric{name: "weir_sdn_port_degraded", help: "1 if the port does not have the queues that it should have."}
+	portSent := metric{name: "weir_sdn_port_sent_bytes_total", help: "What the port has sent, by the switch's counters.", counter: true}
+	portReceived := metric{name: "weir_sdn_port_received_bytes_total", help: "What the port has received.", counter: true}
+	portDropped := metric{name: "weir_sdn_port_dropped_packets_total", help: "How many packets the port has dropped instead of sending them.", counter: true}
 	rate := metric{name: "weir_sdn_queue_rate_bytes_per_second", help: "What the queue sent between the last two statistics."}
 	least := metric{name: "weir_sdn_queue_minimum_bytes_per_second", help: "What the queue can always have."}
 	bytes := metric{name: "weir_sdn_queue_sent_bytes_total", help: "What the queue has sent, by the switch's counters.", counter: true}
@@ -56,6 +59,9 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 			if p.State != "" {
 				refused.add(truth(p.State != stateOK), port...)
 			}
+			portSent.add(float64(p.SentBytes), port...)
+			portReceived.add(float64(p.ReceivedBytes), port...)
+			portDropped.add(float64(p.DroppedPackets), port...)
 			for _, q := range p.Queues {
 				labels := append(slices.Clone(port), "queue", strconv.FormatUint(uint64(q.ID), 10), "class", q.Class)
 				rate.add(float64(q.RateBPS)/8, labels...)
@@ -68,7 +74,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	}
 	links := metric{name: "weir_sdn_links", help: "Links between switches."}
 	links.add(float64(len(s.Links)))
-	all := []metric{connected, master, flows, full, refused, rate, least, bytes, packets, dropped, links}
+	all := []metric{connected, master, flows, full, refused, portSent, portReceived, portDropped, rate, least, bytes, packets, dropped, links}
 	classBytes := metric{name: "weir_sdn_class_sent_bytes_total", help: "What all flows of a class have carried.", counter: true}
 	classFlows := metric{name: "weir_sdn_class_flows_total", help: "How many flows were given a class.", counter: true}
 	for _, c := range s.Classes {

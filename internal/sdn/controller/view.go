@@ -51,6 +51,8 @@ func className(l appid.Level) string { return strings.ToLower(l.String()) }
 func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	// What switches call their ports need be no text.
 	out := v1.SDNPort{Number: p.Number, Name: strings.ToValidUTF8(p.Name, "?"), Up: p.Up, RateBPS: made.RateBPS, State: made.State, Reason: made.Reason}
+	out.SentBPS, out.ReceivedBPS = rounded(p.Count.TxRateBPS), rounded(p.Count.RxRateBPS)
+	out.SentBytes, out.ReceivedBytes, out.DroppedPackets = p.Count.TxBytes, p.Count.RxBytes, p.Count.TxDropped
 	if p.Blocked {
 		out.State, out.Reason = "blocked", "another port leads to the same bridge: together they are a loop"
 	}

@@ -20,7 +20,7 @@
 // concurrent use.
 //
 // Limits: stations are known by their MAC address, once, whatever the VLAN;
-// packets are routed of IPv4 alone.
+// packets with a VLAN tag are not routed.
 package core
 
 import (
@@ -159,14 +159,16 @@ type node struct {
 }
 
 type port struct {
-	desc   openflow.PortDesc
-	up     bool
-	since  time.Time
-	heard  time.Time // last LLDP that proved a link
-	hosts  int
-	opened int       // flows that began with a packet from here, and their answers
-	floods time.Time // by when those from here were within their bound; see mayFlood
-	queues map[openflow.Queue]*QueueCount
+	desc      openflow.PortDesc
+	up        bool
+	since     time.Time
+	heard     time.Time // last LLDP that proved a link
+	hosts     int
+	opened    int       // flows that began with a packet from here, and their answers
+	floods    time.Time // by when those from here were within their bound; see mayFlood
+	addresses int       // of neighbours that were learned here
+	queues    map[openflow.Queue]*QueueCount
+	count     PortCount
 }
 
 // host is a station.
@@ -390,4 +392,5 @@ func (c *Core) askStats(n *node) {
 	n.asked, n.asking = c.now, n.connected
 	c.send(n.dpid, flowStatsOf(cookieFlow, cookieKindMask))
 	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.QueueStatsRequest{PortNo: openflow.OFPP_ANY, QueueID: openflow.OFPQ_ALL}})
+	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.PortStatsRequest{PortNo: openflow.OFPP_ANY}})
 }

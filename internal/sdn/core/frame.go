@@ -57,6 +57,9 @@ func (k Key) String() string {
 	if k.Proto != 0 {
 		name += fmt.Sprintf(" protocol %d", k.Proto)
 	}
+	if k.addressed() {
+		return fmt.Sprintf("%s %v > %v", name, address(k.Src), address(k.Dst))
+	}
 	return fmt.Sprintf("%s %v > %v", name, k.SrcMAC, k.DstMAC)
 }
 
@@ -129,7 +132,7 @@ func (f *Frame) readIP(b []byte) {
 	default:
 		return
 	}
-	if h, ok := flow.Parse(b); ok {
+	if h, ok := flow.Parse(b); ok && !fragmented(b) {
 		f.headers, f.l4, f.vague = h, true, false
 		f.Proto, f.Src, f.Dst = uint8(h.Proto), h.Src, h.Dst
 		return
@@ -140,6 +143,16 @@ func (f *Frame) readIP(b []byte) {
 	default:
 		f.vague = false
 	}
+}
+
+// fragmented tells that an IP packet is a fragment: switches match the ports of none,
+// not even of the first (OFPC_FRAG_NORMAL).
+func fragmented(b []byte) bool {
+	if b[0]>>4 == 4 {
+		h, _ := readIPv4(b)
+		return h.fragment
+	}
+	return readIPv6(b).fragment
 }
 
 // Verdict is what a flow was taken for.

@@ -163,21 +163,21 @@ func TestCableMovedMeanwhile(t *testing.T) {
 // TestTransitForgets: a switch in the middle of paths that has lost its entries, but
 // no link, gets those of routed flows again.
 func TestTransitForgets(t *testing.T) {
-	w, a, b, _ := routedWorld(t)
+	w, a, b, _ := routedWorld(t, versions[0])
 	for _, s := range []routedStation{a, b} {
-		w.send(s.at, s.arp(true, []byte{198, 18, s.network, 1}))
+		w.send(s.at, s.says(true, s.gateway))
 	}
-	w.send(a.at, a.packet(b.address(), 53, 64))
+	w.send(a.at, a.packet(b.addr, 53, 64))
 	w.pass(2 * time.Second)
 	w.switches[2].entries = nil
 	w.core.Disconnected(w.now, 2)
 	w.connect(2)
 	w.pass(2 * time.Second)
-	w.send(a.at, a.packet(b.address(), 53, 64))
+	w.send(a.at, a.packet(b.addr, 53, 64))
 	w.quiet()
 	before := w.core.counters.PacketIns
-	w.send(a.at, a.packet(b.address(), 53, 64))
-	checkRouted(t, w, w.delivered(b.at), b, 63, true)
+	w.send(a.at, a.packet(b.addr, 53, 64))
+	checkRouted(t, w, w.delivered(b.at), b, 63)
 	if asked := w.core.counters.PacketIns - before; asked != 0 {
 		t.Errorf("%d packets came to the controller", asked)
 	}

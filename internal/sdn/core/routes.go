@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Routes are the IPv4 networks between which packets are routed.
+// Routes are the networks between which packets are routed, of IPv4 and of IPv6.
 type Routes struct {
 	gateways []netip.Prefix // the gateway's address with its network's length
 	static   []Route        // longest prefix first
@@ -19,10 +19,14 @@ type Route struct {
 	Via netip.Addr
 }
 
+// linkLocal is what stations know every gateway of IPv6 by beside the address of its
+// network: that of gatewayMAC (RFC 4291, appendix A).
+var linkLocal = netip.MustParsePrefix("fe80::57:65ff:fe69:7200/64")
+
 // NewRoutes checks what an operator wrote. A gateway is the address by which the
 // stations of a network reach others, with the network's length.
 func NewRoutes(gateways []netip.Prefix, static []Route) (*Routes, error) {
-	r := &Routes{gateways: gateways, static: slices.Clone(static)}
+	r := &Routes{gateways: slices.Clone(gateways), static: slices.Clone(static)}
 	for i, g := range gateways {
 		if err := checkGateway(g); err != nil {
 			return nil, fmt.Errorf("gateway %v: %w", g, err)
@@ -33,11 +37,16 @@ func NewRoutes(gateways []netip.Prefix, static []Route) (*Routes, error) {
 			}
 		}
 	}
+	if slices.ContainsFunc(gateways, func(g netip.Prefix) bool { return g.Addr().Is6() }) {
+		r.gateways = append(r.gateways, linkLocal)
+	}
 	for i, s := range r.static {
 		g, ok := r.gatewayOf(s.Via)
 		switch {
-		case !s.To.IsValid() || !s.To.Addr().Is4() || s.To != s.To.Masked():
-			return nil, fmt.Errorf("route %v: want an IPv4 network such as 203.0.113.0/24", s.To)
+		case !s.To.IsValid() || s.To.Addr().Is4In6() || s.To.Addr().IsMulticast() || s.To != s.To.Masked():
+			return nil, fmt.Errorf("route %v: want a network such as 203.0.113.0/24 or 2001:db8:9::/48", s.To)
+		case s.To.Addr().Is4() != s.Via.Is4():
+			return nil, fmt.Errorf("route %v: %v is not of the same version of IP", s.To, s.Via)
 		case !ok:
 			return nil, fmt.Errorf("route %v: %v is in the network of no gateway", s.To, s.Via)
 		case g.Addr() == s.Via:
@@ -51,13 +60,15 @@ func NewRoutes(gateways []netip.Prefix, static []Route) (*Routes, error) {
 }
 
 func checkGateway(g netip.Prefix) error {
-	if !g.IsValid() || !g.Addr().Is4() || g.Addr().IsMulticast() || g.Addr().IsUnspecified() {
-		return errors.New("want an IPv4 address with its network's length, such as 198.18.1.1/24")
-	}
-	if g.Bits() > 30 {
+	a := g.Addr()
+	switch {
+	case a.IsLinkLocalUnicast() && a.Is6():
+		return fmt.Errorf("want an address of the stations' network, such as 2001:db8:1::1/64: every gateway has %v beside it", linkLocal.Addr())
+	case !g.IsValid() || a.Is4In6() || a.IsMulticast() || a.IsUnspecified() || a.IsLoopback():
+		return errors.New("want an address with its network's length, such as 198.18.1.1/24 or 2001:db8:1::1/64")
+	case a.BitLen()-g.Bits() < 2:
 		return errors.New("a network of this length has no room for stations")
-	}
-	if g.Addr() == g.Masked().Addr() || !g.Contains(g.Addr().Next()) {
+	case a == g.Masked().Addr() || a.Is4() && !g.Contains(a.Next()):
 		return errors.New("this is the address of the network or its broadcast, not a station's")
 	}
 	return nil
@@ -77,6 +88,19 @@ func (r *Routes) gatewayOf(a netip.Addr) (netip.Prefix, bool) {
 func (r *Routes) isGateway(a netip.Addr) bool {
 	g, ok := r.gatewayOf(a)
 	return ok && g.Addr() == a
+}
+
+// speaker is the address by which a gateway speaks to a station. To one that came
+// through a router any address of its version will do.
+func (r *Routes) speaker(to netip.Addr) (netip.Addr, bool) {
+	if g, near := r.gatewayOf(to); near {
+		return g.Addr(), true
+	}
+	if !slices.ContainsFunc(r.static, func(s Route) bool { return s.To.Addr().Is4() == to.Is4() }) {
+		return netip.Addr{}, false
+	}
+	i := slices.IndexFunc(r.gateways, func(g netip.Prefix) bool { return g.Addr().Is4() == to.Is4() })
+	return r.gateways[i].Addr(), true
 }
 
 // nextHop is the station that a packet goes to next, by the longest prefix.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -12,26 +13,30 @@ import (
 
 // Packets between networks go to a gateway's MAC address. No entry matches the
 // first of a flow: it comes to the controller, which finds the next hop
-// by the longest prefix, asks for its MAC address by ARP, and gives the flow
-// entries as within a network, but that the first switch rewrites both MAC
-// addresses and decrements the TTL. The other switches see a flow from the gateway
-// to the next hop.
+// by the longest prefix, asks for its MAC address by ARP or neighbour discovery, and
+// gives the flow entries as within a network, but that the first switch rewrites both
+// MAC addresses and decrements the TTL or hop limit. The other switches see a flow from
+// the gateway to the next hop.
 
 // gatewayMAC is all gateways', at every start and of every controller: stations
 // keep it.
 var gatewayMAC = openflow.MAC{2, 'W', 'e', 'i', 'r', 0}
 
 const (
-	maxPending   = 1 << 8 // next hops that are asked for at a time, half of them for one port's stations
-	maxWaiting   = 8      // packets for each
-	askAgain     = time.Second
-	giveUpAsking = 3 * time.Second
+	maxPending = 1 << 8 // next hops that are asked for at a time, half of them for one port's stations
+	maxWaiting = 8      // packets for each
+	// maxAddressesPerPort bounds how many neighbours are known by what came from one
+	// port.
+	maxAddressesPerPort = 1 << 12
+	askAgain            = time.Second
+	giveUpAsking        = 3 * time.Second
 )
 
 // neighbour is who has an address.
 type neighbour struct {
-	mac     openflow.MAC
-	changed time.Time
+	mac            openflow.MAC
+	changed, asked time.Time
+	from           *port // where that was said
 }
 
 // pending are packets to a next hop whose MAC address is asked for.
@@ -117,28 +122,24 @@ func (c *Core) route(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdict
 		return false
 	}
 	mine := f.DstMAC == gatewayMAC
-	switch {
-	case f.EtherType == etherARP:
-		return c.arp(at, m.Data, f.SrcMAC) || mine
-	case mine && f.EtherType == etherIPv4:
+	if said, ok := readResolution(f.EtherType, m.Data); ok {
+		return c.resolve(at, f.SrcMAC, &said) || mine
+	}
+	if mine && (f.EtherType == etherIPv4 || f.EtherType == etherIPv6) {
 		c.routePacket(waiting{at, m.Data, *f, v})
 	}
 	return mine
 }
 
-// arp learns who has an address, and answers for gateways.
-func (c *Core) arp(at topology.Port, data []byte, from openflow.MAC) (answered bool) {
-	a, ok := readARP(data)
-	if !ok {
+// resolve learns who has an address, and answers for gateways.
+func (c *Core) resolve(at topology.Port, from openflow.MAC, r *resolution) (answered bool) {
+	if _, near := c.cfg.Routes.gatewayOf(r.ip); near && r.mac == from && c.edge(at) && !c.cfg.Routes.isGateway(r.ip) {
+		c.learnNeighbour(at, r)
+	}
+	if !r.request || !c.cfg.Routes.isGateway(r.target) {
 		return false
 	}
-	if _, near := c.cfg.Routes.gatewayOf(a.senderIP); near && a.senderMAC == from && c.edge(at) && !c.cfg.Routes.isGateway(a.senderIP) {
-		c.learnNeighbour(a.senderIP, a.senderMAC)
-	}
-	if !a.request || !c.cfg.Routes.isGateway(a.targetIP) {
-		return false
-	}
-	c.reply(at, arpFrame(a.targetIP, from, a.senderIP))
+	c.reply(at, answer(r, from))
 	return true
 }
 
@@ -149,15 +150,18 @@ func (c *Core) reply(at topology.Port, frame []byte) {
 	}
 }
 
-func (c *Core) learnNeighbour(ip netip.Addr, mac openflow.MAC) {
-	old, known := c.neighbours[ip]
+func (c *Core) learnNeighbour(at topology.Port, r *resolution) {
+	old, known := c.neighbours[r.ip]
+	from := c.switches[at.Switch].ports[at.Number]
 	switch {
-	case known && old.mac == mac:
-	case !known && len(c.neighbours) >= maxHosts, known && c.now.Sub(old.changed) < hostHold:
+	case known && (old.mac == r.mac || r.weak):
+	case !known && (len(c.neighbours) >= maxHosts || from.addresses >= maxAddressesPerPort), known && c.now.Sub(old.changed) < hostHold:
 		c.counters.HostsRefused++
 		return
 	default:
-		c.neighbours[ip] = neighbour{mac, c.now}
+		c.forgetNeighbour(r.ip)
+		c.neighbours[r.ip] = neighbour{mac: r.mac, changed: c.now, from: from}
+		from.addresses++
 		if s := c.ofMAC[old.mac]; known && s != nil {
 			for _, f := range slices.Clone(s.to) {
 				if f.routed() {
@@ -166,8 +170,8 @@ func (c *Core) learnNeighbour(ip netip.Addr, mac openflow.MAC) {
 			}
 		}
 	}
-	if p := c.pending[ip]; p != nil {
-		delete(c.pending, ip)
+	if p := c.pending[r.ip]; p != nil {
+		delete(c.pending, r.ip)
 		for _, w := range p.packets {
 			c.routePacket(w)
 		}
@@ -176,28 +180,31 @@ func (c *Core) learnNeighbour(ip netip.Addr, mac openflow.MAC) {
 
 // routePacket sends a packet to its next hop, and gives its flow entries.
 func (c *Core) routePacket(w waiting) {
-	h, ok := readIPv4(w.data)
-	gateway, near := c.cfg.Routes.gatewayOf(h.src)
-	if !ok || !near && len(c.cfg.Routes.static) == 0 {
+	h, ok := readIP(w.data)
+	gateway, known := c.cfg.Routes.speaker(h.src)
+	if !ok || !known || h.src.IsMulticast() || h.src.IsUnspecified() || h.dst.IsMulticast() {
 		c.counters.Unknown++
 		return
-	}
-	if !near { // it came through a router: any address will do to complain
-		gateway = c.cfg.Routes.gateways[0]
 	}
 	if c.cfg.Routes.isGateway(h.dst) {
 		c.reply(w.at, echoReply(w.data, &h))
 		return
 	}
-	if h.ttl <= 1 {
+	f := familyOf(h.src)
+	if h.hops <= 1 {
 		c.counters.RoutedTTL++
-		c.reply(w.at, icmpError(icmpTimeExceeded, 0, gateway.Addr(), w.data, &h))
+		c.reply(w.at, icmpError(f.timeExceeded, 0, gateway, w.data, &h))
 		return
 	}
 	hop, ok := c.cfg.Routes.nextHop(h.dst)
-	if !ok {
+	switch {
+	case h.src.IsLinkLocalUnicast(), h.dst.IsLinkLocalUnicast(): // RFC 3927, 2.7, and RFC 4291, 2.5.6
 		c.counters.RoutedNowhere++
-		c.reply(w.at, icmpError(icmpUnreachable, 0, gateway.Addr(), w.data, &h))
+		c.reply(w.at, icmpError(f.unreachable, f.beyondScope, gateway, w.data, &h))
+		return
+	case !ok:
+		c.counters.RoutedNowhere++
+		c.reply(w.at, icmpError(f.unreachable, 0, gateway, w.data, &h))
 		return
 	}
 	next, to := c.neighbours[hop].mac, c.hosts[c.neighbours[hop].mac]
@@ -209,11 +216,10 @@ func (c *Core) routePacket(w waiting) {
 }
 
 // routeTo is routePacket for a next hop that is known.
-func (c *Core) routeTo(w *waiting, h *ipv4, next openflow.MAC, to *host) {
+func (c *Core) routeTo(w *waiting, h *ip, next openflow.MAC, to *host) {
 	k, v := w.frame.Key, w.verdict
 	if !k.ported() { // its entries have to tell destinations apart
-		copy(k.Src.Addr[:], h.src.AsSlice())
-		copy(k.Dst.Addr[:], h.dst.AsSlice())
+		k.Src, k.Dst = endpoint(h.src), endpoint(h.dst)
 	}
 	path := c.graph.Path(w.at, to.at, k.hash())
 	if path == nil {
@@ -229,7 +235,9 @@ func (c *Core) routeTo(w *waiting, h *ipv4, next openflow.MAC, to *host) {
 	}
 	opener := c.switches[w.at.Switch].ports[w.at.Number]
 	switch {
-	case w.frame.vague || k.Proto == 0 || !c.edge(w.at):
+	case w.frame.vague || k.Proto == 0:
+		v = Verdict{Level: appid.BE, Type: -1} // as all fragments of its packet
+	case !c.edge(w.at): // the first switch has lost its entry
 	case fl != nil && c.now.Sub(fl.sent) >= settle:
 		c.drop(fl)
 		c.add(k, v, path, opener, next)
@@ -238,6 +246,21 @@ func (c *Core) routeTo(w *waiting, h *ipv4, next openflow.MAC, to *host) {
 		c.addBack(back, h.src, v, to.at, opener)
 	}
 	c.send(w.at.Switch, packetOut(w.at.Number, w.data, append(rewrite(next), through(c.cfg.queue(v), outOf(path[0]))...)...))
+}
+
+// endpoint is an address without a port.
+func endpoint(a netip.Addr) flow.Endpoint {
+	e := flow.Endpoint{IPv6: a.Is6()}
+	copy(e.Addr[:], a.AsSlice())
+	return e
+}
+
+// address is that of an endpoint.
+func address(e flow.Endpoint) netip.Addr {
+	if e.IPv6 {
+		return netip.AddrFrom16(e.Addr)
+	}
+	return netip.AddrFrom4([4]byte(e.Addr[:]))
 }
 
 // addBack gives the answers of TCP and UDP their entries at once.
@@ -267,7 +290,7 @@ func (c *Core) waitFor(hop netip.Addr, w waiting) {
 }
 
 // mayAsk tells whether there is room for another next hop: a station that looks for
-// addresses which nobody has leaves some to those of other ports.
+// addresses which nobody has (RFC 6583) leaves some to those of other ports.
 func (c *Core) mayAsk(at topology.Port) bool {
 	same := 0
 	for _, p := range c.pending {
@@ -281,7 +304,7 @@ func (c *Core) mayAsk(at topology.Port) bool {
 func (c *Core) ask(hop netip.Addr, p *pending) {
 	if gateway, ok := c.cfg.Routes.gatewayOf(hop); ok && (p.asked.IsZero() || c.now.Sub(p.asked) >= askAgain) {
 		p.asked = c.now
-		c.flood(topology.Port{}, arpFrame(gateway.Addr(), openflow.MAC{}, hop))
+		c.flood(topology.Port{}, question(gateway.Addr(), hop))
 	}
 }
 
@@ -295,23 +318,41 @@ func (c *Core) expirePending() {
 		delete(c.pending, hop)
 		for _, w := range p.packets {
 			c.counters.RoutedUnanswered++
-			if h, ok := readIPv4(w.data); ok {
-				if gateway, near := c.cfg.Routes.gatewayOf(h.src); near {
-					c.reply(w.at, icmpError(icmpUnreachable, 1, gateway.Addr(), w.data, &h))
+			if h, ok := readIP(w.data); ok {
+				if gateway, known := c.cfg.Routes.speaker(h.src); known {
+					f := familyOf(h.src)
+					c.reply(w.at, icmpError(f.unreachable, f.noAnswer, gateway, w.data, &h))
 				}
 			}
 		}
 	}
 }
 
-// forgetNeighbours forgets addresses of stations that are forgotten.
+// forgetNeighbours forgets addresses of stations that are forgotten. Those that flows
+// are routed to are asked for before: they may have nothing to say by themselves.
 func (c *Core) forgetNeighbours() {
 	for ip, n := range c.neighbours {
-		if c.hosts[n.mac] == nil {
-			delete(c.neighbours, ip)
+		h := c.hosts[n.mac]
+		gateway, _ := c.cfg.Routes.gatewayOf(ip)
+		switch {
+		case h == nil:
+			c.forgetNeighbour(ip)
+		case c.now.Sub(h.seen) >= hostAge/2 && c.now.Sub(n.asked) >= hostAge/8 && c.ofMAC[n.mac] != nil:
+			n.asked = c.now
+			c.neighbours[ip] = n
+			c.reply(h.at, question(gateway.Addr(), ip))
 		}
 	}
 }
 
-// addressed tells that a key has IPv4 addresses without ports.
-func (k *Key) addressed() bool { return k.EtherType == etherIPv4 && k.Dst != (flow.Endpoint{}) }
+func (c *Core) forgetNeighbour(ip netip.Addr) {
+	if n, known := c.neighbours[ip]; known {
+		n.from.addresses--
+		delete(c.neighbours, ip)
+	}
+}
+
+// addressed tells that a key has IP addresses without ports.
+func (k *Key) addressed() bool {
+	return (k.EtherType == etherIPv4 || k.EtherType == etherIPv6) && k.Dst != (flow.Endpoint{})
+}

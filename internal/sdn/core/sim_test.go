@@ -236,10 +236,10 @@ func (w *world) arrive(in topology.Port, frame []byte) {
 		w.t.Fatal("a packet goes round")
 	}
 	s := w.switches[in.Switch]
-	f, _ := ReadFrame(frame)
+	key := keyInSwitch(frame)
 	var best *openflow.FlowMod
 	for _, e := range s.entries {
-		if (best == nil || e.Priority > best.Priority) && matches(e.Match, in.Number, &f) {
+		if (best == nil || e.Priority > best.Priority) && matches(e.Match, in.Number, key) {
 			best = e
 		}
 	}
@@ -257,8 +257,16 @@ func (w *world) arrive(in topology.Port, frame []byte) {
 	}
 }
 
-func matches(m openflow.Match, in uint32, f *Frame) bool {
-	k := f.Key
+// keyInSwitch is what a switch sees of a frame: IP addresses of whatever protocol.
+func keyInSwitch(frame []byte) Key {
+	f, _ := ReadFrame(frame)
+	if h, ok := readIP(frame); ok && !f.ported() {
+		f.Src, f.Dst = endpoint(h.src), endpoint(h.dst)
+	}
+	return f.Key
+}
+
+func matches(m openflow.Match, in uint32, k Key) bool {
 	whole := k.match(in)
 	for _, x := range m.Fields {
 		y := whole.Field(x.Field)
@@ -286,7 +294,7 @@ func (w *world) act(s *simSwitch, in uint32, frame []byte, actions []openflow.Ac
 			queue = a.QueueID
 		case *openflow.ActionPlain: // of the TTL; routers correct the checksum, the simulation does not
 			frame = bytes.Clone(frame)
-			frame[14+8]--
+			frame[hopsAt(frame)]--
 		case *openflow.ActionSetField:
 			frame = bytes.Clone(frame)
 			copy(frame[map[openflow.OXMField]int{openflow.OFPXMT_OFB_ETH_DST: 0, openflow.OFPXMT_OFB_ETH_SRC: 6}[a.Field.Field]:], a.Field.Value)
@@ -301,6 +309,14 @@ func (w *world) act(s *simSwitch, in uint32, frame []byte, actions []openflow.Ac
 			}
 		}
 	}
+}
+
+// hopsAt is where the TTL or hop limit is in a frame.
+func hopsAt(frame []byte) int {
+	if frame[12] == 8 {
+		return 14 + 8
+	}
+	return 14 + 7
 }
 
 func (w *world) leave(from topology.Port, frame []byte, queue openflow.Queue) {

@@ -44,6 +44,7 @@ type PortState struct {
 	// Blocked: it stays out, another port leads to the same bridge.
 	Blocked bool
 	Queues  map[openflow.Queue]QueueCount
+	Count   PortCount
 }
 
 // Snapshot copies what is known; flows only if asked for, in no order: that would hold
@@ -59,7 +60,7 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 		one := Switch{DPID: d, Connected: n.connected, Role: n.role, Since: n.since, Full: c.now.Before(n.fullUntil), Flows: len(n.ingress)}
 		for _, number := range slices.Sorted(maps.Keys(n.ports)) {
 			p, at := n.ports[number], topology.Port{Switch: d, Number: number}
-			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.blocked[at], Hosts: stations[at], Queues: map[openflow.Queue]QueueCount{}}
+			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.blocked[at], Hosts: stations[at], Count: p.count, Queues: map[openflow.Queue]QueueCount{}}
 			slices.SortFunc(state.Hosts, func(a, b openflow.MAC) int { return slices.Compare(a[:], b[:]) })
 			state.Peer, state.Link = c.graph.Peer(at)
 			for id, q := range p.queues {

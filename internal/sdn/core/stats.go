@@ -19,6 +19,14 @@ type QueueCount struct {
 	at      time.Time
 }
 
+// PortCount is what went through a port.
+type PortCount struct {
+	TxBytes, RxBytes, TxDropped uint64
+	// TxRateBPS and RxRateBPS are bits per second between the last two statistics.
+	TxRateBPS, RxRateBPS float64
+	at                   time.Time
+}
+
 // FlowRemoved takes the end of an entry.
 func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemoved) []Command {
 	c.at(now)
@@ -310,4 +318,34 @@ func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueS
 		}
 		q.TxBytes, q.TxPackets, q.Dropped = s.TxBytes, s.TxPackets, s.TxErrors
 	}
+}
+
+// PortStats takes the counters of a switch's ports.
+func (c *Core) PortStats(now time.Time, d topology.DPID, list []openflow.PortStats) {
+	c.at(now)
+	n := c.switches[d]
+	if n == nil {
+		return
+	}
+	for _, s := range list {
+		p := n.ports[uint32(s.PortNo)]
+		if p == nil {
+			continue
+		}
+		k := PortCount{TxBytes: known(s.TxBytes), RxBytes: known(s.RxBytes), TxDropped: known(s.TxDropped), at: c.now}
+		if seconds := c.now.Sub(p.count.at).Seconds(); !p.count.at.IsZero() && seconds > 0.1 {
+			k.TxRateBPS, k.RxRateBPS = rateBPS(p.count.TxBytes, k.TxBytes, seconds), rateBPS(p.count.RxBytes, k.RxBytes, seconds)
+		} else {
+			k.TxRateBPS, k.RxRateBPS = p.count.TxRateBPS, p.count.RxRateBPS
+		}
+		p.count = k
+	}
+}
+
+// rateBPS is bits per second between two counts of bytes; 0 where they began anew.
+func rateBPS(before, after uint64, seconds float64) float64 {
+	if after < before {
+		return 0
+	}
+	return 8 * float64(after-before) / seconds
 }

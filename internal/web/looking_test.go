@@ -42,3 +42,42 @@ func TestEdge(t *testing.T) {
 		t.Errorf("a name that leads here: %s", r.Status)
 	}
 }
+
+// TestSDN: the same of the page of weir sdn run.
+func TestSDN(t *testing.T) {
+	asked := map[string]int{}
+	feed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked[r.URL.Path]++
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = w.Write([]byte("<svg/>"))
+	})
+	h := sdnHandler(feed, newGate(nil), 4)
+	for path, want := range map[string]string{
+		"/": `src="sdn.js"`, "/sdn.js": "v1/sdn", "/app.css": ".topology", "/v1/sdn/topology.svg": "<svg", "/v1/sdn": "<svg", "/metrics": "<svg",
+	} {
+		for range 3 {
+			r := ask(h, "GET", "127.0.0.1:7484", path, nil)
+			if body := bodyOf(t, r); r.StatusCode != http.StatusOK || !strings.Contains(body, want) || r.Header.Get("Content-Security-Policy") != contentPolicy {
+				t.Errorf("%s: %s, lacks %q", path, r.Status, want)
+			}
+		}
+	}
+	if asked["/v1/sdn"] > 2 || asked["/metrics"] != 3 {
+		t.Errorf("the controller was asked %v", asked)
+	}
+	for request, want := range map[string]int{
+		"GET /v1/sdn/flows": http.StatusNotFound, "POST /v1/sdn": http.StatusMethodNotAllowed, "DELETE /v1/sdn/flows": http.StatusMethodNotAllowed, "GET /sdn.html": http.StatusNotFound,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		r := ask(h, method, "localhost:7484", path, nil)
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s: %s, want %d", request, r.Status, want)
+		}
+	}
+	r := ask(h, "GET", "switches.example:7484", "/v1/sdn", nil)
+	r.Body.Close()
+	if r.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a name that leads here: %s", r.Status)
+	}
+}

@@ -1,4 +1,4 @@
-package cli
+package controller
 
 import (
 	"encoding/xml"
@@ -18,12 +18,13 @@ func TestDrawTopology(t *testing.T) {
 		s               v1.SDN
 		switches, links int
 		stations, loops int
+		busy            int
 	}{
 		{name: "nothing"},
 		{name: "one", s: v1.SDN{Switches: []v1.SDNSwitch{{DPID: "0000000000000001", Connected: true}}}, switches: 1},
-		{name: "several", switches: 3, links: 3, stations: 2, loops: 1, s: v1.SDN{
+		{name: "several", switches: 3, links: 3, stations: 2, loops: 1, busy: 1, s: v1.SDN{
 			Switches: []v1.SDNSwitch{
-				{DPID: "0000000000000001", Connected: true, Ports: []v1.SDNPort{{Number: 1, Name: `<script>"&`, Hosts: []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}}}},
+				{DPID: "0000000000000001", Connected: true, Ports: []v1.SDNPort{{Number: 1, Name: `<script>"&`, Hosts: []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}}, {Number: 5, RateBPS: 10e6, SentBPS: 95e5}}},
 				{DPID: "0000000000000002", Connected: true, Ports: []v1.SDNPort{{Number: 9, State: "blocked"}}},
 				{DPID: "0000000000000003"},
 			},
@@ -37,7 +38,7 @@ func TestDrawTopology(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			var b strings.Builder
-			if err := drawTopology(&b, one.s); err != nil {
+			if err := DrawTopology(&b, one.s, true); err != nil {
 				t.Fatal(err)
 			}
 			decoder := xml.NewDecoder(strings.NewReader(b.String()))
@@ -48,7 +49,7 @@ func TestDrawTopology(t *testing.T) {
 					t.Fatalf("%v: %s", err, b.String())
 				}
 			}
-			for what, want := range map[string]int{"<rect": one.switches, "<line": one.links, "<circle": one.stations, `<path class="blocked"`: one.loops} {
+			for what, want := range map[string]int{"<rect": one.switches, "<line": one.links, "<circle": one.stations, `class="link busy"`: one.busy, ">5: 9.5mbit<": one.busy, `<path class="blocked"`: one.loops} {
 				if got := strings.Count(b.String(), what); got != want {
 					t.Errorf("%d of %s, want %d", got, what, want)
 				}

@@ -1,0 +1,60 @@
+// What `weir sdn run` says, as api/v1/sdn.go has it; a test compares the names.
+
+import { ask } from "./api";
+
+export interface SDNQueue {
+  id: number;
+  class: string;
+  applications?: string[];
+  min_bps?: number;
+  max_bps?: number;
+  rate_bps: number;
+  sent_bytes: number;
+  dropped_packets: number;
+}
+
+export interface SDNPort {
+  number: number;
+  name: string;
+  up: boolean;
+  hosts?: string[];
+  peer_dpid?: string;
+  peer_port?: number;
+  rate_bps: number;
+  sent_bps: number;
+  received_bps: number;
+  dropped_packets: number;
+  queues?: SDNQueue[];
+  state?: string;
+  reason?: string;
+}
+
+export interface SDNSwitch {
+  dpid: string;
+  connected: boolean;
+  role: string;
+  table_full: boolean;
+  flows: number;
+  ports: SDNPort[];
+}
+
+export interface SDNClass {
+  class: string;
+  flows: number;
+  sent_packets: number;
+  sent_bytes: number;
+}
+
+export interface SDN {
+  switches: SDNSwitch[];
+  classes: SDNClass[];
+}
+
+export async function network(): Promise<SDN> {
+  return JSON.parse((await ask("v1/sdn")).text) as SDN;
+}
+
+// drawing is the network as SVG.
+export async function drawing(): Promise<string> {
+  return (await ask("v1/sdn/topology.svg")).text;
+}
