@@ -65,8 +65,9 @@ func SetUp(root *cobra.Command) {
 // Run runs one command line of a program that was set up, until it is interrupted, by
 // SIGTERM or by one of more signals, and returns the exit code.
 func Run(root *cobra.Command, args []string, stdout, stderr io.Writer, more ...os.Signal) int {
-	// What is ignored, as nohup has it of SIGHUP, stays so.
-	ends := slices.DeleteFunc(append(more, os.Interrupt, syscall.SIGTERM), signal.Ignored)
+	// What is ignored, as nohup has it of SIGHUP, stays so; but a shell has its background
+	// jobs ignore SIGINT, and whoever sends that to one means it.
+	ends := append(slices.DeleteFunc(more, signal.Ignored), os.Interrupt, syscall.SIGTERM)
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	root.SetArgs(args)

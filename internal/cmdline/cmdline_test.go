@@ -61,12 +61,13 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestSignals: a signal ends a command, unless nohup has it ignored.
+// TestSignals: a signal ends a command, unless nohup has it ignored. SIGINT ends it in any
+// case: shells start background jobs with that ignored.
 func TestSignals(t *testing.T) {
-	run := func(patience time.Duration) (ended bool) {
+	run := func(sent syscall.Signal, patience time.Duration) (ended bool) {
 		root := program()
 		root.RunE = func(cmd *cobra.Command, _ []string) error {
-			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			if err := syscall.Kill(os.Getpid(), sent); err != nil {
 				return err
 			}
 			select {
@@ -79,12 +80,15 @@ func TestSignals(t *testing.T) {
 		Run(root, nil, &bytes.Buffer{}, &bytes.Buffer{}, syscall.SIGHUP)
 		return ended
 	}
-	if !run(time.Minute) {
+	if !run(syscall.SIGHUP, time.Minute) {
 		t.Error("it goes on")
 	}
-	signal.Ignore(syscall.SIGHUP)
-	defer signal.Reset(syscall.SIGHUP)
-	if run(100 * time.Millisecond) {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
+	defer signal.Reset(syscall.SIGHUP, syscall.SIGINT)
+	if run(syscall.SIGHUP, 100*time.Millisecond) {
 		t.Error("it ends, though it was told to ignore that")
+	}
+	if !run(syscall.SIGINT, time.Minute) {
+		t.Error("SIGINT is ignored")
 	}
 }

@@ -60,7 +60,8 @@ func TestForeignQdisc(t *testing.T) {
 			}
 			for _, round := range []string{"agent alive", "agent killed", "agent restarted"} {
 				agent := b.StartAgent(harness.AgentOptions{Args: []string{"--replace"}})
-				if state := agent.Status().State; state != v1.StateOK || len(bpfPrograms(t, b)) != 2 {
+				// The uplink's, the container's tap and the bridge's.
+				if state := agent.Status().State; state != v1.StateOK || len(bpfPrograms(t, b)) != 3 {
 					t.Errorf("%s: state %s, programs %v", round, state, bpfPrograms(t, b))
 				}
 				switch round {
