@@ -32,9 +32,10 @@ func newBenchAllCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Measure everything and write one report of it, with an index",
-		Long: `Run every suite, the network modes and the queueing model, and write an HTML page
-and a JSON file of each to one folder, with an index.html that has all targets that
-were missed and all claims of papers with what came of them.
+		Long: `Run every suite, the network modes, the queueing model, the OpenFlow controller's
+speed and PiCasso's evaluation, and write an HTML page and a JSON file of each to one
+folder, with an index.html that has all targets that were missed and all claims of
+papers with what came of them.
 
 It takes at most --within. Each report has its part of that time; cases for which
 there was none are left out, and the report says how many. --short is for a first

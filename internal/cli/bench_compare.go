@@ -82,12 +82,20 @@ func parseResult(data []byte) (report.Report, error) {
 		var r bench.NetmodesReport
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
-	case kind.Suite == bench.SuiteLLQ:
+	case kind.Suite == bench.SuiteLLQ, kind.Suite == bench.SuiteSDNFigures:
 		var r bench.LLQReport
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
 	case kind.Suite == bench.SuiteModel:
 		var r bench.ModelReport
+		err := report.Parse(data, &r, &r.Report)
+		return r.Report, err
+	case kind.Suite == bench.SuiteSDN:
+		var r bench.SDNReport
+		err := report.Parse(data, &r, &r.Report)
+		return r.Report, err
+	case kind.Suite == bench.SuitePicasso:
+		var r bench.PicassoReport
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
 	case kind.Suite != "":

@@ -57,6 +57,24 @@ func TestBenchCompare(t *testing.T) {
 	}
 }
 
+// TestBenchCompareSuites: what each suite with a format of its own prints is read again.
+func TestBenchCompareSuites(t *testing.T) {
+	of := costResult("6.18", 1, 2, 3, 4).Report
+	for _, result := range []any{
+		bench.NetmodesReport{Report: of, Suite: bench.SuiteNetmodes},
+		bench.LLQReport{Report: of, Suite: bench.SuiteLLQ, DurationS: 1},
+		bench.LLQReport{Report: of, Suite: bench.SuiteSDNFigures, Results: []bench.LLQResult{{Peer: bench.PeerWeir, TotalBPS: 105e6}}},
+		bench.ModelReport{Report: of, Suite: bench.SuiteModel},
+		bench.SDNReport{Report: of, Suite: bench.SuiteSDN, Switches: 100, Controllers: []bench.SDNController{{Name: "weir"}}},
+		bench.PicassoReport{Report: of, Suite: bench.SuitePicasso, NodeCPUs: 0.1, Crowds: []bench.PicassoCrowd{{Server: "nginx"}}},
+	} {
+		file := resultFile(t, result)
+		if code, stdout, stderr := run("bench", "compare", file, file); code != 0 || !strings.Contains(stdout, " no difference beyond noise.") {
+			t.Errorf("%T: exit code %d: %s%s", result, code, stdout, stderr)
+		}
+	}
+}
+
 // TestBenchCompareModel: results of the model are read too, all three kinds, and what
 // is computed twice is the same.
 func TestBenchCompareModel(t *testing.T) {

@@ -37,10 +37,11 @@ those at half of that rate. Memory is that of a fresh controller with 10,000 flo
 With --os-ken its learning switch, which installs entries by MAC address and
 classifies nothing, is measured in the same way after it. Load and controller share
 the machine's processors: packet-ins for each second of the controller's processor
-time say more on a busy one. "waited/ran" is how long the controller waited for a
+time say more on a busy one. WAITED/RAN is how long the controller waited for a
 processor at half load, to how long it had one: delays mean something where it is
-well below 1. "CPU-s/s" is the processor time that the controller took for each
-second at full load, "load's" that of the switches that are played. Switches end their oldest flows, so that 10,000 are there at a time.
+well below 1. CPU-S/S is the processor time that the controller took for each
+second at full load, LOAD'S CPU-S/S that of the switches that are played. Switches end
+their oldest flows, so that 10,000 are there at a time. Missed targets are only shown.
 Needs no root.
 
 With --figures, what the queues do instead: the set-up of the SDN-LLQ paper's figure 6,
@@ -62,14 +63,14 @@ targets; with --no-verdict a missed target is only shown.`,
 	set.BoolVar(&f.figures, "figures", false, "repeat the SDN-LLQ paper's figures 7 to 13 instead")
 	set.StringSliceVar(&f.rates, "rates", rateTexts(bench.LLQTotals()), "with --figures: what the three flows send together")
 	set.IntVar(&f.repeat, "repeat", 1, "with --figures: interleaved rounds; results are their medians")
-	set.StringVar(&f.page, "report", "", "with --figures: also write an HTML report to this file")
+	set.StringVar(&f.page, "report", "", "also write an HTML report to this file")
 	set.BoolVar(&f.noVerdict, "no-verdict", false, "with --figures: only look, a missed target is no error")
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.figures {
 			return f.runFigures(cmd, *format)
 		}
-		for _, name := range []string{"rates", "repeat", "report", "no-verdict"} {
+		for _, name := range []string{"rates", "repeat", "no-verdict"} {
 			if set.Changed(name) {
 				return cmdline.Usagef("--%s needs --figures", name)
 			}
@@ -80,24 +81,18 @@ targets; with --no-verdict a missed target is only shown.`,
 }
 
 func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err error) {
-	if f.speed.Weir, err = os.Executable(); err != nil {
+	if f.speed.WeirBinary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find the program to measure: %w", err)
 	}
 	if f.speed.Duration < 100*time.Millisecond {
 		return cmdline.Usagef("--duration %v is less than 100ms", f.speed.Duration)
 	}
-	f.speed.Progress = cmd.ErrOrStderr()
-	found, err := bench.SDN(cmd.Context(), f.speed)
+	f.speed.Command, f.speed.Version, f.speed.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
+	found, err := bench.RunSDN(cmd.Context(), f.speed)
 	if err != nil {
 		return err
 	}
-	if format == cmdline.JSON {
-		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
-	}
-	if err := found.WriteText(cmd.OutOrStdout()); err != nil {
-		return fmt.Errorf("print the results: %w", err)
-	}
-	return nil
+	return show(cmd, format, f.page, found.Report, found)
 }
 
 // figuresWarmup is longer than Open vSwitch takes to send a new flow's packets

@@ -164,6 +164,34 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
+// TestDocsTitles: a page begins with its title, and not with what was meant for another place.
+func TestDocsTitles(t *testing.T) {
+	for path, text := range pages(t) {
+		if !strings.HasPrefix(text, "# ") {
+			t.Errorf("%s does not begin with its title", path)
+		}
+	}
+}
+
+// TestDocsFolders: both maps of the tree have every folder of internal.
+func TestDocsFolders(t *testing.T) {
+	folders, err := os.ReadDir(filepath.Join(treeRoot, "internal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{"CONTRIBUTING.md", filepath.Join("docs", "architecture.md")} {
+		text, err := os.ReadFile(filepath.Join(treeRoot, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, folder := range folders {
+			if !regexp.MustCompile("(`|internal/)" + folder.Name() + "[`/]").Match(text) {
+				t.Errorf("%s does not say what internal/%s is for", page, folder.Name())
+			}
+		}
+	}
+}
+
 // anchors are the names that GitHub gives to headings.
 func anchors(text string) map[string]bool {
 	list := map[string]bool{}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/report/machine"
 )
 
 // SuiteSDN measures controllers of OpenFlow switches.
@@ -30,13 +32,16 @@ type SDNOptions struct {
 	Duration time.Duration
 	// Python is an interpreter that has os-ken; empty: os-ken is left out.
 	Python string
-	// Weir is the program to measure.
-	Weir     string
-	Progress io.Writer
+	// WeirBinary is the program to measure, Version what it says of itself, Command the
+	// command line.
+	WeirBinary, Version, Command string
+	Progress                     io.Writer
 }
 
-// SDNResult is what was found.
-type SDNResult struct {
+// SDNReport is what `weir bench sdn -o json` prints. Field names are only ever added to.
+type SDNReport struct {
+	report.Report
+	Suite       string          `json:"suite"`
 	Switches    int             `json:"switches"`
 	Controllers []SDNController `json:"controllers"`
 	// Ratio is Weir's packet-ins a second to os-ken's, RatioCPU the same per
@@ -74,45 +79,65 @@ type SDNController struct {
 // memoryFlows is how many flows a controller's memory is measured with.
 const memoryFlows = 10000
 
-// SDN measures Weir and, where there is one, os-ken, one after the other.
-func SDN(ctx context.Context, o SDNOptions) (*SDNResult, error) {
+// Failed is the number of runs that failed: none, as one that does ends the measurement.
+func (SDNReport) Failed() int { return 0 }
+
+// RunSDN measures Weir and, where there is one, os-ken, one after the other.
+func RunSDN(ctx context.Context, o SDNOptions) (found SDNReport, err error) {
 	if o.Switches < 1 || o.Switches > 1000 {
-		return nil, fmt.Errorf("%d switches are not within 1 and 1000", o.Switches)
+		return found, fmt.Errorf("%d switches are not within 1 and 1000", o.Switches)
 	}
+	started := time.Now()
+	found = SDNReport{
+		Report: report.Report{Format: report.Format, Title: "weir bench " + SuiteSDN, Provenance: report.Provenance{
+			Command: o.Command, StartedAt: started, Repeat: 1, Environment: machine.Read(o.Version), PausesUnknown: true,
+		}},
+		Suite: SuiteSDN, Switches: o.Switches,
+	}
+	if err := found.measure(ctx, o); err != nil {
+		return found, err
+	}
+	found.Runs = len(found.Controllers)
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}
+
+// measure runs the controllers.
+func (r *SDNReport) measure(ctx context.Context, o SDNOptions) error {
 	dir, err := testbed.MakeTempDir()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(dir)
-	found := &SDNResult{Switches: o.Switches}
 	weir := func(port string) *exec.Cmd {
-		return exec.CommandContext(ctx, o.Weir, "sdn", "run", "--listen", "tcp:127.0.0.1:"+port, "--socket", filepath.Join(dir, port+".sock"),
+		return exec.CommandContext(ctx, o.WeirBinary, "sdn", "run", "--listen", "tcp:127.0.0.1:"+port, "--socket", filepath.Join(dir, port+".sock"),
 			"--packet-ins", "0", "--max-flows", "10000000", "--strict")
 	}
 	fmt.Fprintln(o.Progress, "weir")
 	one, err := measureSDN(ctx, o, "weir", weir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if one.ResidentBytes, err = residentSDN(ctx, o, weir); err != nil {
-		return nil, err
+		return err
 	}
-	found.Controllers = append(found.Controllers, one)
+	r.Controllers = append(r.Controllers, one)
 	if o.Python == "" {
-		return found, nil
+		return nil
 	}
 	program := filepath.Join(dir, "sdn_osken.py")
 	if err := os.WriteFile(program, osKenProgram, 0o600); err != nil {
-		return nil, fmt.Errorf("write os-ken's program: %w", err)
+		return fmt.Errorf("write os-ken's program: %w", err)
 	}
 	fmt.Fprintln(o.Progress, "os-ken")
 	two, err := measureSDN(ctx, o, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found.Controllers = append(found.Controllers, two)
-	found.Ratio, found.RatioCPU = one.PacketInsPerSecond/two.PacketInsPerSecond, one.PerCPUSecond/two.PerCPUSecond
-	return found, nil
+	r.Controllers = append(r.Controllers, two)
+	r.Ratio, r.RatioCPU = one.PacketInsPerSecond/two.PacketInsPerSecond, one.PerCPUSecond/two.PerCPUSecond
+	return nil
 }
 
 // controllerProcess is a controller with its switches.
@@ -284,23 +309,4 @@ func schedulerTimes(pid int) (ran, waited time.Duration, err error) {
 		ran, waited = ran+time.Duration(r), waited+time.Duration(w)
 	}
 	return ran, waited, nil
-}
-
-// WriteText writes a table.
-func (r *SDNResult) WriteText(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d switches; every packet-in is a new flow\n\n", r.Switches)
-	fmt.Fprintf(&b, "%-8s %14s %14s %20s %9s %9s %12s %12s %12s %10s\n", "", "packet-ins/s", "flow-mods/s", "packet-ins/CPU-s", "CPU-s/s", "load's", "p50 at half", "p99 at half", "waited/ran", "memory")
-	for _, c := range r.Controllers {
-		memory := "-"
-		if c.ResidentBytes > 0 {
-			memory = fmt.Sprintf("%.1f MB", float64(c.ResidentBytes)/1e6)
-		}
-		fmt.Fprintf(&b, "%-8s %14.0f %14.0f %20.0f %9.2f %9.2f %9.2f ms %9.2f ms %12.1f %10s\n", c.Name, c.PacketInsPerSecond, c.FlowModsPerSecond, c.PerCPUSecond, c.CPUSeconds, c.LoadCPUSeconds, c.HalfP50MS, c.HalfP99MS, c.HalfWaitRatio, memory)
-	}
-	if r.Ratio > 0 {
-		fmt.Fprintf(&b, "\nweir / os-ken: %.1f packet-ins a second, %.1f for each second of processor time\n", r.Ratio, r.RatioCPU)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -21,6 +21,9 @@ import (
 // switch has the queues and its controller names the flows. What is sent, what is
 // counted and how it is judged is that of the suite llq.
 
+// SuiteSDNFigures is the kind of these results, as the command calls them.
+const SuiteSDNFigures = SuiteSDN + " --figures"
+
 // SDNFigurePeers are one queue, which the paper compares with, and those of weir sdn.
 func SDNFigurePeers() []string { return []string{PeerFIFO, PeerWeir} }
 
@@ -78,7 +81,7 @@ func SDNFigures(ctx context.Context, options LLQOptions) (found LLQReport, err e
 			}
 		}
 	}
-	found = r.report(SuiteSDN, sdnFiguresNote, started, machine.Read(options.Version))
+	found = r.report(SuiteSDNFigures, sdnFiguresNote, started, machine.Read(options.Version))
 	found.path = sdnPath
 	found.complete()
 	found.TookSeconds = time.Since(started).Seconds()

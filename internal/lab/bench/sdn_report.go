@@ -14,11 +14,12 @@ const (
 	mostSDNBytes   = 100e6
 )
 
-// report is the result as other suites have it.
-func (r *SDNResult) report() report.Report {
-	found := report.Report{
-		Format: report.Format, Title: "weir bench " + SuiteSDN, Verdicts: []report.Verdict{},
-		Note: fmt.Sprintf("%d switches are played on the loopback address, and every packet-in is a new flow. They share the machine's processors with the controller.", r.Switches),
+// complete adds what follows from the measurements.
+func (r *SDNReport) complete() {
+	r.Verdicts = []report.Verdict{}
+	r.Note = fmt.Sprintf("%d switches are played on the loopback address, and every packet-in is a new flow. They share the machine's processors with the controller.", r.Switches)
+	if r.Ratio > 0 {
+		r.Note += fmt.Sprintf(" Weir answered %.1f times as many packet-ins a second as os-ken, %.1f times as many for each second of processor time.", r.Ratio, r.RatioCPU)
 	}
 	table := report.Table{Title: "Controllers", Header: []string{
 		"CONTROLLER", "PACKET-INS/S", "FLOW-MODS/S", "PACKET-INS/CPU-S", "CPU-S/S", "LOAD'S CPU-S/S", "P50 AT HALF, MS", "P99 AT HALF, MS", "WAITED/RAN", "MEMORY, MB",
@@ -31,20 +32,19 @@ func (r *SDNResult) report() report.Report {
 		table.Add(c.Name, fmt.Sprintf("%.0f", c.PacketInsPerSecond), fmt.Sprintf("%.0f", c.FlowModsPerSecond), fmt.Sprintf("%.0f", c.PerCPUSecond),
 			fmt.Sprintf("%.2f", c.CPUSeconds), fmt.Sprintf("%.2f", c.LoadCPUSeconds), fmt.Sprintf("%.2f", c.HalfP50MS), fmt.Sprintf("%.2f", c.HalfP99MS),
 			fmt.Sprintf("%.1f", c.HalfWaitRatio), memory)
-		found.Quantities = append(found.Quantities,
+		r.Quantities = append(r.Quantities,
 			report.Quantity{Case: c.Name, Name: "packet-ins", Unit: "1/s", Better: report.Higher, Values: []float64{c.PacketInsPerSecond}},
 			report.Quantity{Case: c.Name, Name: "packet-ins for each second of processor time", Unit: "1/s", Better: report.Higher, Values: []float64{c.PerCPUSecond}},
 			report.Quantity{Case: c.Name, Name: "p99 at half load", Unit: "ms", Better: report.Lower, Values: []float64{c.HalfP99MS}})
 	}
-	found.Tables = []report.Table{table}
+	r.Tables = []report.Table{table}
 	if len(r.Controllers) > 0 {
-		found.Verdicts = r.verdicts(r.Controllers[0])
+		r.Verdicts = r.verdicts(r.Controllers[0])
 	}
-	return found
 }
 
 // verdicts judges Weir's controller.
-func (r *SDNResult) verdicts(weir SDNController) []report.Verdict {
+func (r *SDNReport) verdicts(weir SDNController) []report.Verdict {
 	where := fmt.Sprintf("%d switches", r.Switches)
 	list := []report.Verdict{
 		{Target: "packet-ins a second", Limit: fmt.Sprintf("at least %d", leastPacketIns), Measured: fmt.Sprintf("%.0f", weir.PacketInsPerSecond), Where: where,

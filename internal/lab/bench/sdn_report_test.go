@@ -9,7 +9,7 @@ import (
 
 // TestSDNReport: targets are judged by Weir's controller, and os-ken's only where it ran.
 func TestSDNReport(t *testing.T) {
-	r := &SDNResult{Switches: 100, Controllers: []SDNController{
+	r := &SDNReport{Switches: 100, Controllers: []SDNController{
 		{Name: "weir", PacketInsPerSecond: 100_000, HalfP99MS: 1.01, ResidentBytes: 99e6},
 	}}
 	met := func(verdicts []report.Verdict) (list []bool) {
@@ -18,19 +18,23 @@ func TestSDNReport(t *testing.T) {
 		}
 		return list
 	}
-	if got := met(r.report().Verdicts); !slices.Equal(got, []bool{true, false, true}) {
+	r.complete()
+	if got := met(r.Verdicts); !slices.Equal(got, []bool{true, false, true}) {
 		t.Errorf("alone: %v", got)
 	}
 	r.Controllers = append(r.Controllers, SDNController{Name: "os-ken", PacketInsPerSecond: 5100, HalfP99MS: 0.5})
 	r.Ratio = 100_000.0 / 5100
-	found := r.report()
+	found := SDNReport{Switches: r.Switches, Controllers: r.Controllers, Ratio: r.Ratio}
+	found.complete()
 	if got := met(found.Verdicts); !slices.Equal(got, []bool{true, false, true, false}) {
 		t.Errorf("beside os-ken: %v", got)
 	}
 	if rows := len(found.Tables[0].Rows); rows != 2 {
 		t.Errorf("the table has %d rows, want 2", rows)
 	}
-	if got := (&SDNResult{}).report(); len(got.Verdicts) != 0 {
-		t.Errorf("of nothing: %+v", got.Verdicts)
+	none := SDNReport{}
+	none.complete()
+	if len(none.Verdicts) != 0 {
+		t.Errorf("of nothing: %+v", none.Verdicts)
 	}
 }
