@@ -24,7 +24,7 @@ type Snapshot struct {
 	v1.Snapshot
 	// At is when the control loop made it.
 	At time.Time
-	// Places say, in the order of Containers, where each is on the host.
+	// Places are, in the order of Containers, what the API does not say of them.
 	Places []Place
 	// Links are, in the order of the uplinks and of each container's shares, what is shared
 	// out there, and Rules what the operator laid down, as decisions see them.
@@ -32,7 +32,8 @@ type Snapshot struct {
 	Rules policy.Rules
 }
 
-// Place is where a container is on the host.
+// Place is what of a container the API does not say: where it is on the host, and what
+// decisions about its policy go by.
 type Place struct {
 	Image string
 	Ports []discovery.Port

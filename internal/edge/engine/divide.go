@@ -22,10 +22,11 @@ import (
 //	m f(k) (1 + a)  at every other node k for the service's proxy there,
 //
 // where a is what the proxy sends beside that: an acknowledgement of 66 bytes for each full
-// packet of the instance's (4.4 %), requests, and what it is asked by weir-edge. At its own node that is m in all, as promised. At the
-// others it is a relay, which is promised as well, as far as those nodes have room: who comes there has the minimum as
-// far as both uplinks can keep it. A node that no user comes to promises nothing, and an
-// instance without users has its minimum at its own node's proxy.
+// packet of the instance's (4.4 %), requests, and what it is asked by weir-edge. At its own
+// node that is m in all, as promised. At the others it is a relay, which is promised as
+// well, as far as those nodes have room: who comes there has the minimum as far as both
+// uplinks can keep it. A node that no user comes to promises nothing, and an instance
+// without users has its minimum at its own node's proxy.
 //
 // Users come and go all the time, so parts are tenths, and change when they are clearly
 // others.
@@ -53,9 +54,10 @@ type Division struct {
 }
 
 const (
-	whole = 10
-	// besides is 1/a.
-	besides = 16
+	// allTenths are a whole.
+	allTenths = 10
+	// relayExtra is 1/a: a relay takes a sixteenth more than what it passes on.
+	relayExtra = 16
 	// sticky is by how many tenths a part has to be another one to be changed.
 	sticky = 0.8
 )
@@ -71,7 +73,7 @@ func Divide(promises Promises, users map[Path]float64, before Tenths) (Division,
 	all, left := map[string]float64{}, map[string]uint64{}
 	for _, path := range paths {
 		all[path.Instance] += finite(users[path])
-		left[path.Instance] = whole
+		left[path.Instance] = allTenths
 	}
 	for _, path := range paths {
 		p, promised := promises[path.Instance]
@@ -84,10 +86,10 @@ func Divide(promises Promises, users map[Path]float64, before Tenths) (Division,
 		}
 		left[path.Instance] -= part
 		after[path] = part
-		bps := p.MinBPS / whole * part
+		bps := p.MinBPS / allTenths * part
 		d.Sent[path.Instance] += bps
 		place := Place{p.Service, path.Node}
-		d.Relayed[place] = sum(d.Relayed[place], bps+bps/besides)
+		d.Relayed[place] = sum(d.Relayed[place], bps+bps/relayExtra)
 	}
 	for id, p := range promises {
 		if !p.Relay && p.MinBPS > 0 {
@@ -100,7 +102,7 @@ func Divide(promises Promises, users map[Path]float64, before Tenths) (Division,
 
 // tenths rounds a part of 1, unless it is about what it was before.
 func tenths(part float64, before uint64) uint64 {
-	exact := min(part, 1) * whole
+	exact := min(part, 1) * allTenths
 	if math.Abs(exact-float64(before)) < sticky {
 		return before
 	}

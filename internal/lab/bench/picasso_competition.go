@@ -49,9 +49,9 @@ func otherServer() picassoServer {
 // scenarios are nodes that do not differ, for the minimums, and those that do, the fewest
 // first: nodes can only be added.
 func (o PicassoOptions) scenarios() (list []picassoScenario) {
-	list = append(list, all(picassoNodes))
+	list = append(list, allBusy(picassoNodes))
 	for _, nodes := range o.Nodes {
-		list = append(list, half(nodes))
+		list = append(list, halfBusy(nodes))
 	}
 	return list
 }

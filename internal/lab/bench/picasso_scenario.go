@@ -40,9 +40,9 @@ type picassoScenario struct {
 	camera bool
 }
 
-// half is nodes of which one half is busy; all is nodes that are, with an instance on each.
-func half(nodes int) picassoScenario { return picassoScenario{nodes, nodes / 2, nodes / 2, true} }
-func all(nodes int) picassoScenario  { return picassoScenario{nodes, nodes, nodes, false} }
+// halfBusy is nodes of which one half is busy; allBusy is nodes that are, with an instance on each.
+func halfBusy(nodes int) picassoScenario { return picassoScenario{nodes, nodes / 2, nodes / 2, true} }
+func allBusy(nodes int) picassoScenario  { return picassoScenario{nodes, nodes, nodes, false} }
 
 func (s picassoScenario) String() string { return fmt.Sprintf("%d nodes, %d busy", s.nodes, s.busy) }
 

@@ -118,19 +118,19 @@ func TestPicassoVerdicts(t *testing.T) {
 	loads := picassoLoads()
 	closed, open := loads[0], loads[len(loads)-1]
 	// 40 and 129 % on four nodes, over both orders; 20 and 200 % on six.
-	add(half(4), 0, placedBySwarm, closed, 10, 50e6)
-	add(half(4), 0, placedByWeir, closed, 20, 64.5e6)
-	add(half(4), 1, placedBySwarm, closed, 90, 50e6)
-	add(half(4), 1, placedByWeir, closed, 20, 64.5e6)
-	add(half(6), 0, placedBySwarm, closed, 100, 50e6)
-	add(half(6), 0, placedByWeir, closed, 20, 100e6)
+	add(halfBusy(4), 0, placedBySwarm, closed, 10, 50e6)
+	add(halfBusy(4), 0, placedByWeir, closed, 20, 64.5e6)
+	add(halfBusy(4), 1, placedBySwarm, closed, 90, 50e6)
+	add(halfBusy(4), 1, placedByWeir, closed, 20, 64.5e6)
+	add(halfBusy(6), 0, placedBySwarm, closed, 100, 50e6)
+	add(halfBusy(6), 0, placedByWeir, closed, 20, 100e6)
 	// An order that only one side was measured in counts for neither.
-	add(half(6), 1, placedBySwarm, closed, 1, 500e6)
+	add(halfBusy(6), 1, placedBySwarm, closed, 1, 500e6)
 	// Where nodes do not differ nothing but minimums is judged.
-	add(all(4), 0, placedBySwarm, closed, 1, 500e6)
-	add(all(4), 0, placedByWeir, closed, 100, 1e6)
-	add(half(4), 0, placedBySwarm, open, 100, 10e6)
-	add(half(4), 0, placedByWeir, open, 41, 10e6)
+	add(allBusy(4), 0, placedBySwarm, closed, 1, 500e6)
+	add(allBusy(4), 0, placedByWeir, closed, 100, 1e6)
+	add(halfBusy(4), 0, placedBySwarm, open, 100, 10e6)
+	add(halfBusy(4), 0, placedByWeir, open, 41, 10e6)
 	r.complete()
 	want := []struct {
 		target, measured, where string
@@ -156,7 +156,7 @@ func TestPicassoVerdicts(t *testing.T) {
 // order is the other half.
 func TestPicassoRoles(t *testing.T) {
 	for _, nodes := range []int{4, 6, 10} {
-		s := half(nodes)
+		s := halfBusy(nodes)
 		for order := 0; order < 8; order += 2 {
 			one, turned := s.roles(order), s.roles(order+1)
 			count := map[role]int{}
@@ -174,9 +174,9 @@ func TestPicassoRoles(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range all(4).roles(0) {
+	for _, r := range allBusy(4).roles(0) {
 		if r != backup {
-			t.Errorf("all are busy: %v", all(4).roles(0))
+			t.Errorf("all are busy: %v", allBusy(4).roles(0))
 		}
 	}
 }

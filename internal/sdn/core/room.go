@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/binary"
 	"iter"
 	"maps"
 	"slices"
@@ -73,7 +74,7 @@ func (c *Core) tableFull(n *node, data []byte) {
 	if len(data) < 16 {
 		return
 	}
-	cookie := bigEndian(data[8:16])
+	cookie := binary.BigEndian.Uint64(data[8:])
 	if cookie&cookieKindMask != cookieFlow { // of a station or a broadcast: nothing else would bring it back
 		n.lacking = true
 		return
@@ -90,14 +91,6 @@ func (c *Core) tableFull(n *node, data []byte) {
 	if f.Path[0].Switch == n.dpid {
 		c.drop(f) // nobody would tell when it ends
 	}
-}
-
-func bigEndian(b []byte) uint64 {
-	v := uint64(0)
-	for _, x := range b {
-		v = v<<8 | uint64(x)
-	}
-	return v
 }
 
 // evictPart of the flows goes when there is no room: those silent for longest.
