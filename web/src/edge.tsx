@@ -3,7 +3,7 @@
 import { render } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { type EdgeEvent, type EdgeNode, type EdgeSnapshot, edgeEvents, edgeSnapshot } from "./edgeapi";
-import { Numbers } from "./edgehistory";
+import { Numbers } from "./numbers";
 import { milliseconds, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";

@@ -3,7 +3,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Numbers } from "./edgehistory";
+import { Numbers } from "./numbers";
 import { bytes, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
