@@ -28,8 +28,13 @@ func join(port Port, seen []SeenServer) (commands []string) {
 		i := slices.IndexFunc(seen, func(t SeenServer) bool { return t.Backend == port.backend() && t.Name == s.Name })
 		if i < 0 {
 			// HAProxy takes it for well until it has been looked at, and would send users to
-			// one that does not listen yet. In one line, so that none comes in between.
-			commands = append(commands, fmt.Sprintf("add server %[1]s %[2]s; enable health %[1]s; enable server %[1]s; set server %[1]s health down", path, s.arguments()))
+			// one that does not listen yet. It is enabled before it can be set down, and other
+			// threads choose servers meanwhile, but none of no weight.
+			silent := s
+			silent.Weight = 0
+			commands = append(commands, fmt.Sprintf(
+				"add server %[1]s %[2]s; enable health %[1]s; enable server %[1]s; set server %[1]s health down; set server %[1]s weight %[3]d",
+				path, silent.arguments(), s.Weight))
 			continue
 		}
 		there := seen[i]

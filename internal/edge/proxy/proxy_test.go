@@ -23,7 +23,7 @@ func TestPlan(t *testing.T) {
 	}{
 		"as it should be": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Up: true}}, nil, 0},
 		"new": {nil, []string{
-			"add server instances-80/a 198.18.0.9:80 check inter 500ms fastinter 200ms downinter 50ms fall 2 rise 1 weight 256 maxconn 10; enable health instances-80/a; enable server instances-80/a; set server instances-80/a health down",
+			"add server instances-80/a 198.18.0.9:80 check inter 500ms fastinter 200ms downinter 50ms fall 2 rise 1 weight 0 maxconn 10; enable health instances-80/a; enable server instances-80/a; set server instances-80/a health down; set server instances-80/a weight 256",
 		}, 0},
 		"other values": {[]SeenServer{{Backend: backend, Name: "a", Weight: 1, MaxUsers: 9}}, []string{
 			"set server instances-80/a weight 256", "set maxconn server instances-80/a 10",
