@@ -104,6 +104,20 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestUDPOnAnotherLink: what UDP costs without limit says nothing of a slower link.
+func TestUDPOnAnotherLink(t *testing.T) {
+	one := result("bridge", 1, 64, 500, 1)
+	for protocol, warns := range map[string]bool{"udp": true, "tcp": false} {
+		one.Protocol = protocol
+		for rate, slower := range map[uint64]bool{0: false, 100e6: true} {
+			advice, err := Choose(Measurements{Results: []Result{one}}, Question{1, protocol, 64, rate})
+			if err != nil || strings.Contains(fmt.Sprint(advice.Warnings), "nothing pushes back") != (warns && slower) {
+				t.Errorf("%s at %d bit/s: %v, warnings %q", protocol, rate, err, advice.Warnings)
+			}
+		}
+	}
+}
+
 func TestChooseRefuses(t *testing.T) {
 	m := Measurements{Results: []Result{result("native", 1, 64, 100, 1), result("bridge", 1, 64, 100, 1)}}
 	for _, test := range []struct {
@@ -216,6 +230,12 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if _, err := Check(base, Measurements{Results: []Result{result("overlay", 1, 64, 1, 1)}}); err == nil || !strings.Contains(err.Error(), "have no mode bridge") {
+		t.Errorf("error %v", err)
+	}
+	// Cut off before the agent's part of a link: nothing to compare with there.
+	cut := result("bridge", 1, 64, 1, 1)
+	cut.Agent, cut.LinkBPS = !cut.Agent, 20e6
+	if _, err := Check(base, Measurements{Results: []Result{cut, result("bridge", 1, 64, 1, 1)}}); err == nil || !strings.Contains(err.Error(), "with or without the agent") {
 		t.Errorf("error %v", err)
 	}
 }

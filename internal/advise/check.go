@@ -33,6 +33,9 @@ func Check(m, exhaustive Measurements) ([]Checked, error) {
 		}
 		link, _ := exhaustive.link(q)
 		_, choices := exhaustive.options(q, link)
+		if len(choices) == 0 {
+			return nil, fmt.Errorf("the measurements to check with have no container that sends %s on a link of %d bit/s in the way that the others were measured, with or without the agent", q.Protocol, q.RateBPS)
+		}
 		_, best := equals(choices)
 		one := Checked{Question: q, Advised: advice.Mode}
 		for _, o := range best {

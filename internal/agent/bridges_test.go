@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
 )
 
 // fakeBridges remembers at which bridges forged tags are cleared.
@@ -32,6 +33,25 @@ func (b *fakeBridges) Detach(kept map[int]bool) error {
 }
 
 func (*fakeBridges) Close() error { return nil }
+
+// A veth may become a port of a bridge, or of another one, when its container is known.
+func TestMovedVeth(t *testing.T) {
+	b := newBench(t, 100e6)
+	s := b.start("c")
+	s.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: identity.Tap{Ifindex: 10}}}}
+	told := func(bridge int) bool {
+		s.unattached = false
+		b.linkChanged(kernel.LinkEvent{Link: kernel.Link{Index: 10, Kind: "veth", MasterIndex: bridge}})
+		return s.unattached
+	}
+	if told(0) || !told(7) {
+		t.Error("it is not looked at again when it has a bridge, or before")
+	}
+	s.attachments[0].BridgeIndex = 7
+	if told(0) || told(7) || !told(8) {
+		t.Error("it is not looked at again when it has another bridge, or is without that")
+	}
+}
 
 // Fragments are believed from taps, and from those bridges where a forged tag is
 // cleared, while a container is a port of it.

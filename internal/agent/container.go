@@ -269,6 +269,21 @@ func (r *registry) lostVeth(ifindex int) {
 	}
 }
 
+// movedVeth notes that the host end of a veth is a port of a bridge. If its container was
+// looked at before, that is to be looked at again.
+func (r *registry) movedVeth(ifindex, bridge int) {
+	if bridge == 0 {
+		return // on its way from one to another, or told late
+	}
+	for _, c := range r.byNumber {
+		for _, at := range c.attachments {
+			if at.isVeth(ifindex) && at.BridgeIndex != bridge {
+				c.unattached = true
+			}
+		}
+	}
+}
+
 // assign gives a container a number: the preferred one if it is free, or the
 // next in turn, so that a number is not used again while packets of its last
 // holder may be on their way. It reports false when all are in use.

@@ -33,6 +33,8 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	}
 	if event.Deleted {
 		a.registry.lostVeth(event.Link.Index)
+	} else {
+		a.registry.movedVeth(event.Link.Index, event.Link.MasterIndex)
 	}
 	// Perhaps the veth of a container that we could not find one of, or another
 	// one of a container that no engine tells us about.

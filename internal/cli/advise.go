@@ -172,14 +172,8 @@ func (f *adviseFlags) ask(cmd *cobra.Command, g *global, result *adviceOutput) (
 	ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 	defer cancel()
 	snapshot, err := client.Unix(g.socket).Snapshot(ctx)
-	if errors.Is(err, client.ErrNoAgent) {
-		if result.Container != "" && !cmd.Flags().Changed("containers") {
-			notes = append(notes, "no agent runs that knows the containers: --containers says how many send")
-		}
-		return notes, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent what runs: %w", err)
+		return notAsked(err, result.Container != "" && !cmd.Flags().Changed("containers"))
 	}
 	if f.rate == "" {
 		f.question.RateBPS = snapshot.Status.RateBPS
@@ -187,9 +181,29 @@ func (f *adviseFlags) ask(cmd *cobra.Command, g *global, result *adviceOutput) (
 	return f.askOf(snapshot, result, cmd.Flags().Changed), nil
 }
 
+// notAsked is what goes without the agent's answer: anyone may ask for advice, also where
+// no agent runs, or it is not for this user. Missed says that the answer would have counted.
+func notAsked(err error, missed bool) (notes []string, _ error) {
+	switch {
+	case errors.Is(err, client.ErrNotAllowed):
+		return []string{fmt.Sprintf("the agent was not asked what runs (%v): --containers, --bytes and --rate say it", err)}, nil
+	case !errors.Is(err, client.ErrNoAgent):
+		return nil, fmt.Errorf("ask the agent what runs: %w", err)
+	case missed:
+		return []string{"no agent runs that knows the containers: --containers says how many send"}, nil
+	}
+	return nil, nil
+}
+
 // askOf is ask of what an agent said; changed are the options that were given.
 func (f *adviseFlags) askOf(snapshot v1.Snapshot, result *adviceOutput, changed func(string) bool) (notes []string) {
-	count := len(snapshot.Containers)
+	count := 0
+	for _, c := range snapshot.Containers {
+		// Not the host, and of a pod the one that all of it is counted with.
+		if c.Runtime != "host" && c.CountedWith == "" && c.Mode != v1.ModeNone {
+			count++
+		}
+	}
 	i := slices.IndexFunc(snapshot.Containers, func(c v1.Container) bool {
 		return result.Container != "" && (c.Name == result.Container || c.ID == result.Container)
 	})
@@ -236,7 +250,7 @@ func thisMachine() (host, kernel string) {
 func readMeasurements(path string) (advise.Measurements, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return advise.Measurements{}, fmt.Errorf("there are no measurements of this host in %s: make them with `sudo weir bench netmodes --save`, or say where they are with --measurements", path)
+		return advise.Measurements{}, fmt.Errorf("there are no measurements of this host in %s: make them with `sudo weir advise --refresh` (or, of your own choice, `sudo weir bench netmodes --save --repeat 3`), or say where they are with --measurements", path)
 	}
 	if err != nil {
 		return advise.Measurements{}, fmt.Errorf("read the measurements: %w", err)

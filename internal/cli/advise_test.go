@@ -3,12 +3,15 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/report"
@@ -118,6 +121,7 @@ func TestAdviseUsage(t *testing.T) {
 func TestAdviseAsksTheAgent(t *testing.T) {
 	snapshot := v1.Snapshot{Containers: []v1.Container{
 		{Name: "web", Mode: "bridge", SentBytes: 106 * 1000, SentPackets: 1000}, {Name: "db", Mode: "host"},
+		{Name: "sidecar", Mode: "bridge", CountedWith: "1"}, {Name: "offline", Mode: v1.ModeNone}, {ID: "host", Name: "host", Runtime: "host", Mode: "host"},
 	}}
 	for _, test := range []struct {
 		name, changed     string
@@ -139,6 +143,22 @@ func TestAdviseAsksTheAgent(t *testing.T) {
 		if q := flags.question; q.Containers != test.containers || q.MessageBytes != test.bytes || result.CurrentMode != test.mode || len(notes) != test.notes {
 			t.Errorf("%+v: %+v, mode %q, notes %q", test, q, result.CurrentMode, notes)
 		}
+	}
+}
+
+// TestAdviseWithoutTheAgent: who may not ask the agent gets advice all the same.
+func TestAdviseWithoutTheAgent(t *testing.T) {
+	for err, want := range map[error]string{
+		fmt.Errorf("%w to use the socket", client.ErrNotAllowed): "not allowed to use the socket",
+		fmt.Errorf("%w on it", client.ErrNoAgent):                "no agent runs",
+	} {
+		notes, failed := notAsked(err, true)
+		if failed != nil || len(notes) != 1 || !strings.Contains(notes[0], want) {
+			t.Errorf("%v: %v, notes %q", err, failed, notes)
+		}
+	}
+	if _, err := notAsked(errors.New("damaged"), true); err == nil {
+		t.Error("another error is none")
 	}
 }
 

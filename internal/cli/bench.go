@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,9 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 		Args:      cmdline.ExactArgs("SUITE"),
 		ValidArgs: bench.SuiteNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			flags.options.Suite = args[0]
+			if flags.options.Suite = args[0]; !slices.Contains(bench.SuiteNames(), args[0]) {
+				return unknownSuite(cmd, args[0])
+			}
 			return flags.run(cmd, *format)
 		},
 	}
@@ -95,6 +98,17 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	format = cmdline.AddOutputFlag(cmd)
 	cmd.AddCommand(newBenchNetmodesCommand(), newBenchCompareCommand(), newBenchAllCommand(), newBenchModelCommand(), newBenchLLQCommand(), newBenchSDNCommand(), newBenchPicassoCommand())
 	return cmd
+}
+
+// unknownSuite names all suites, those that are commands of their own as well.
+func unknownSuite(cmd *cobra.Command, name string) error {
+	names := bench.SuiteNames()
+	for _, one := range cmd.Commands() {
+		if one.IsAvailableCommand() {
+			names = append(names, one.Name())
+		}
+	}
+	return cmdline.Usagef("unknown suite %q: choose from %s", name, strings.Join(names, ", "))
 }
 
 func (f *benchFlags) run(cmd *cobra.Command, format cmdline.Output) error {

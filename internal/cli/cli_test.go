@@ -378,6 +378,7 @@ func TestExitCodes(t *testing.T) {
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
 		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
 		{"agent --rate 10mbit --config " + nowhere, 2, "no such file"},
+		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, cost, agent, all, compare, llq, model, netmodes`},
 		{"flows web db", 2, `"db" is too much: weir flows [NAME]`},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 

@@ -149,6 +149,22 @@ func mm1k(arrival, service float64, places int) []float64 {
 	return x
 }
 
+// TestRareStates: states that are too rare for a number, in a long queue that is nearly
+// always empty or nearly always full, keep no port from being solved.
+func TestRareStates(t *testing.T) {
+	const places = 200
+	p := paperPort(t, func(l *LLQ) { l.Places = [3]int{places, 1, 1} })
+	p.Switch = AtOnce // EF is M/M/1/K
+	few := 0.0
+	for packets, share := range mm1k(1, 100, places) {
+		few += float64(packets) * share
+	}
+	p.ArrivalPPS = [3]float64{p.ServicePPS[EF] / 100, 1, 1}
+	near(t, "mean queue of a port that is nearly always empty", solve(t, p).Queues[EF].MeanPackets, few, 1e-9)
+	p.ArrivalPPS[EF] = p.ServicePPS[EF] * 100
+	near(t, "mean queue of a port that is nearly always full", solve(t, p).Queues[EF].MeanPackets, places-few, 1e-9)
+}
+
 // TestAlone: a queue without company is M/M/1/K, unless the line waits for the
 // other polled queue. EF is, whatever the others do, when it interrupts them.
 func TestAlone(t *testing.T) {

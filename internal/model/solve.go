@@ -54,6 +54,15 @@ func (c *chain) solve(ctx context.Context) (distribution []float64, residual flo
 		maxRounds, residual, tolerance)
 }
 
+const (
+	// leastShare stands for the share of a state that is too rare for a float64, so that no
+	// group of states weighs nothing. All of them together are far below tolerance.
+	leastShare = 1e-250
+	// largeShare is from where on shares of a port that is seldom empty are scaled down. A
+	// power of two, so that nothing is rounded.
+	largeShare = 0x1p160
+)
+
 // sweep is two sweeps of Gauss-Seidel, forth and back.
 func (c *chain) sweep(x []float64) {
 	last := len(x) - 1
@@ -147,8 +156,9 @@ func (c *chain) grouping(measure func([3]int) int) partition {
 // aggregate scales each group to its share in the chain of groups.
 func (c *chain) aggregate(x []float64, groups partition) {
 	weight := make([]float64, groups.count)
-	for s, v := range x {
-		weight[groups.of[s]] += v
+	for s := range x {
+		x[s] = max(x[s], leastShare)
+		weight[groups.of[s]] += x[s]
 	}
 	for s := range x {
 		x[s] /= weight[groups.of[s]]
@@ -204,6 +214,11 @@ func (b band) eliminate() []float64 {
 	x := make([]float64, b.count)
 	x[0] = 1
 	for s := 1; s < b.count; s++ {
+		for x[s-1] > largeShare {
+			for n := range s {
+				x[n] /= largeShare
+			}
+		}
 		for from := max(0, s-b.width); from < s; from++ {
 			x[s] += x[from] * *b.at(from, s)
 		}

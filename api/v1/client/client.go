@@ -34,6 +34,9 @@ const DefaultSocket = "/run/weir/weir.sock"
 // ErrNoAgent is an address at which no agent answers.
 var ErrNoAgent = errors.New("no weir agent is running")
 
+// ErrNotAllowed is an agent whose socket is not for this user.
+var ErrNotAllowed = errors.New("not allowed")
+
 // Error is what an agent has against a request.
 type Error struct {
 	// Status is that of HTTP.
@@ -108,7 +111,7 @@ func unreachable(address string, unix bool, err error) error {
 	case unix && (refused || errors.Is(err, fs.ErrNotExist)):
 		return fmt.Errorf("%w on %s: start one with `weir agent --uplink IF --rate RATE`, or say where it listens with --socket", ErrNoAgent, address)
 	case unix && errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("not allowed to use %s: run as root (sudo), or as a member of the agent's socket_group", address)
+		return fmt.Errorf("%w to use %s: run as root (sudo), or as a member of the agent's socket_group", ErrNotAllowed, address)
 	case refused:
 		return fmt.Errorf("%w at %s: start one there with `listen` in its configuration", ErrNoAgent, address)
 	}

@@ -71,27 +71,27 @@ func (c *checker) crowd(snapshot *v1.Snapshot) {
 
 // texts cuts what a node says in words: it is kept, shown and quoted in events.
 func (c *checker) texts(node *v1.Node, snapshot *v1.Snapshot) {
-	node.PiID, node.Measured.Hostname, node.Measured.OS = cut(node.PiID), cut(node.Measured.Hostname), cut(node.Measured.OS)
+	node.PiID, node.Measured.Hostname, node.Measured.OS = Cut(node.PiID), Cut(node.Measured.Hostname), Cut(node.Measured.OS)
 	for i := range snapshot.Status.Uplinks {
 		u := &snapshot.Status.Uplinks[i]
-		u.Name = cut(u.Name)
+		u.Name = Cut(u.Name)
 	}
 	for i := range snapshot.Containers {
 		s := &snapshot.Containers[i]
-		s.ID, s.Name, s.Reason = cut(s.ID), cut(s.Name), cut(s.Reason)
+		s.ID, s.Name, s.Reason = Cut(s.ID), Cut(s.Name), Cut(s.Reason)
 		s.Groups = s.Groups[:min(len(s.Groups), 16)]
 		for j := range s.Groups {
-			s.Groups[j] = cut(s.Groups[j])
+			s.Groups[j] = Cut(s.Groups[j])
 		}
 		s.Shares = s.Shares[:min(len(s.Shares), maxUplinks)]
 		for j := range s.Shares {
-			s.Shares[j].Uplink = cut(s.Shares[j].Uplink)
+			s.Shares[j].Uplink = Cut(s.Shares[j].Uplink)
 		}
 	}
 }
 
-// cut is the beginning of a text that is too long.
-func cut(text string) string {
+// Cut is a text, or its beginning if it is too long for what an agent has to say.
+func Cut(text string) string {
 	if len(text) <= maxText {
 		return text
 	}

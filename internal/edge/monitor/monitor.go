@@ -279,7 +279,7 @@ func (r *reading) why() string {
 	case errors.Is(r.err, context.DeadlineExceeded):
 		return "no answer in time"
 	}
-	return cut(r.err.Error())
+	return Cut(r.err.Error())
 }
 
 // sorted are the readings by name. m.mu is held.

@@ -133,13 +133,16 @@ func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
 }
 
 // smooth takes the users of now into the means. Of a proxy that does not answer they
-// stay.
+// stay, while its node is there.
 func (x *minimums) smooth(s *seen, now time.Time) {
 	weight := 1 - math.Exp(-now.Sub(x.at).Seconds()/usersSmoothing.Seconds())
 	x.at = now
 	users := map[engine.Path]float64{}
 	for path, n := range x.users {
-		if _, promised := s.promises[path.Instance]; promised {
+		p, promised := s.promises[path.Instance]
+		on := func(at seenProxy) bool { return at.Node == path.Node }
+		// Without any proxy it is weir-edge that is cut off.
+		if all := s.proxies[p.Service]; promised && (len(all) == 0 || slices.ContainsFunc(all, on)) {
 			users[path] = n
 		}
 	}
@@ -229,11 +232,15 @@ func (x *minimums) wishesOf(s *seen, n Measured, division engine.Division, promi
 		place := engine.Place{Service: name, Node: n.Node.Name}
 		relayed := min(division.Relayed[place], promises[engine.RelayID(place)].MinBPS)
 		local := division.Local[place]
+		most := uint64(math.MaxUint64) // who can have all that it may send needs no more
+		if p, _ := policy.Parse(parsed.Labels); p.MaxBPS > 0 {
+			most = p.MaxBPS
+		}
 		want := func(name string, bps, promised uint64) {
 			for i, c := range x.tasksOf(&n.Seen, name) {
 				w := wish{container: c.ID, service: parsed.Name, latency: parsed.Labels[policy.Prefix+"latency"], has: x.hasBPS(&n.Seen, &c)}
 				if i == 0 { // another one is ending, or has just begun
-					w.bps, w.promised = bps, promised
+					w.bps, w.promised = min(bps, most), min(promised, most)
 				}
 				list = append(list, w)
 			}
@@ -298,7 +305,7 @@ func (x *minimums) wanting(list []wish) []wish {
 func (x *minimums) begin(node string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.telling[node] || x.may[node].denied {
+	if p := x.may[node]; x.telling[node] || p.denied && p.isNew() {
 		return false
 	}
 	x.telling[node] = true
@@ -309,9 +316,10 @@ func (x *minimums) begin(node string) bool {
 func (x *minimums) asked(node string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	_, asked := x.may[node]
-	return asked
+	return x.may[node].isNew()
 }
+
+func (p permission) isNew() bool { return time.Since(p.at) <= askAgain }
 
 func (x *minimums) end(node string) {
 	x.mu.Lock()
@@ -324,7 +332,8 @@ func (x *minimums) forget(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.told, func(_ string, t told) bool { return now.Sub(t.at) > time.Minute })
-	maps.DeleteFunc(x.may, func(_ string, p permission) bool { return now.Sub(p.at) > askAgain })
+	// A node's last answer holds until its next.
+	maps.DeleteFunc(x.may, func(_ string, p permission) bool { return !p.denied && now.Sub(p.at) > askAgain })
 }
 
 // denies says whether a node's agent does not let weir-edge change policies.
@@ -348,10 +357,10 @@ func (x *minimums) refusal(container string) string {
 
 // tell tells a node's agent what is to be in force, in that order.
 func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
-	defer m.again()
 	if !m.mayTell(ctx, n) {
-		return
+		return // the next round asks again, in its time
 	}
+	defer m.again()
 	for _, w := range wishes {
 		has, err := w.bps, set(ctx, n, w, w.bps)
 		if isRefusal(err) && w.promised < w.bps {
@@ -379,7 +388,7 @@ func (m *Manager) mayTell(ctx context.Context, n Measured) bool {
 	var answer *client.Error
 	switch {
 	case err == nil && who.Role == access.Read.String():
-		m.failed("", "", n.Node.Name, fmt.Errorf("no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins", n.Node.Name, who.Name))
+		m.failed("", "", n.Node.Name, fmt.Errorf("no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins", n.Node.Name, monitor.Cut(who.Name)))
 	case err != nil && !errors.As(err, &answer):
 		return false // it does not answer, and is asked again
 	}
@@ -401,6 +410,10 @@ func set(ctx context.Context, n Measured, w wish, bps uint64) error {
 		}
 	}
 	_, err := n.Agent.Set(ctx, w.container, v1.PolicyChange{Min: &minimum, Latency: &latency})
+	var answer *client.Error
+	if errors.As(err, &answer) { // it is kept, shown and quoted in events
+		return &client.Error{Status: answer.Status, Message: monitor.Cut(answer.Message)}
+	}
 	return err
 }
 
@@ -421,7 +434,7 @@ func (m *Manager) heard(node string, w wish, hasBPS uint64, err error) {
 	x.mu.Unlock()
 	var answer *client.Error
 	switch {
-	case err == nil:
+	case err == nil, m.ctx.Err() != nil: // weir-edge ends
 	case isRefusal(err):
 		m.failed(w.service, "", node, fmt.Errorf("the agent of %s refuses the minimum %s of %s: %w", node, policy.FormatRate(w.bps), w.service, err))
 	case errors.As(err, &answer) && answer.Status == http.StatusNotFound: // it has ended

@@ -28,9 +28,13 @@ type agent struct {
 	has     map[string]string // by container
 	status  int               // of every answer, if it is not 0
 	role    string            // admin, if it is empty
+	words   string            // of a status; "no" if it is empty
 }
 
 func (a *agent) Access(context.Context) (v1.Access, error) {
+	if a.role == "silent" {
+		return v1.Access{}, client.ErrNoAgent
+	}
 	if a.role == "old" {
 		return v1.Access{}, &client.Error{Status: 404, Message: "there is no such path"}
 	}
@@ -43,7 +47,7 @@ func (a *agent) Set(_ context.Context, container string, change v1.PolicyChange)
 
 func (a *agent) set(container string, change v1.PolicyChange) error {
 	if a.status != 0 {
-		return &client.Error{Status: a.status, Message: "no"}
+		return &client.Error{Status: a.status, Message: cmp.Or(a.words, "no")}
 	}
 	want := uint64(0)
 	if *change.Min != "none" {
@@ -126,6 +130,12 @@ func TestWishes(t *testing.T) {
 		"at both":             {s: shop(5, 5), mend: func(s *seen) { s.promises["shop@b"] = relay }, want: "a i=10 pa=10 b pb=10"},
 		"only half is promised": {
 			s: shop(0, 5), mend: func(s *seen) { s.promises["shop@b"] = relay }, want: "a i=20 b pb=10",
+		},
+		"no more than the maximum": {
+			s: shop(0, 5), mend: func(s *seen) {
+				s.specs["shop"].Labels["weir.max"] = "20mbit"
+				s.promises["shop@b"] = engine.Promise{Service: "shop", Node: "b", MinBPS: 21.25e6, Relay: true}
+			}, want: "a i=20 b pb=20",
 		},
 		"what is given back is first": {
 			s: shop(0, 5), mend: func(s *seen) { s.nodes[0].Seen.Containers[0].MinBPS = 20e6 }, want: "a pa=0 i=20 b",
@@ -218,6 +228,17 @@ func TestSmooth(t *testing.T) {
 	if x.smooth(silent, now.Add(time.Minute)); !maps.Equal(x.users, was) {
 		t.Errorf("%v, was %v", x.users, was)
 	}
+	// A node that is off has no users, as its proxy is none any more; if all are, nobody knows.
+	cut := shop(4, 4)
+	cut.proxies = nil
+	if x.smooth(cut, now.Add(time.Minute)); !maps.Equal(x.users, was) {
+		t.Errorf("without proxies %v, was %v", x.users, was)
+	}
+	off := shop(4, 4)
+	off.proxies["shop"] = off.proxies["shop"][:1]
+	if x.smooth(off, now.Add(time.Minute)); at("a") == 0 || at("b") != 0 {
+		t.Errorf("b is off: %v", x.users)
+	}
 	if x.smooth(shop(0, 0), now.Add(2*time.Minute)); len(x.users) != 0 {
 		t.Errorf("%v", x.users)
 	}
@@ -243,6 +264,9 @@ func TestTell(t *testing.T) {
 		},
 		"may only look":  {agent{roomBPS: 30e6, role: "read"}, wish{bps: 20e6, promised: 20e6}, "", false, true, "lets hub only look: give weir-edge a token with the role admin"},
 		"an older agent": {agent{roomBPS: 30e6, role: "old"}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
+		"of many words": {
+			agent{status: 409, words: strings.Repeat("x", 1<<20)}, wish{bps: 20e6, promised: 20e6}, "", true, false, "refuses the minimum 20mbit of shop: xxx",
+		},
 		"it has ended":   {agent{status: 404}, wish{bps: 20e6, promised: 20e6}, "", false, false, ""},
 		"something else": {agent{status: 500}, wish{bps: 20e6, promised: 20e6}, "", false, false, "tell the agent of a the minimum of shop: no"},
 	} {
@@ -271,14 +295,42 @@ func TestTell(t *testing.T) {
 		if (m.minimums.refusal("p") != "") != test.refused {
 			t.Errorf("%s: refused: %q", name, m.minimums.refusal("p"))
 		}
-		if said := m.said(); test.says == "" && said != "" || !strings.Contains(said, test.says) {
-			t.Errorf("%s: said %q, want %q", name, said, test.says)
+		if said := m.said(); test.says == "" && said != "" || !strings.Contains(said, test.says) || len(said) > 2000 {
+			t.Errorf("%s: said %.2000q, want %q", name, said, test.says)
 		}
 		// A refusal is over when the minimum is in force.
 		test.wish.has = test.wish.bps
 		if m.minimums.wanting([]wish{test.wish}); m.minimums.refusal("p") != "" {
 			t.Errorf("%s: still refused", name)
 		}
+	}
+}
+
+// TestSilentAgent: who does not answer is asked in the next round, and is no reason for
+// one; what an agent was told is.
+func TestSilentAgent(t *testing.T) {
+	for role, want := range map[string]int{"silent": 0, "admin": 1} {
+		m := newManager(t)
+		n := Measured{Node: runtime.Node{Name: "a"}, Agent: &agent{role: role, roomBPS: 30e6, has: map[string]string{}}}
+		m.tell(t.Context(), n, []wish{{container: "p", service: "shop", bps: 20e6, promised: 20e6}})
+		if len(m.kick) != want {
+			t.Errorf("%s: %d rounds are asked for, want %d", role, len(m.kick), want)
+		}
+	}
+}
+
+// TestDenied: a node whose agent lets weir-edge only look is asked again after a while,
+// and until it has answered nothing is promised there.
+func TestDenied(t *testing.T) {
+	x := newMinimums()
+	x.may["a"] = permission{denied: true, at: time.Now()}
+	if x.begin("a") {
+		t.Error("it is asked again at once")
+	}
+	x.may["a"] = permission{denied: true, at: time.Now().Add(-2 * askAgain)}
+	x.forget(time.Now())
+	if !x.denies("a") || x.asked("a") || !x.begin("a") {
+		t.Errorf("a while later: denied %t, asked %t", x.denies("a"), x.asked("a"))
 	}
 }
 

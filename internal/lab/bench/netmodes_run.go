@@ -71,6 +71,10 @@ func (r *modesRunner) runSetting(ctx context.Context, cases []ModeCase) (err err
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if r.measured(first.Mode, false) {
+			r.fail(cases, err)
+			return nil
+		}
 		r.unavailable[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
 		return nil
@@ -95,6 +99,10 @@ func (r *modesRunner) runSetting(ctx context.Context, cases []ModeCase) (err err
 		if ctx.Err() != nil || !first.Agent {
 			return errors.Join(ctx.Err(), err)
 		}
+		if r.measured(first.Mode, true) {
+			r.fail(cases, err)
+			return nil
+		}
 		r.uncontrolled[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
 		return nil
@@ -105,6 +113,33 @@ func (r *modesRunner) runSetting(ctx context.Context, cases []ModeCase) (err err
 		}
 	}
 	return nil
+}
+
+// measured says that a mode was measured before, with the agent or in any way: what fails
+// then is a run, and not the mode.
+func (r *modesRunner) measured(mode string, agent bool) bool {
+	for c, outcomes := range r.observed {
+		if c.Mode == mode && (c.Agent || !agent) && len(outcomes.seen) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fail keeps why cases could not be run.
+func (r *modesRunner) fail(cases []ModeCase, err error) {
+	for _, c := range cases {
+		r.outcomes(c).failure = err
+	}
+	fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
+}
+
+// outcomes are those of a case, which may be the first.
+func (r *modesRunner) outcomes(c ModeCase) *modeOutcomes {
+	if r.observed[c] == nil {
+		r.observed[c] = &modeOutcomes{}
+	}
+	return r.observed[c]
 }
 
 // place makes the containers of a setting, or stands native processes in.
@@ -128,10 +163,7 @@ func (r *modesRunner) place(ctx context.Context, c ModeCase) ([]placed, error) {
 
 // runCase runs a case once and keeps what came of it.
 func (r *modesRunner) runCase(ctx context.Context, c ModeCase, containers []placed) error {
-	if r.observed[c] == nil {
-		r.observed[c] = &modeOutcomes{}
-	}
-	outcomes := r.observed[c]
+	outcomes := r.outcomes(c)
 	var best *modeObservation
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
 		seen, err := r.observe(ctx, c, containers)

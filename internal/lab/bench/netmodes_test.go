@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -175,5 +176,25 @@ func TestParseSoftirq(t *testing.T) {
 		if _, err := parseSoftirq(text); err == nil {
 			t.Errorf("%q: no error", text)
 		}
+	}
+}
+
+// TestNetmodesFailsRunsOfMeasuredModes: what fails where a mode was measured before is a
+// run; the mode is still one that the host has and Weir controls.
+func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
+	var progress strings.Builder
+	r := &modesRunner{options: NetmodesOptions{Progress: &progress}, observed: map[ModeCase]*modeOutcomes{}}
+	seen := ModeCase{Mode: "bridge", Containers: 1}
+	r.outcomes(seen).seen = []modeObservation{{}}
+	if !r.measured("bridge", false) || r.measured("bridge", true) || r.measured("host", false) {
+		t.Error("what was measured is not known")
+	}
+	missed := ModeCase{Mode: "bridge", Containers: 2}
+	r.fail([]ModeCase{seen, missed}, errors.New("no time"))
+	if result := r.observed[missed].summarise(missed); result.Runs != 0 || result.Failure != "no time" {
+		t.Errorf("%+v", result)
+	}
+	if !strings.Contains(progress.String(), "no time") {
+		t.Errorf("says %q", progress.String())
 	}
 }

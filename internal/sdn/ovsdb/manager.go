@@ -195,7 +195,9 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	m.mu.Lock()
 	m.status, m.looked = status, time.Now()
 	m.mu.Unlock()
-	m.trees.abandon(ctx, tables, m.options.Log)
+	if err := m.trees.abandon(ctx, tables); err != nil {
+		m.options.Log.Warn("queues not taken away", "reason", err)
+	}
 	return transact(ctx, c, tables.removeOrphans)
 }
 
@@ -296,6 +298,9 @@ func Remove(ctx context.Context, address string) ([]string, error) {
 		names = append(names, row.Name)
 	}
 	if tables, err = read(ctx, c); err != nil {
+		return names, err
+	}
+	if err := queues.abandon(ctx, tables); err != nil {
 		return names, err
 	}
 	return names, transact(ctx, c, tables.removeOrphans)

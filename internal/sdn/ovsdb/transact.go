@@ -183,7 +183,7 @@ func (p port) external(kind string) map[string]string {
 	}
 	m[qos.OwnerKey] = qos.Owner
 	if kind == qos.TypeNoop {
-		m[qos.DeviceKey] = p.device.name
+		m[qos.DeviceKey], m[qos.AddressKey] = p.device.name, p.device.mac
 	}
 	if p.aside != "" {
 		m[qos.AsideKey] = p.aside
@@ -261,15 +261,15 @@ func restore(c client.Client, t *tables, row portRow) (operations, error) {
 
 // abandoned are the devices on which Weir made queues for ports that are gone, with
 // what is to be put back on each.
-func (t *tables) abandoned() map[string]string {
-	out := map[string]string{}
+func (t *tables) abandoned() map[device]string {
+	out := map[device]string{}
 	for _, row := range t.qos {
 		if name := row.ExternalIDs[qos.DeviceKey]; name != "" && row.ExternalIDs[qos.OwnerKey] == qos.Owner {
-			out[name] = row.ExternalIDs[qos.AsideKey]
+			out[device{name: name, mac: row.ExternalIDs[qos.AddressKey]}] = row.ExternalIDs[qos.AsideKey]
 		}
 	}
 	for _, i := range t.interfaces {
-		delete(out, i.Name)
+		maps.DeleteFunc(out, func(d device, _ string) bool { return d.name == i.Name })
 	}
 	return out
 }

@@ -217,16 +217,18 @@ func (t *trees) giveBack(ctx context.Context, ifindex int, aside string, patienc
 }
 
 // abandon gives devices back whose ports are gone from the database.
-func (t *trees) abandon(ctx context.Context, tables *tables, log *slog.Logger) {
-	for name, aside := range tables.abandoned() {
-		link, err := net.InterfaceByName(name)
-		if err != nil { // gone as well, or of another host
+func (t *trees) abandon(ctx context.Context, tables *tables) error {
+	var errs []error
+	for was, aside := range tables.abandoned() {
+		link, err := net.InterfaceByName(was.name)
+		if err != nil || !strings.EqualFold(link.HardwareAddr.String(), was.mac) { // gone as well, or of another host
 			continue
 		}
 		if err := t.giveBack(ctx, link.Index, aside, 0); err != nil {
-			log.Warn("queues not taken away", "device", name, "reason", err)
+			errs = append(errs, fmt.Errorf("give %s back: %w", was.name, err))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // useKernelDatapath is what to do where no packet goes through the kernel's queues.

@@ -58,7 +58,7 @@ func TestCounted(t *testing.T) {
 // TestAbandoned: devices are given back when their ports are gone, and not before.
 func TestAbandoned(t *testing.T) {
 	row := func(name, aside string) qosRow {
-		return qosRow{ExternalIDs: map[string]string{qos.OwnerKey: qos.Owner, qos.DeviceKey: name, qos.AsideKey: aside}}
+		return qosRow{ExternalIDs: map[string]string{qos.OwnerKey: qos.Owner, qos.DeviceKey: name, qos.AddressKey: "02:00:00:00:00:0" + name[1:], qos.AsideKey: aside}}
 	}
 	foreign := row("p4", "")
 	foreign.ExternalIDs[qos.OwnerKey] = "somebody"
@@ -66,7 +66,7 @@ func TestAbandoned(t *testing.T) {
 		qos:        map[string]qosRow{"a": row("p1", ""), "b": row("p2", "[]"), "c": {ExternalIDs: map[string]string{qos.OwnerKey: qos.Owner}}, "d": foreign},
 		interfaces: map[string]interfaceRow{"x": {Name: "p1"}},
 	}
-	if got := t1.abandoned(); len(got) != 1 || got["p2"] != "[]" {
+	if got := t1.abandoned(); len(got) != 1 || got[device{name: "p2", mac: "02:00:00:00:00:02"}] != "[]" {
 		t.Errorf("%v", got)
 	}
 }

@@ -37,10 +37,12 @@ const (
 	Owner    = "weir"
 	// BeforeKey names the QoS row that a port had before, to be put back.
 	BeforeKey = "weir-before"
-	// DeviceKey names the device on which Weir made the queues, AsideKey is what
+	// DeviceKey names the device on which Weir made the queues, and AddressKey has its
+	// address, as other hosts have devices of that name. AsideKey is what
 	// queueing somebody else had configured on it, to be put back.
-	DeviceKey = "weir-device"
-	AsideKey  = "weir-aside"
+	DeviceKey  = "weir-device"
+	AddressKey = "weir-device-address"
+	AsideKey   = "weir-aside"
 )
 
 // IDs are the queues of the levels. Queue 0 is where everything goes that no
