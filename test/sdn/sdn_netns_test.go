@@ -261,6 +261,9 @@ func TestQueuesOfOthers(t *testing.T) {
 		if queues := strings.Count(b.vsctl("--columns=_uuid", "list", "queue"), "_uuid"); queues != 6 {
 			return fmt.Errorf("%d queues, want 3 a port", queues)
 		}
+		if now := strings.TrimSpace(b.vsctl("get", "port", "p1", "qos")); now == "[]" {
+			return errors.New("p1 has no queues")
+		}
 		return nil
 	}
 	b.wait("the replacement", 10*time.Second, ours)
