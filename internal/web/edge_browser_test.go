@@ -69,17 +69,22 @@ func (f *fakeEdge) busy() edge.Snapshot {
 	}
 }
 
-// serveEdge serves weir-edge's page.
-func serveEdge(t *testing.T, feed http.Handler) string {
+// servePage serves a page on loopback until the test ends, and returns its address.
+func servePage(t *testing.T, server *http.Server) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewEdge(feed, slog.New(slog.DiscardHandler))
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return listener.Addr().String()
+}
+
+// serveEdge serves weir-edge's page.
+func serveEdge(t *testing.T, feed http.Handler) string {
+	t.Helper()
+	return servePage(t, NewEdge(feed, slog.New(slog.DiscardHandler)))
 }
 
 func TestEdgePage(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -83,14 +82,7 @@ func (f *fakeSDN) busy() v1.SDN {
 
 func serveSDN(t *testing.T, feed http.Handler) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := NewSDN(feed, slog.New(slog.DiscardHandler))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { server.Close() })
-	return listener.Addr().String()
+	return servePage(t, NewSDN(feed, slog.New(slog.DiscardHandler)))
 }
 
 func TestSDNPage(t *testing.T) {

@@ -142,33 +142,44 @@ func RunLLQ(ctx context.Context, options LLQOptions) (found LLQReport, err error
 	if r.containers, _, err = b.place(ctx, llqCase()); err != nil {
 		return found, err
 	}
+	unknown, err := r.rounds(ctx, b.host.PeerNetNSPath(), r.runPeer)
+	if err != nil {
+		return found, err
+	}
+	found = r.report(SuiteLLQ, llqNote, started, environment(ctx, b, options.Version))
+	found.PausesUnknown = unknown
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}
+
+// rounds receives all flows in a network namespace and runs every peer in every round.
+// pausesUnknown is whether a machine that stood still meanwhile could have been missed.
+func (r *llqRunner) rounds(ctx context.Context, receiver string, run func(ctx context.Context, peer string, round int) error) (pausesUnknown bool, err error) {
 	var ports []uint16
 	for _, flow := range llqFlows {
 		ports = append(ports, flow.port)
 	}
-	err = testbed.InNetNS(b.host.PeerNetNSPath(), func() (err error) {
+	err = testbed.InNetNS(receiver, func() (err error) {
 		r.receiver, err = traffic.NewReceiver(ports...)
 		return err
 	})
 	if err != nil {
-		return found, err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, r.receiver.Close()) }()
-	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
-		return found, err
+	if r.pauses, err = testbed.StartPauseWatch(ctx, r.options.WeirBinary, testbed.LeastPause); err != nil {
+		return false, err
 	}
-	defer func() { found.PausesUnknown = !r.pauses.Close() }()
-	for round := range options.Repeat {
-		for _, name := range options.Peers {
-			if err := r.runPeer(ctx, name, round); err != nil {
-				return found, err
+	defer func() { pausesUnknown = !r.pauses.Close() }()
+	for round := range r.options.Repeat {
+		for _, name := range r.options.Peers {
+			if err := run(ctx, name, round); err != nil {
+				return false, err
 			}
 		}
 	}
-	found = r.report(SuiteLLQ, llqNote, started, environment(ctx, b, options.Version))
-	found.complete()
-	found.TookSeconds = time.Since(started).Seconds()
-	return found, nil
+	return false, nil
 }
 
 // report is what was observed, not judged yet.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/report/machine"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
@@ -58,31 +57,14 @@ func SDNFigures(ctx context.Context, options LLQOptions) (found LLQReport, err e
 			PeerAddress: sdnReceiver, enter: func(fn func() error) error { return testbed.InNetNS(b.sender.netns(), fn) },
 		}},
 	}
-	var ports []uint16
-	for _, flow := range llqFlows {
-		ports = append(ports, flow.port)
-	}
-	err = testbed.InNetNS(b.receiver.netns(), func() (err error) {
-		r.receiver, err = traffic.NewReceiver(ports...)
-		return err
+	unknown, err := r.rounds(ctx, b.receiver.netns(), func(ctx context.Context, peer string, round int) error {
+		return r.runSDNPeer(ctx, b, peer, round)
 	})
 	if err != nil {
 		return found, err
 	}
-	defer func() { err = errors.Join(err, r.receiver.Close()) }()
-	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
-		return found, err
-	}
-	defer func() { found.PausesUnknown = !r.pauses.Close() }()
-	for round := range options.Repeat {
-		for _, name := range options.Peers {
-			if err := r.runSDNPeer(ctx, b, name, round); err != nil {
-				return found, err
-			}
-		}
-	}
 	found = r.report(SuiteSDNFigures, sdnFiguresNote, started, machine.Read(options.Version))
-	found.path = sdnPath
+	found.path, found.PausesUnknown = sdnPath, unknown
 	found.complete()
 	found.TookSeconds = time.Since(started).Seconds()
 	return found, nil
