@@ -45,7 +45,7 @@ their oldest flows, so that 10,000 are there at a time. Missed targets are only 
 Needs no root.
 
 With --figures, what the queues do instead: the set-up of the SDN-LLQ paper's figure 6,
-two stations, a switch and a controller at 100 Mbit/s, with voice, video and generic
+two hosts, a switch and a controller at 100 Mbit/s, with voice, video and generic
 data. Figures 7 to 13 and the paper's numbers stand beside this machine's, with one
 queue (fifo) and with those of weir sdn (weir), and each claim gets a verdict. This
 needs root, Open vSwitch, and a kernel that has its module: the userspace datapath

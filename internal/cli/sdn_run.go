@@ -64,7 +64,7 @@ classify' and gives the flow an entry on every switch of a shortest path, with t
 queue of its class (EF, AF or BE) and the port.
 
 What the switches were told stays when the controller stops or dies: known flows
-go on, new ones to known stations are best effort. A controller that is started
+go on, new ones to known hosts are best effort. A controller that is started
 again takes over what is there.
 
 Switches may have several controllers, all of which are given --takeover-after: one

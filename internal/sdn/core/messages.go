@@ -14,9 +14,9 @@ const (
 	priorityLLDP      = 50000 // LLDP: always to the controller
 	priorityBlocked   = 40000 // a port that would close a circle: dropped
 	priorityFlow      = 30000 // one flow: its queue and port
-	priorityHost      = 100   // everything to one station: BE, and a copy to the controller
+	priorityHost      = 100   // everything to one host: BE, and a copy to the controller
 	priorityTransit   = 91    // a broadcast from another switch
-	priorityBroadcast = 90    // a broadcast of a station
+	priorityBroadcast = 90    // a broadcast of a host
 	priorityMiss      = 0     // all else: to the controller
 )
 
