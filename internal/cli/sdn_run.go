@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -126,6 +127,10 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err := f.checkAddresses(secure != nil); err != nil {
 		return err
 	}
+	sdnTurn.take(log)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(sdnGarbagePercent)
+	}
 	var listeners []net.Listener
 	for _, address := range f.listen {
 		l, err := controller.Listen(address, secure)
@@ -163,6 +168,10 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	return group.Wait()
 }
+
+// sdnGarbagePercent is how much garbage there may be, to what is in use, before it is
+// collected, which takes processors from packets that wait. GOGC goes before it.
+const sdnGarbagePercent = 200
 
 // checkAddresses says what is wrong with an address before anything listens.
 func (f *sdnRunFlags) checkAddresses(secure bool) error {

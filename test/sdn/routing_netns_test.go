@@ -15,8 +15,8 @@ import (
 // of each.
 type networks struct {
 	gateways, hosts [2]string
-	udp, tcp           string // what ovs-ofctl calls them
-	traceroute         string
+	udp, tcp        string // what ovs-ofctl calls them
+	traceroute      string
 }
 
 var (

@@ -16,9 +16,9 @@ import (
 const (
 	svgSwitchWidth, svgSwitchHeight = 140.0, 30.0
 	svgSpacing                      = 320.0 // between switches on their circle
-	svgHostsAt                   = 52.0  // from the middle of their switch
+	svgHostsAt                      = 52.0  // from the middle of their switch
 	svgMargin                       = 130.0
-	svgMostHosts                 = 12   // are drawn at a switch; more are a number
+	svgMostHosts                    = 12   // are drawn at a switch; more are a number
 	svgLinesApart                   = 28.0 // of those between the same switches
 	svgLabelAt                      = 44.0 // from where a link leaves its switch
 	svgLabelHeight                  = 16.0

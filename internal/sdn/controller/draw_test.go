@@ -17,7 +17,7 @@ func TestDrawTopology(t *testing.T) {
 		name            string
 		s               v1.SDN
 		switches, links int
-		hosts, loops int
+		hosts, loops    int
 		busy            int
 	}{
 		{name: "nothing"},

@@ -68,6 +68,7 @@ func BenchmarkNewFlow(b *testing.B) {
 			if buffer, err = openflow.Append(buffer, command.Message); err != nil {
 				b.Fatal(err)
 			}
+			Written(command.Message)
 		}
 		for len(ends) > kept {
 			c.FlowRemoved(now, topology.DPID(ends[0][0]), &openflow.FlowRemoved{Cookie: ends[0][1]})

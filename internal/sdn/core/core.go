@@ -24,7 +24,9 @@
 package core
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/appid"
@@ -113,6 +115,8 @@ type Core struct {
 	round      uint64
 	nextRound  time.Time
 	lastRound  time.Time
+	lldpDue    []topology.DPID // whose LLDP of this round is not sent yet
+	lldpAll    int             // how many these were
 	heard      map[heardPair]time.Time
 	blocked    map[topology.Port]bool // ports that would close a circle
 	late       time.Time              // when a round of LLDP came late last
@@ -212,9 +216,16 @@ func (c *Core) at(now time.Time) {
 
 func (c *Core) send(d topology.DPID, m openflow.Message) {
 	if n := c.switches[d]; n != nil && n.connected && (n.master || harmless(m)) {
+		if c.commands == nil {
+			c.commands = make([]Command, 0, newFlowCommands)
+		}
 		c.commands = append(c.commands, Command{d, m})
 	}
 }
+
+// newFlowCommands is what a new flow takes on one switch: an entry in each direction, and
+// the packet.
+const newFlowCommands = 3
 
 // harmless tells that a message changes nothing that a switch does with packets:
 // these are all that others than a master may send.
@@ -342,7 +353,7 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 	return c.finish()
 }
 
-// Tick does what is due by time; call it a few times in every LLDPInterval.
+// Tick does what is due by time; call it LLDPParts times in every LLDPInterval.
 func (c *Core) Tick(now time.Time) []Command {
 	c.at(now)
 	c.tickElection()
@@ -361,12 +372,11 @@ func (c *Core) Tick(now time.Time) []Command {
 		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
 			c.late = c.now
 		}
+		c.sendDueLLDP(1)
 		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
 		c.round++
 		c.noteLimited()
-		for _, n := range c.switches {
-			c.sendLLDP(n)
-		}
+		c.lldpDue, c.lldpAll = slices.Sorted(maps.Keys(c.switches)), len(c.switches)
 		c.expireLinks()
 		c.expireProbes()
 		c.expireHosts()
@@ -375,6 +385,7 @@ func (c *Core) Tick(now time.Time) []Command {
 		c.expireSwitches()
 		c.broadcasts = true // probations may have ended
 	}
+	c.sendDueLLDP(1 - float64(c.nextRound.Sub(c.now))/float64(c.cfg.LLDPInterval) + 1./LLDPParts)
 	if !c.now.Before(c.nextStats) {
 		c.nextStats = c.now.Add(c.cfg.StatsInterval)
 		clear(c.leaving)

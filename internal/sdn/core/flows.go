@@ -193,8 +193,7 @@ func (c *Core) installAt(f *Flow, hop topology.Hop) {
 		c.fallBack(n, f, hop)
 		return
 	}
-	match, actions := f.entry(hop, c.cfg.queue(f.Verdict))
-	m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
+	m := f.add(hop, c.cfg.queue(f.Verdict))
 	m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 	if hop == f.Path[0] {
 		m.Flags = openflow.OFPFF_SEND_FLOW_REM

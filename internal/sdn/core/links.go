@@ -12,6 +12,21 @@ import (
 // a link, where one that has a host by all that is known may not: a host that
 // relays LLDP to another would make it one.
 
+// LLDPParts is in how many parts the LLDP of a round is sent, each of some of the
+// switches: packets wait while one is made.
+const LLDPParts = 16
+
+// sendDueLLDP sends what has to be sent when so large a part of a round is over.
+func (c *Core) sendDueLLDP(part float64) {
+	early := int(float64(c.lldpAll) * (1 - part)) // so many have time
+	for len(c.lldpDue) > max(early, 0) {
+		if n := c.switches[c.lldpDue[0]]; n != nil {
+			c.sendLLDP(n)
+		}
+		c.lldpDue = c.lldpDue[1:]
+	}
+}
+
 // waitAgain has a port without a link wait as a new one does: what is behind it
 // cannot be told from a host yet.
 func (c *Core) waitAgain(at topology.Port) {

@@ -348,7 +348,7 @@ func (w *world) packetIn(s *simSwitch, in uint32, data []byte, reason openflow.P
 	}
 }
 
-// host is a computer at a port.
+// simHost is a host that is played, at a port.
 type simHost struct {
 	at  topology.Port
 	mac openflow.MAC
