@@ -75,7 +75,8 @@ func (t *Tracker) Add(h Headers, at time.Duration) {
 		if h.SYN && h.ACK {
 			k, fromClient = backward, false
 		}
-		f = begin(k, at)
+		begun := (&Flow{}).begin(k, at)
+		f = &begun
 		f.flow.Tuple = k.String()
 		t.open[k] = f
 		t.all = append(t.all, f.flow)
@@ -90,17 +91,24 @@ func (k key) String() string {
 // FirstPacket is the flow that one packet begins: what a Tracker makes of it,
 // without Tuple.
 func FirstPacket(h Headers) *Flow {
+	f := &Flow{}
+	f.FirstPacket(h)
+	return f
+}
+
+// FirstPacket makes f what the function FirstPacket returns.
+func (f *Flow) FirstPacket(h Headers) {
 	k, fromClient := key{h.Src, h.Dst, h.Proto}, true
 	if h.SYN && h.ACK {
 		k, fromClient = key{h.Dst, h.Src, h.Proto}, false
 	}
-	f := begin(k, 0)
-	f.add(h, 0, fromClient)
-	return f.flow
+	*f = Flow{}
+	t := f.begin(k, 0)
+	t.add(h, 0, fromClient)
 }
 
-func begin(k key, at time.Duration) *tracked {
-	f := &Flow{}
+// begin makes f, which is empty, a flow without packets.
+func (f *Flow) begin(k key, at time.Duration) tracked {
 	v := &f.Values
 	v[Proto], v[SrcPort], v[DstPort] = float64(k.proto), float64(k.a.Port), float64(k.b.Port)
 	for _, absent := range []int{WScaleClient, TTLClient, WScaleServer, TTLServer, HandshakeUS} {
@@ -112,7 +120,7 @@ func begin(k key, at time.Duration) *tracked {
 	for i := range seqPackets {
 		v[SeqLen1+2*i+1] = -1
 	}
-	return &tracked{flow: f, began: at}
+	return tracked{flow: f, began: at}
 }
 
 func micros(d time.Duration) float64 { return math.Round(float64(d) / float64(time.Microsecond)) }

@@ -128,6 +128,7 @@ type Core struct {
 	flows      map[Key]*Flow
 	byID       map[uint64]*Flow
 	ofMAC      map[openflow.MAC]*hostFlows
+	spare      []*Flow // that have ended
 	nextEvict  time.Time
 	leaving    map[uint64]*Flow // deleted, their last count is on the way
 	nextID     uint64

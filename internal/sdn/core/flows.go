@@ -154,7 +154,8 @@ func (c *Core) remember(f *Flow) {
 // network goes to.
 func (c *Core) add(k Key, v Verdict, path []topology.Hop, opener *port, next openflow.MAC) {
 	c.nextID = (c.nextID + 1) & cookieIDMask
-	f := &Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now, opener: opener, next: next}
+	f := c.newFlow()
+	*f = Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now, opener: opener, next: next}
 	c.remember(f)
 	c.totals[v.Level].Flows++
 	c.counters.Installed++

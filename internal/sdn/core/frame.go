@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/appid/flow"
@@ -180,6 +181,7 @@ type Classifier struct {
 	compact  *appid.Compact
 	features [256]*flow.Feature
 	ports    *flow.Ports
+	seen     sync.Pool // of flow.Flow, to look at
 }
 
 // NewClassifier makes one of a trained model.
@@ -188,7 +190,7 @@ func NewClassifier(m *appid.Model) (*Classifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare classifier: %w", err)
 	}
-	c := &Classifier{compact: compact, ports: flow.KnownPorts(appid.Types)}
+	c := &Classifier{compact: compact, ports: flow.KnownPorts(appid.Types), seen: sync.Pool{New: func() any { return flow.New() }}}
 	all := flow.Features(appid.Types)
 	for i := range all {
 		c.features[all[i].Code] = &all[i]
@@ -202,7 +204,9 @@ func (c *Classifier) First(f *Frame) Verdict {
 	if !f.l4 {
 		return Verdict{Level: appid.BE, Type: -1, Confidence: 1}
 	}
-	seen := flow.FirstPacket(f.headers)
+	seen := c.seen.Get().(*flow.Flow)
+	defer c.seen.Put(seen)
+	seen.FirstPacket(f.headers)
 	v := c.compact.Verdict(0, func(code uint8) uint32 {
 		feature := c.features[code]
 		return feature.Word(feature.Of(seen, c.ports))

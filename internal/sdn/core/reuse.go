@@ -8,8 +8,8 @@ import (
 )
 
 // Every new flow takes two entries, each of some twenty parts. These are one piece of
-// memory, which is used again once the message is written: what is no garbage is not
-// collected while packets wait.
+// memory, which is used again once the message is written, and so are flows that have
+// ended: what is no garbage is not collected while packets wait.
 
 // entryParts are the parts of a message that adds an entry of a flow within its network.
 type entryParts struct {
@@ -65,4 +65,24 @@ func (f *Flow) add(hop topology.Hop, queue openflow.Queue) *openflow.FlowMod {
 	actions[0].(*openflow.ActionSetQueue).QueueID = queue
 	*actions[1].(*openflow.ActionOutput) = openflow.ActionOutput{Port: openflow.Port(outOf(hop))}
 	return m
+}
+
+// maxSpareFlows bounds how many flows that have ended are kept for new ones.
+const maxSpareFlows = 1 << 10
+
+// newFlow is the memory of a flow that has ended, or of none.
+func (c *Core) newFlow() *Flow {
+	if n := len(c.spare); n > 0 {
+		f := c.spare[n-1]
+		c.spare[n-1], c.spare = nil, c.spare[:n-1]
+		return f
+	}
+	return &Flow{}
+}
+
+// reuseFlow keeps a flow that is forgotten, and that nothing refers to, for a new one.
+func (c *Core) reuseFlow(f *Flow) {
+	if len(c.spare) < maxSpareFlows {
+		c.spare = append(c.spare, f)
+	}
 }

@@ -61,6 +61,7 @@ func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemov
 		for _, hop := range f.Path[1:] { // the first switch has told
 			c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0)))
 		}
+		c.reuseFlow(f)
 	}
 	return c.finish()
 }
