@@ -45,6 +45,9 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if err := options.Check(); err != nil {
 				return cmdline.WithCode(cmdline.Usage, err)
 			}
+			if err := distinct("--peers", options.Peers, plainText); err != nil {
+				return err
+			}
 			if os.Geteuid() != 0 {
 				return errors.New("the test bed needs root: run with sudo")
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,6 +126,12 @@ func (f *netmodesFlags) parse() error {
 	}
 	if err := o.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
+	}
+	err := cmp.Or(
+		distinct("--modes", o.Modes, plainText), distinct("--protocols", o.Protocols, plainText),
+		distinct("--bytes", o.MessageBytes, plainText), distinct("--links", o.LinksBPS, linkText))
+	if err != nil {
+		return err
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -62,6 +63,9 @@ measured where it is installed.`,
 		}
 		if err := o.Check(); err != nil {
 			return cmdline.WithCode(cmdline.Usage, err)
+		}
+		if err := cmp.Or(distinct("--parts", o.Parts, plainText), distinct("--users", o.Users, plainText), distinct("--nodes", o.Nodes, plainText)); err != nil {
+			return err
 		}
 		if os.Geteuid() != 0 {
 			return errors.New("the test bed needs root: run with sudo")

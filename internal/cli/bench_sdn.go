@@ -140,7 +140,7 @@ func parseRates(flag string, texts []string) ([]uint64, error) {
 		}
 		list = append(list, rate)
 	}
-	return list, nil
+	return list, distinct(flag, list, policy.FormatRate)
 }
 
 func rateTexts(rates []uint64) []string {
