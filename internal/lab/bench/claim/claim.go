@@ -21,6 +21,9 @@ type Claim struct {
 	Design string
 	// Otherwise is the reason when it is not reproduced.
 	Otherwise string
+	// Moot is why the numbers decide nothing here, such as that a link bounds both sides of
+	// a comparison; "" if they decide.
+	Moot string
 }
 
 // claimTolerance is by how much a number may miss what it should be.
@@ -127,6 +130,8 @@ func (c Claim) Judge(source string) report.Claim {
 	switch {
 	case unknown:
 		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."
+	case c.Moot != "":
+		judged.Judgement, judged.Reason = report.NotMeasured, c.Moot
 	case !holds:
 		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(furthest[:1])+furthest[1:]+". "+c.Otherwise
 	case c.Design != "":

@@ -38,6 +38,7 @@ func TestJudge(t *testing.T) {
 		{"one is missing", That("", "", "", Like("a", "", 1, 0.1, value(1)), Like("b", "", 1, 0.1, nil)), report.NotMeasured, "left out"},
 		{"no number", That("", "", ""), report.NotMeasured, "left out"},
 		{"on purpose", Claim{Numbers: func() []Number { return []Number{Like("n", "", 1, 0.1, value(1))} }, Design: "Other."}, report.DifferentByDesign, "Other."},
+		{"moot", Claim{Numbers: func() []Number { return []Number{Like("n", "", 1, 0.1, value(9))} }, Moot: "Nobody can."}, report.NotMeasured, "Nobody can."},
 	} {
 		judged := test.claim.Judge("the paper")
 		if judged.Judgement != test.want || !strings.Contains(judged.Reason, test.because) || judged.Source != "the paper" {

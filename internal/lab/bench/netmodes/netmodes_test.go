@@ -138,6 +138,75 @@ func TestNetmodesClaimsCanFail(t *testing.T) {
 	}
 }
 
+// TestNetmodesClaimsOnAFullLink: where both sides fill the link, nothing that is said of
+// their throughput is judged, and the reason says where it is; where one does not, or
+// nothing limits them, it is.
+func TestNetmodesClaimsOnAFullLink(t *testing.T) {
+	throughput := func(c report.Claim) bool {
+		return strings.HasPrefix(c.Where, "figure") && !strings.Contains(c.Says, "cycles")
+	}
+	// Everything fills the link, and the bridge carries half of what others do without one.
+	r := boardResults()
+	for _, one := range r.Results {
+		one.LinkBPS = 0
+		r.Results = append(r.Results, one)
+	}
+	for i := range r.Results {
+		one := &r.Results[i]
+		switch {
+		case one.LinkBPS > 0:
+			one.RateBPS, one.WireBPS = measure.Exactly(0.96*PaperLinkBPS), measure.Exactly(0.999*PaperLinkBPS)
+		case one.Mode == bridge:
+			one.RateBPS, one.WireBPS = measure.Exactly(40e6), measure.Exactly(42e6)
+		default:
+			one.RateBPS, one.WireBPS = measure.Exactly(80e6), measure.Exactly(82e6)
+		}
+	}
+	judged := 0
+	r.complete()
+	for _, c := range r.Claims {
+		if !throughput(c) {
+			if c.Judgement == report.NotMeasured {
+				t.Errorf("%s: %q is %s: %s", c.Where, c.Says, c.Judgement, c.Reason)
+			}
+			continue
+		}
+		want, reason := report.NotMeasured, "It is judged without limit"
+		if strings.HasSuffix(c.Where, "no limit") {
+			want, reason = report.NotReproduced, ""
+		}
+		if c.Judgement != want || !strings.Contains(c.Reason, reason) {
+			t.Errorf("%s: %q is %s: %s", c.Where, c.Says, c.Judgement, c.Reason)
+		}
+		judged++
+	}
+	if judged != 2*7 {
+		t.Errorf("%d claims about throughput, want 14", judged)
+	}
+	// A bridge that does not fill it can be told from others that do.
+	r = boardResults()
+	for i := range r.Results {
+		one := &r.Results[i]
+		one.RateBPS, one.WireBPS = measure.Exactly(0.96*PaperLinkBPS), measure.Exactly(0.999*PaperLinkBPS)
+		if one.Mode == bridge {
+			one.RateBPS, one.WireBPS = measure.Exactly(0.5*PaperLinkBPS), measure.Exactly(0.6*PaperLinkBPS)
+		}
+	}
+	r.complete()
+	for _, c := range r.Claims {
+		if !throughput(c) {
+			continue
+		}
+		want := report.NotReproduced
+		if strings.Contains(c.Says, "three containers") { // host mode fills it with any number
+			want = report.NotMeasured
+		}
+		if c.Judgement != want || want == report.NotMeasured && !strings.Contains(c.Reason, "--links none") {
+			t.Errorf("half a link in bridge mode: %s: %q is %s: %s", c.Where, c.Says, c.Judgement, c.Reason)
+		}
+	}
+}
+
 // TestNetmodesWithoutCounters: on a machine without performance counters what is
 // about them is not measured, and the report says why.
 func TestNetmodesWithoutCounters(t *testing.T) {
