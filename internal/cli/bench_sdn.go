@@ -32,7 +32,11 @@ func newBenchSDNCommand() *cobra.Command {
 		Long: `Measure how many new flows a second weir sdn run answers, and how soon, with
 switches that this command plays on the loopback address: every packet-in is a new
 flow of one of eight services, and counts when its packet-out is there. Delays are
-those at half of that rate. Memory is that of a fresh controller with 10,000 flows.
+those at 50,000 packet-ins a second, or at half of what the controller can answer if
+that is less, sent at random times by one thread that runs before all others, if it may
+(root); they count from when a packet-in was due to when the kernel had its packet-out.
+SENT LATE is the part of them that is the sender's. Memory is that of a fresh controller
+with 10,000 flows.
 
 With --os-ken its learning switch, which installs entries by MAC address and
 classifies nothing, is measured in the same way after it. Load and controller share
@@ -45,7 +49,7 @@ their oldest flows, so that 10,000 are there at a time. Missed targets are only 
 Needs no root.
 
 With --figures, what the queues do instead: the set-up of the SDN-LLQ paper's figure 6,
-two stations, a switch and a controller at 100 Mbit/s, with voice, video and generic
+two hosts, a switch and a controller at 100 Mbit/s, with voice, video and generic
 data. Figures 7 to 13 and the paper's numbers stand beside this machine's, with one
 queue (fifo) and with those of weir sdn (weir), and each claim gets a verdict. This
 needs root, Open vSwitch, and a kernel that has its module: the userspace datapath
