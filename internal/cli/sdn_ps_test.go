@@ -42,7 +42,7 @@ func twoSwitches() v1.SDN {
 	}
 }
 
-func someFlows() []v1.SDNFlow {
+func sdnFlows() []v1.SDNFlow {
 	return []v1.SDNFlow{
 		{
 			ID: 1, Flow: "udp 198.18.1.1:40000 > 198.18.1.2:5060", Application: "VOIP", Class: "ef", Confidence: 0.9, SecondLook: true,
@@ -83,7 +83,7 @@ func serveSDN(t *testing.T, status, flows any) string {
 }
 
 func TestSDNTables(t *testing.T) {
-	socket := serveSDN(t, twoSwitches(), someFlows())
+	socket := serveSDN(t, twoSwitches(), sdnFlows())
 	for _, command := range []string{"ps", "flows", "topology"} {
 		code, stdout, stderr := run("sdn", command, "--socket", socket)
 		if code != 0 || stderr != "" {
@@ -102,7 +102,7 @@ func TestSDNTables(t *testing.T) {
 
 // TestSDNJSON: what programs read has the names that docs/sdn.md and the API have.
 func TestSDNJSON(t *testing.T) {
-	socket := serveSDN(t, twoSwitches(), someFlows())
+	socket := serveSDN(t, twoSwitches(), sdnFlows())
 	ask := func(command string, into any) {
 		t.Helper()
 		code, stdout, stderr := run("sdn", command, "-o", "json", "--socket", socket)

@@ -49,7 +49,7 @@ func agentsBehindTLS(t *testing.T, authority *pki.Authority) uint16 {
 		switch {
 		case len(r.TLS.VerifiedChains) == 0 && r.Header.Get("Authorization") != "Bearer "+agentsToken:
 			w.WriteHeader(http.StatusUnauthorized)
-			answer = map[string]any{"status": http.StatusUnauthorized, "detail": "who asks?"}
+			answer = map[string]any{"status": http.StatusUnauthorized, "detail": "who asks?", "error": "who asks?"}
 		case !known:
 			w.WriteHeader(http.StatusNotFound)
 		}
