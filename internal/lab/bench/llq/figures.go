@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +44,7 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 	if err := options.Check(); err != nil {
 		return found, err
 	}
-	defer alwaysScheduled()()
+	defer measure.AlwaysScheduled()()
 	started := time.Now()
 	b, err := newSwitchBed(ctx)
 	if err != nil {
@@ -70,19 +68,6 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 	found.complete()
 	found.TookSeconds = time.Since(started).Seconds()
 	return found, nil
-}
-
-// alwaysScheduled lets every thread of this program go on as soon as the kernel lets it,
-// until what it returns is called: with as many of Go's processors as the machine has,
-// which may be one, a sender that is due waits until a receiver gives one away, and for
-// collections of garbage.
-func alwaysScheduled() (restore func()) {
-	const processors = 16 // more than there are goroutines
-	before, collect := runtime.GOMAXPROCS(processors), debug.SetGCPercent(-1)
-	return func() {
-		runtime.GOMAXPROCS(before)
-		debug.SetGCPercent(collect)
-	}
 }
 
 // runSwitchPeer gives the congested port its queues and sends at all rates.

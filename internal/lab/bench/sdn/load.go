@@ -7,7 +7,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// loadSwitch is one of the switches of an sdnLoad. Its packet-ins are made once and
+// loadSwitch is one of playedSwitches. Its packet-ins are made once and
 // changed in place, and so are the ends of its flows: the load takes little of the
 // processors that the controller needs.
 type loadSwitch struct {

@@ -11,7 +11,7 @@ const (
 	leastPacketIns = 100_000 // a second
 	mostHalfP99MS  = 1
 	leastOsKen     = 20
-	mostSDNBytes   = 100e6
+	mostBytes      = 100e6
 )
 
 // complete adds what follows from the measurements.
@@ -52,8 +52,8 @@ func (r *Report) verdicts(weir Controller) []report.Verdict {
 			Met: weir.PacketInsPerSecond >= leastPacketIns},
 		{Target: "p99 at half of that", Limit: fmt.Sprintf("at most %d ms", mostHalfP99MS), Measured: fmt.Sprintf("%.2f ms", weir.HalfP99MS),
 			Where: fmt.Sprintf("%s, %.0f packet-ins a second; it waited %.1f times as long for a processor as it had one", where, weir.HalfPerSecond, weir.HalfWaitRatio), Met: weir.HalfP99MS <= mostHalfP99MS},
-		{Target: "memory with 10,000 flows", Limit: fmt.Sprintf("below %.0f MB", mostSDNBytes/1e6), Measured: fmt.Sprintf("%.1f MB", float64(weir.ResidentBytes)/1e6), Where: where,
-			Met: weir.ResidentBytes < mostSDNBytes},
+		{Target: "memory with 10,000 flows", Limit: fmt.Sprintf("below %.0f MB", mostBytes/1e6), Measured: fmt.Sprintf("%.1f MB", float64(weir.ResidentBytes)/1e6), Where: where,
+			Met: weir.ResidentBytes < mostBytes},
 	}
 	if r.Ratio > 0 {
 		list = append(list, report.Verdict{Target: "beside os-ken", Limit: fmt.Sprintf("at least %d times", leastOsKen), Measured: fmt.Sprintf("%.1f times", r.Ratio), Where: where, Met: r.Ratio >= leastOsKen})

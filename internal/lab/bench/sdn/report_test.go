@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/internal/report"
 )
 
-// TestSDNReport: targets are judged by Weir's controller, and os-ken's only where it ran.
-func TestSDNReport(t *testing.T) {
+// TestReport: targets are judged by Weir's controller, and os-ken's only where it ran.
+func TestReport(t *testing.T) {
 	r := &Report{Switches: 100, Controllers: []Controller{
 		{Name: "weir", PacketInsPerSecond: 100_000, HalfP99MS: 1.01, ResidentBytes: 99e6},
 	}}

@@ -122,11 +122,11 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 			"--packet-ins", "0", "--max-flows", "10000000", "--strict")
 	}
 	fmt.Fprintln(o.Progress, "weir")
-	one, err := measureSDN(ctx, o, "weir", weir)
+	one, err := measureController(ctx, o, "weir", weir)
 	if err != nil {
 		return err
 	}
-	if one.ResidentBytes, err = residentSDN(ctx, o, weir); err != nil {
+	if one.ResidentBytes, err = residentBytes(ctx, o, weir); err != nil {
 		return err
 	}
 	r.Controllers = append(r.Controllers, one)
@@ -138,7 +138,7 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 		return fmt.Errorf("write os-ken's program: %w", err)
 	}
 	fmt.Fprintln(o.Progress, "os-ken")
-	two, err := measureSDN(ctx, o, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
+	two, err := measureController(ctx, o, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 type controllerProcess struct {
 	cmd  *exec.Cmd
 	said *strings.Builder
-	load *sdnLoad
+	load *playedSwitches
 }
 
 func (p *controllerProcess) stop() {
@@ -162,8 +162,8 @@ func (p *controllerProcess) stop() {
 	_ = p.cmd.Wait() // it was told to end
 }
 
-// startSDN starts a controller and connects the switches.
-func startSDN(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (*controllerProcess, error) {
+// startController starts a controller and connects the switches.
+func startController(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (*controllerProcess, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("find a free port: %w", err)
@@ -171,7 +171,7 @@ func startSDN(ctx context.Context, o Options, name string, command func(port str
 	address := l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(address)
-	p := &controllerProcess{cmd: command(port), said: &strings.Builder{}, load: &sdnLoad{}}
+	p := &controllerProcess{cmd: command(port), said: &strings.Builder{}, load: &playedSwitches{}}
 	p.cmd.Stderr = p.said
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -200,9 +200,9 @@ func startSDN(ctx context.Context, o Options, name string, command func(port str
 // window is how many packet-ins of a switch wait for their answers at full load.
 const window = 32
 
-func measureSDN(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (Controller, error) {
+func measureController(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (Controller, error) {
 	found := Controller{Name: name}
-	p, err := startSDN(ctx, o, name, command)
+	p, err := startController(ctx, o, name, command)
 	if err != nil {
 		return found, err
 	}
@@ -253,9 +253,9 @@ func measureSDN(ctx context.Context, o Options, name string, command func(port s
 	return found, nil
 }
 
-// residentSDN is the memory of a fresh controller with memoryFlows flows.
-func residentSDN(ctx context.Context, o Options, command func(port string) *exec.Cmd) (uint64, error) {
-	p, err := startSDN(ctx, o, "weir", command)
+// residentBytes is the memory of a fresh controller with memoryFlows flows.
+func residentBytes(ctx context.Context, o Options, command func(port string) *exec.Cmd) (uint64, error) {
+	p, err := startController(ctx, o, "weir", command)
 	if err != nil {
 		return 0, err
 	}

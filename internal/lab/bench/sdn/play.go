@@ -1,4 +1,4 @@
-package bench
+package sdn
 
 import (
 	"context"
@@ -12,16 +12,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// sdnLoad plays switches with two ports each, with a host at both. One thread plays all
+// playedSwitches are switches with two ports each, with a host at both. One thread plays all
 // of them: what it takes of the processors, the controller does not have. A paced run
 // sends packet-ins when they are due, whatever has been answered, and delays count from
 // then to when the kernel had the answer. So neither does a slow controller get less to
 // do, nor is it blamed for when the load looks at what it said.
-type sdnLoad struct {
+type playedSwitches struct {
 	switches []*loadSwitch
 	epoll    int
 	events   []unix.EpollEvent
@@ -53,7 +54,7 @@ func quantileMS(timesNS []int64, q float64) float64 {
 func nowNS() int64 { return time.Now().UnixNano() }
 
 // connect connects switches until there are n.
-func (l *sdnLoad) connect(address string, n int) (err error) {
+func (l *playedSwitches) connect(address string, n int) (err error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func dial(to netip.AddrPort) (fd int, err error) {
 	return fd, nil
 }
 
-func (l *sdnLoad) close() {
+func (l *playedSwitches) close() {
 	for _, s := range l.switches {
 		unix.Close(s.fd)
 	}
@@ -130,7 +131,7 @@ func (s *loadSwitch) flush() error {
 
 // receive takes what has come, for which it waits so long at most, and tells of which
 // switches.
-func (l *sdnLoad) receive(wait time.Duration) ([]*loadSwitch, error) {
+func (l *playedSwitches) receive(wait time.Duration) ([]*loadSwitch, error) {
 	n, err := unix.EpollWait(l.epoll, l.events, int(wait/time.Millisecond))
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return nil, fmt.Errorf("wait for the controller: %w", err)
@@ -146,7 +147,7 @@ func (l *sdnLoad) receive(wait time.Duration) ([]*loadSwitch, error) {
 	return l.ready, nil
 }
 
-func (l *sdnLoad) read(s *loadSwitch) error {
+func (l *playedSwitches) read(s *loadSwitch) error {
 	n, control, _, _, err := unix.Recvmsg(s.fd, l.buffer, l.control, 0)
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
@@ -182,7 +183,7 @@ func cameNS(control []byte) int64 {
 }
 
 // play answers what switches must answer for some time.
-func (l *sdnLoad) play(d time.Duration) error {
+func (l *playedSwitches) play(d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if _, err := l.receive(10 * time.Millisecond); err != nil {
 			return err
@@ -192,7 +193,7 @@ func (l *sdnLoad) play(d time.Duration) error {
 }
 
 // introduce has every host speak once.
-func (l *sdnLoad) introduce() error {
+func (l *playedSwitches) introduce() error {
 	for _, s := range l.switches {
 		if err := errors.Join(s.introduce(), s.flush()); err != nil {
 			return err
@@ -203,8 +204,8 @@ func (l *sdnLoad) introduce() error {
 
 // run sends for some time: with as many packet-ins waiting as window allows, or so
 // many a second of all switches together.
-func (l *sdnLoad) run(ctx context.Context, duration time.Duration, perSecond float64) (*loadResult, error) {
-	defer alwaysScheduled()()
+func (l *playedSwitches) run(ctx context.Context, duration time.Duration, perSecond float64) (*loadResult, error) {
+	defer measure.AlwaysScheduled()()
 	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	for _, s := range l.switches {
@@ -232,7 +233,7 @@ func (l *sdnLoad) run(ctx context.Context, duration time.Duration, perSecond flo
 	return r, nil
 }
 
-func (l *sdnLoad) closedLoop(ctx context.Context) error {
+func (l *playedSwitches) closedLoop(ctx context.Context) error {
 	answered := map[*loadSwitch]int{}
 	for _, s := range l.switches {
 		s.open(window, nowNS())
@@ -263,13 +264,13 @@ const pace = 100 * time.Microsecond
 
 // paced sends packet-ins of all switches, each of a random one, at random times: as
 // switches do that know nothing of one another.
-func (l *sdnLoad) paced(ctx context.Context, perSecond float64) error {
+func (l *playedSwitches) paced(ctx context.Context, perSecond float64) error {
 	failed := make(chan error)
 	go func() { failed <- l.sendPaced(ctx, float64(time.Second)/perSecond) }()
 	return <-failed
 }
 
-func (l *sdnLoad) sendPaced(ctx context.Context, meanNS float64) error {
+func (l *playedSwitches) sendPaced(ctx context.Context, meanNS float64) error {
 	traffic.UrgentThread(traffic.PingPriority) // for this goroutine, with which it ends
 	random := rand.New(rand.NewPCG(1, 2))
 	var opened []*loadSwitch
@@ -300,7 +301,7 @@ func (l *sdnLoad) sendPaced(ctx context.Context, meanNS float64) error {
 }
 
 // exactly sends n new flows of each switch and waits for the answers.
-func (l *sdnLoad) exactly(n int) error {
+func (l *playedSwitches) exactly(n int) error {
 	for _, s := range l.switches {
 		s.reset()
 		s.open(n, nowNS())
@@ -312,7 +313,7 @@ func (l *sdnLoad) exactly(n int) error {
 }
 
 // drain waits until nothing waits for an answer.
-func (l *sdnLoad) drain() error {
+func (l *playedSwitches) drain() error {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if !slices.ContainsFunc(l.switches, func(s *loadSwitch) bool { return s.waiting() > 0 }) {
 			return nil
@@ -324,7 +325,7 @@ func (l *sdnLoad) drain() error {
 	return errors.New("packet-ins are still unanswered after 20 s")
 }
 
-func (l *sdnLoad) collect(took time.Duration) *loadResult {
+func (l *playedSwitches) collect(took time.Duration) *loadResult {
 	r := &loadResult{took: took}
 	for _, s := range l.switches {
 		r.answers += s.answers

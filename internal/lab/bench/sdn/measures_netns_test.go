@@ -1,6 +1,6 @@
 //go:build netns
 
-package bench
+package sdn
 
 import (
 	"io"
@@ -10,18 +10,18 @@ import (
 	"github.com/weir-project/weir/test/harness"
 )
 
-// TestSDNMeasures: the switches that are played get answers from the real controller, and all
+// TestMeasures: the switches that are played get answers from the real controller, and all
 // that the report has of it is plausible. What is fast enough is not for a test to say.
 //
 //weir:beside
-func TestSDNMeasures(t *testing.T) {
+func TestMeasures(t *testing.T) {
 	const switches = 4
-	options := SDNOptions{Switches: switches, Duration: 300 * time.Millisecond, WeirBinary: harness.Program(t), Progress: io.Discard}
-	found, err := RunSDN(t.Context(), options)
+	options := Options{Switches: switches, Duration: 300 * time.Millisecond, WeirBinary: harness.Program(t), Progress: io.Discard}
+	found, err := Run(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found.Controllers) != 1 || found.Suite != SuiteSDN || found.Switches != switches || len(found.Verdicts) != 3 || len(found.Tables) == 0 {
+	if len(found.Controllers) != 1 || found.Suite != Suite || found.Switches != switches || len(found.Verdicts) != 3 || len(found.Tables) == 0 {
 		t.Fatalf("%+v", found)
 	}
 	weir := found.Controllers[0]
@@ -42,7 +42,7 @@ func TestSDNMeasures(t *testing.T) {
 
 	for _, number := range []int{0, 1001} {
 		options.Switches = number
-		if _, err := RunSDN(t.Context(), options); err == nil {
+		if _, err := Run(t.Context(), options); err == nil {
 			t.Errorf("%d switches were played", number)
 		}
 	}
