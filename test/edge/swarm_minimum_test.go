@@ -39,12 +39,14 @@ func (c *cluster) agentDir(address string) testbed.AgentDir {
 // startAgents gives every node an agent.
 func (c *cluster) startAgents(t *testing.T) {
 	t.Helper()
+	c.credentials = newCredentials(t, c.dir)
+	c.agentArgs = c.credentials.byToken(c.credentials.admin)
 	for i, node := range c.nodes {
 		dir := c.agentDir(node.Addr.String())
 		if err := os.Mkdir(string(dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := dir.WriteConfig(nil, nil); err != nil {
+		if err := dir.WriteConfig(nil, c.credentials.settings(t, node)); err != nil {
 			t.Fatal(err)
 		}
 		agent, err := node.StartAgent(testbed.AgentOptions{
@@ -334,7 +336,7 @@ func (c *cluster) testMinimumMoves(t *testing.T) {
 // has room for one minimum of 30 Mbit/s, and there are more services than nodes.
 func (c *cluster) testTwoAtOnce(t *testing.T) {
 	socket := filepath.Join(c.dir, "edge2.sock")
-	second := c.launchManager(t, socket, filepath.Join(c.dir, "state2"))
+	second := c.launchManager(t, socket, filepath.Join(c.dir, "state2"), c.credentials.byToken(c.credentials.admin)...)
 	defer second.kill()
 	await(t, "the second answers", 20*time.Second, func() error {
 		_, err := os.Stat(socket)
