@@ -41,8 +41,9 @@ It takes at most --within. Each report has its part of that time; cases for whic
 there was none are left out, and the report says how many. --short is for a first
 look: ten minutes, and 0.3 s a run.
 
-Needs root. Exits with 1 when a report is missing or a run failed; missed targets are
-only shown. docs/measurements.md says how to read the reports.`,
+Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
+its own targets; with --no-verdict a missed target is only shown. docs/measurements.md
+says how to read the reports.`,
 		Example: `  weir bench all --dir report
   weir bench all --short --no-docker --dir report`,
 		Args: cmdline.ExactArgs(),
@@ -55,6 +56,7 @@ only shown. docs/measurements.md says how to read the reports.`,
 	set.DurationVar(&options.Duration, "duration", time.Second, "time counted in every run")
 	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted")
 	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.BoolVar(&flags.noVerdict, "no-verdict", false, noVerdictHelp)
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of what is random")
 	format = cmdline.AddOutputFlag(cmd)
@@ -94,7 +96,22 @@ func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if err != nil {
 		return fmt.Errorf("print the results: %w", err)
 	}
-	return failedSections(index)
+	if err := failedSections(index); err != nil {
+		return err
+	}
+	return f.missed(index)
+}
+
+// missed is an error if targets were missed, which the index names, and that matters.
+func (f *allFlags) missed(index report.Index) error {
+	missed, all := 0, 0
+	for _, section := range index.Sections {
+		missed, all = missed+len(section.Missed()), all+len(section.Verdicts)
+	}
+	if missed == 0 || f.noVerdict {
+		return nil
+	}
+	return fmt.Errorf("%d of %d targets missed (--no-verdict to look only)", missed, all)
 }
 
 // failedSections is an error if reports are missing or incomplete.

@@ -59,13 +59,7 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if err != nil {
 				return err
 			}
-			if err := show(cmd, *format, page, found.Report, found); err != nil {
-				return err
-			}
-			if missed := found.Missed(); len(missed) > 0 && !noVerdict {
-				return missedError(missed, len(found.Verdicts))
-			}
-			return nil
+			return show(cmd, *format, page, found.Report, found, noVerdict)
 		},
 	}
 	set := cmd.Flags()
@@ -74,7 +68,7 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 	set.DurationVar(&options.Duration, "duration", 2*time.Second, "time counted in every run")
 	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted; longer until queues are full")
 	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
-	set.BoolVar(&noVerdict, "no-verdict", false, "only look: a missed target is no error")
+	set.BoolVar(&noVerdict, "no-verdict", false, noVerdictHelp)
 	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
 	set.StringVar(&page, "report", "", "also write an HTML report to this file")
 	format = cmdline.AddOutputFlag(cmd)

@@ -61,7 +61,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 			if err != nil {
 				return err
 			}
-			return show(cmd, *format, page, found.Report, found)
+			return show(cmd, *format, page, found.Report, found, false)
 		},
 	}
 	set := cmd.Flags()

@@ -92,7 +92,7 @@ func (f *netmodesFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 			return err
 		}
 	}
-	return show(cmd, format, f.report, found.Report, found)
+	return show(cmd, format, f.report, found.Report, found, false)
 }
 
 // parse turns what was written into options and says what is wrong with it

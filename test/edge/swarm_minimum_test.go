@@ -241,7 +241,7 @@ func (c *countingConn) Read(p []byte) (int, error) {
 }
 
 // testWhereUsersCome: users of a node without an instance have the minimum, which passes
-// two uplinks, and nodes that nobody comes to promise nothing.
+// two uplinks, and nodes that nobody comes to promise nothing; all that without weir-edge, too.
 func (c *cluster) testWhereUsersCome(t *testing.T) {
 	home := c.home(t, "guarded")
 	other, third := (home+1)%3, (home+2)%3
@@ -254,6 +254,14 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	leave = c.readers(t, home, 8082)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	c.awaitMinimum(t, home, 20e6)
+	// Without weir-edge everything goes on, and minimums stay in force.
+	c.manager.kill()
+	c.awaitMinimum(t, home, 20e6)
+	if has := c.guarantees(t, home, "guarded"); has != 20e6 {
+		t.Errorf("without weir-edge the agent guarantees %d bit/s", has)
+	}
+	c.startManager(t)
+	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	leave()
 }
 

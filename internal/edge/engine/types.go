@@ -350,9 +350,12 @@ type ServiceMemory struct {
 	// Regrets is how often in a row an instance was missed soon after it was stopped, or
 	// moved.
 	Regrets int `json:"regrets,omitempty"`
-	// SmoothSeconds is the response time, smoothed, as of SmoothAt.
-	SmoothSeconds float64   `json:"smooth_seconds,omitempty"`
-	SmoothAt      time.Time `json:"smooth_at,omitzero"`
+	// SmoothSeconds is the response time, SmoothCPUPercent and SmoothNodeCPUPercent how
+	// busy the busiest instance and node are, all smoothed, as of SmoothAt.
+	SmoothSeconds        float64   `json:"smooth_seconds,omitempty"`
+	SmoothCPUPercent     float64   `json:"smooth_cpu_percent,omitempty"`
+	SmoothNodeCPUPercent float64   `json:"smooth_node_cpu_percent,omitempty"`
+	SmoothAt             time.Time `json:"smooth_at,omitzero"`
 	// Failures are nodes that instances failed on.
 	Failures map[string]Failure `json:"failures,omitempty"`
 }

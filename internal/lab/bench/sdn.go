@@ -65,9 +65,15 @@ type SDNController struct {
 	// the machine.
 	CPUSeconds     float64 `json:"cpu_seconds_per_second"`
 	LoadCPUSeconds float64 `json:"load_cpu_seconds_per_second"`
-	// HalfP50MS and HalfP99MS are from packet-in to packet-out at half that rate.
-	HalfP50MS float64 `json:"half_load_p50_ms"`
-	HalfP99MS float64 `json:"half_load_p99_ms"`
+	// HalfPerSecond is how many packet-ins a second were sent to measure delays: half of
+	// the target's, or of what the controller can answer if that is less. HalfP50MS and
+	// HalfP99MS are from when packet-ins were due to when their packet-outs came.
+	HalfPerSecond float64 `json:"half_load_packet_ins_per_second"`
+	HalfP50MS     float64 `json:"half_load_p50_ms"`
+	HalfP99MS     float64 `json:"half_load_p99_ms"`
+	// HalfLateP99MS is how much later than due packet-ins were sent, which is part of
+	// these delays and no fault of the controller's.
+	HalfLateP99MS float64 `json:"half_load_late_p99_ms"`
 	// HalfWaitRatio is how long the controller's threads waited for a processor
 	// at half load, to how long they had one: where it is not small, delays are
 	// those of a busy machine.
@@ -170,7 +176,7 @@ func startSDN(ctx context.Context, o SDNOptions, name string, command func(port 
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	for end := time.Now().Add(20 * time.Second); ; {
-		if err = p.load.connect(ctx, address, o.Switches); err == nil {
+		if err = p.load.connect(address, o.Switches); err == nil {
 			break
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
@@ -179,8 +185,15 @@ func startSDN(ctx context.Context, o SDNOptions, name string, command func(port 
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	time.Sleep(3 * time.Second) // Weir waits whether ports are links
-	return p, p.load.introduce()
+	err = p.load.play(3 * time.Second) // Weir waits whether ports are links
+	if err == nil {
+		err = p.load.introduce()
+	}
+	if err != nil {
+		p.stop()
+		return nil, fmt.Errorf("play switches for %s: %w: %s", name, err, p.said)
+	}
+	return p, nil
 }
 
 // window is how many packet-ins of a switch wait for their answers at full load.
@@ -222,7 +235,8 @@ func measureSDN(ctx context.Context, o SDNOptions, name string, command func(por
 	if err != nil {
 		return found, err
 	}
-	half, err := p.load.run(ctx, o.Duration, found.PacketInsPerSecond/2)
+	found.HalfPerSecond = min(found.PacketInsPerSecond, leastPacketIns) / 2
+	half, err := p.load.run(ctx, o.Duration, found.HalfPerSecond)
 	if err != nil {
 		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.said)
 	}
@@ -233,7 +247,8 @@ func measureSDN(ctx context.Context, o SDNOptions, name string, command func(por
 	if ran > ranBefore {
 		found.HalfWaitRatio = (waited - waitedBefore).Seconds() / (ran - ranBefore).Seconds()
 	}
-	found.HalfP50MS, found.HalfP99MS = half.quantileMS(0.5), half.quantileMS(0.99)
+	found.HalfP50MS, found.HalfP99MS = quantileMS(half.delays, 0.5), quantileMS(half.delays, 0.99)
+	found.HalfLateP99MS = quantileMS(half.late, 0.99)
 	return found, nil
 }
 
@@ -245,7 +260,7 @@ func residentSDN(ctx context.Context, o SDNOptions, command func(port string) *e
 	}
 	defer p.stop()
 	each := (memoryFlows + o.Switches - 1) / o.Switches
-	if _, err := p.load.exactly(each); err != nil {
+	if err := p.load.exactly(each); err != nil {
 		return 0, fmt.Errorf("weir with %d flows: %w", memoryFlows, err)
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

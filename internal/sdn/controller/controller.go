@@ -140,7 +140,7 @@ func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 	})
 	defer stop()
 	var err error
-	ticker := time.NewTicker(max(c.options.Core.LLDPInterval/4, 10*time.Millisecond))
+	ticker := time.NewTicker(max(c.options.Core.LLDPInterval/core.LLDPParts, 10*time.Millisecond))
 	defer ticker.Stop()
 	for running := true; running; {
 		select {
@@ -196,22 +196,29 @@ func (c *Controller) decide(event func() []core.Command) {
 }
 
 // decided ends a decision: now writers may begin, all that is for a switch at once.
-func (c *Controller) decided() {
+func (c *Controller) decided() { c.decidedBy(nil) }
+
+// decidedBy is decided where a switch's reader writes itself.
+func (c *Controller) decidedBy(reader *conn) {
 	for i, conn := range c.wake {
-		conn.ready.Signal()
+		if conn != reader {
+			conn.ready.Signal()
+		}
 		c.wake[i] = nil
 	}
 	c.wake = c.wake[:0]
 	c.mu.Unlock()
 }
 
-// decideEvents is decide for events of one switch.
-func (c *Controller) decideEvents(now time.Time, d topology.DPID, batch []event) {
+// decideEvents is decide for events of one switch, and writes what that is told.
+func (c *Controller) decideEvents(now time.Time, s *conn, batch []event) {
+	defer s.writeNow()
 	c.mu.Lock()
-	defer c.decided()
+	defer c.decidedBy(s)
+	d := s.dpid
 	for i := range batch {
 		if e := &batch[i]; e.removed != nil {
-			c.deliver(c.core.FlowRemoved(now, d, e.removed))
+			c.deliver(c.core.FlowRemoved(now, d, &e.removed.FlowRemoved))
 		} else {
 			c.deliver(c.core.PacketIn(now, d, e.packetIn, &e.frame, e.verdict))
 		}

@@ -34,7 +34,7 @@ func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http
 }
 
 // Metrics is for a network: it shows /metrics and nothing else, no flows and no
-// stations.
+// hosts.
 func (c *Controller) Metrics(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
