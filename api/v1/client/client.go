@@ -112,6 +112,8 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 func unreachable(address string, unix bool, err error) error {
 	refused := errors.Is(err, syscall.ECONNREFUSED)
 	switch {
+	case unix && address == "":
+		return errors.New("the path of the agent's socket is empty: say where it listens with --socket PATH")
 	case unix && (refused || errors.Is(err, fs.ErrNotExist)):
 		return fmt.Errorf("%w on %s: start one with `weir agent --uplink IF --rate RATE`, or say where it listens with --socket", ErrNoAgent, address)
 	case unix && errors.Is(err, fs.ErrPermission):
