@@ -104,8 +104,8 @@ func (c *cluster) startManager(t *testing.T) {
 
 func (c *cluster) launchManager(t *testing.T, socket, dir string) *manager {
 	t.Helper()
-	m := &manager{log: &logBuffer{}, end: make(chan struct{})}
-	args := []string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir}
+	m := &manager{log: &logBuffer{}, end: make(chan struct{}), trace: fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())}
+	args := []string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir, "--record", m.trace}
 	if len(c.agents) > 0 {
 		args = append(args, "--agents", "unix://"+c.agentDir("{address}").Socket())
 	}
