@@ -254,11 +254,13 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	leave := c.readers(t, other, 8082)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6, other: 21.25e6})
 	c.awaitMinimum(t, other, 20e6)
+	c.awaitSent(t, "guarded", other, home)
 	t.Logf("the instance is on %d, users are at %d, nobody is at %d\n%s", home, other, third, c.must(t, "nodes"))
 	leave()
 	leave = c.readers(t, home, 8082)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	c.awaitMinimum(t, home, 20e6)
+	c.awaitSent(t, "guarded", home, -1)
 	// Without weir-edge everything goes on, and minimums stay in force.
 	c.manager.kill()
 	c.awaitMinimum(t, home, 20e6)

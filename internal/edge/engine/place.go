@@ -323,9 +323,13 @@ func (w *world) put(s *service, o *option) {
 		cpus = min(cpus, s.Spec.Limits.CPUs)
 	}
 	n.busyCPUs += cpus
+	// What users who come to the node get, its proxy sends already.
+	bps := s.model.bpsPerUser * s.users / float64(len(s.instances)+1)
+	bps = min(max(bps-s.proxyBPS[n.index], 0), mostMeasured)
+	n.sentBPS += bps
 	n.usedBytes += float64(cmp.Or(s.Spec.Limits.MemoryBytes, unknownBytes))
 	n.exhausted = w.e.policy.exhausted(n)
-	fresh := &instance{Instance: Instance{Service: s.Spec.Name, Node: n.Name, State: InstanceStarting, Since: w.at, CPUs: cpus}, node: n}
+	fresh := &instance{Instance: Instance{Service: s.Spec.Name, Node: n.Name, State: InstanceStarting, Since: w.at, CPUs: cpus, SentBPS: uint64(bps)}, node: n}
 	if o.away != nil {
 		o.away.replacedBy = fresh
 		if o.away.reachable() {

@@ -71,7 +71,8 @@ type Container struct {
 	// CPUs are the processors that it keeps busy; nil if that is not known.
 	CPUs        *float64
 	MemoryBytes *uint64
-	SentBPS     uint64
+	// SentBPS is what it sends at the node's uplink.
+	SentBPS uint64
 	// MinBPS is the minimum that it asks for, AdmittedBPS what is in force at the
 	// node's uplink.
 	MinBPS      uint64
@@ -174,14 +175,19 @@ func uplink(s *v1.Snapshot) *Uplink {
 	return u
 }
 
-// admitted is the minimum of a container that is in force at an uplink.
-func admitted(c *v1.Container, u *Uplink) uint64 {
+// share is what a container has and sends at an uplink.
+func share(c *v1.Container, u *Uplink) v1.Share {
 	for _, s := range c.Shares {
 		if s.Uplink == u.Name {
-			return min(s.AdmittedBPS, policy.MaxRateBPS)
+			return s
 		}
 	}
-	return 0
+	return v1.Share{}
+}
+
+// admitted is the minimum of a container that is in force at an uplink.
+func admitted(c *v1.Container, u *Uplink) uint64 {
+	return min(share(c, u).AdmittedBPS, policy.MaxRateBPS)
 }
 
 func (r *reading) containers(u *Uplink) []Container {
@@ -197,10 +203,10 @@ func (r *reading) containers(u *Uplink) []Container {
 			continue
 		}
 		c := Container{
-			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, SentBPS: seen.RateBPS, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
+			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
 		}
 		if u != nil {
-			c.AdmittedBPS = admitted(seen, u)
+			c.AdmittedBPS, c.SentBPS = admitted(seen, u), share(seen, u).RateBPS
 		}
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes

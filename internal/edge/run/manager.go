@@ -86,6 +86,7 @@ type Manager struct {
 	presence presence
 	down     string               // why the engine does not answer
 	counters map[string]*counters // by service
+	free     freeUplinks
 
 	mu sync.Mutex
 	// starting and stopping are what this weir-edge is doing.

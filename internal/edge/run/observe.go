@@ -130,6 +130,7 @@ func (m *Manager) input(s *seen) engine.Input {
 			if p.err == nil {
 				in.Demand = append(in.Demand, engine.Demand{
 					Service: service.Name, Node: p.Node, Users: float64(p.seen.Users), ResponseSeconds: p.seen.Response.Seconds(),
+					SentBPS: s.proxySentBPS(service.Name, p.Node),
 				})
 			}
 		}
@@ -151,6 +152,22 @@ func (m *Manager) input(s *seen) engine.Input {
 		}
 	}
 	return in
+}
+
+// proxySentBPS is what a service's proxy sends over the uplink of its node, as the agent
+// there says; 0 without one.
+func (s *seen) proxySentBPS(service, node string) (bps uint64) {
+	for _, n := range s.nodes {
+		if n.Node.Name != node {
+			continue
+		}
+		for i := range n.Seen.Containers {
+			if c := &n.Seen.Containers[i]; c.Is(runtime.ProxyName(service)) { // one may be ending
+				bps += c.SentBPS
+			}
+		}
+	}
+	return bps
 }
 
 func (m *Manager) node(s *seen, n Measured) engine.Node {
