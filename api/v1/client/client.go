@@ -37,6 +37,10 @@ var ErrNoAgent = errors.New("no weir agent is running")
 // ErrNotAllowed is an agent whose socket is not for this user.
 var ErrNotAllowed = errors.New("not allowed")
 
+// ErrTrust is an agent that is there, and that this side does not trust, or that does not
+// trust this side.
+var ErrTrust = errors.New("not to be trusted")
+
 // Error is what an agent has against a request.
 type Error struct {
 	// Status is that of HTTP.
@@ -116,6 +120,13 @@ func unreachable(address string, unix bool, err error) error {
 		return fmt.Errorf("%w to use %s: run as root (sudo), or as a member of the agent's socket_group", ErrNotAllowed, address)
 	case refused:
 		return fmt.Errorf("%w at %s: start one there with `listen` in its configuration", ErrNoAgent, address)
+	}
+	if why := distrust(err); why != "" {
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err // the address is said already
+		}
+		return fmt.Errorf("agent at %s %w: %s (%w)", address, ErrTrust, why, err)
 	}
 	return fmt.Errorf("ask the agent: %w", err)
 }
