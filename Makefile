@@ -144,14 +144,14 @@ install: ## install bin/weir, bin/weir-edge and their systemd units under DESTDI
 	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
 	install -m 755 bin/weir-edge '$(DESTDIR)$(BINDIR)/weir-edge'
 	install -d '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
-	for unit in weir.service weir-edge.service; do \
+	for unit in weir.service weir-edge.service weir-sdn.service; do \
 		sed 's|@BINDIR@|$(BINDIR)|' packaging/$$unit >'$(DESTDIR)$(UNITDIR)'/$$unit && \
 		chmod 644 '$(DESTDIR)$(UNITDIR)'/$$unit || exit 1; \
 	done
 
 uninstall: ## remove what install installed; the configuration stays
 	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' \
-		'$(DESTDIR)$(UNITDIR)/weir.service' '$(DESTDIR)$(UNITDIR)/weir-edge.service'
+		'$(DESTDIR)$(UNITDIR)/weir.service' '$(DESTDIR)$(UNITDIR)/weir-edge.service' '$(DESTDIR)$(UNITDIR)/weir-sdn.service'
 
 clean: ## remove what was built
 	rm -rf bin coverage dist

@@ -17,7 +17,7 @@ for program in weir weir-edge; do
 	GOARCH=$goarch build "$stage/$program" $program
 	bill "$stage/$program" >"$stage/$program.cdx.json"
 done
-for unit in weir.service weir-edge.service; do
+for unit in weir.service weir-edge.service weir-sdn.service; do
 	sed 's|@BINDIR@|/usr/bin|' "packaging/$unit" >"$stage/$unit"
 done
 "${go[@]}" run ./tools/man "$stage/man"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs test suites and reports on all of them together.
 #
-#   scripts/test.sh [SUITE...]     default: all of them, in this order
+#   scripts/test.sh [SUITE...]     default: all of them
 #
 #   unit        tests that need no root, with the race detector
 #   cover       the pure packages' coverage
@@ -19,12 +19,17 @@
 #   units       unit without the race detector
 #   quick       one pass through the real kernel, of the suite netns
 #
-# Suites behind vm in that order run beside it: machines count instructions, so that
-# nothing there depends on how busy this machine is, and the last of them leaves a
-# processor idle. Suites in namespaces and engines run alone: they measure shares. Most of
-# their tests wait most of the time, in networks of their own, so those with //weir:beside
-# before them run two at a time; what takes a processor, or measures how long something
-# takes, runs by itself after these. Nothing is compiled meanwhile.
+# The suite vm runs beside all others, from the start: its machines count instructions, so
+# that nothing there depends on how busy this machine is. They take what the others leave
+# of the processors (scripts/idle.sh), which is most: tests in networks of namespaces wait
+# most of the time. Where that is not to be had, vm comes after the suites that measure
+# something, at the same time as those that do not.
+#
+# Of these, deb, cover, generated, lint and rules come last. Suites in namespaces and
+# engines run alone but for vm: they measure shares. Those of their tests with
+# //weir:beside before them run two at a time; what takes a processor, or measures how
+# long something takes, runs by itself after these. But for vm's, nothing is compiled
+# meanwhile.
 #
 # Every suite runs whatever became of the ones before. The last line is
 # "N passed, N failed, N skipped"; above it is what was skipped and why. Fails
@@ -57,7 +62,7 @@ done
 export CGO_ENABLED=0
 export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
 timeout=${WEIR_TEST_TIMEOUT:-20m}
-vm_timeout=${WEIR_TEST_TIMEOUT:-40m} # the first run fetches kernels
+vm_timeout=${WEIR_TEST_TIMEOUT:-3h} # others come first; each machine has its bounds
 records=$(mktemp -d)
 module=$(go list -m)
 summary=$root/bin/testsummary
@@ -65,8 +70,9 @@ summary=$root/bin/testsummary
 # The suite that runs: its process group, and for root suites its name in
 # WEIR_TEST_RUN and how the machine looked before.
 job='' run_id='' before=''
-# beside is the process of the suites that run beside others.
-beside=''
+# beside is the process of the suites that run beside others, and idle the group
+# (scripts/idle.sh) that it is in, if any.
+beside='' idle=''
 
 # finish: the report, also when this script itself breaks off.
 finish() {
@@ -81,6 +87,7 @@ finish() {
 		kill -TERM -- "-$beside" 2>/dev/null || true
 		wait "$beside" 2>/dev/null || true
 	fi
+	if [ -n "$idle" ]; then scripts/as-root.sh scripts/idle.sh remove "$idle" || status=1; fi
 	remove_rest
 	if [ "$status" -ne 0 ]; then fail harness "scripts/test.sh ended with status $status"; fi
 	"$summary" report -dir "$records" || status=1
@@ -224,7 +231,7 @@ tagged_run() {
 	[ "$(nproc)" -gt 1 ] || lanes=1
 	mapfile -t packages < <(cut -d ' ' -f 1 <<<"$tests" | LC_ALL=C sort -u)
 	compiled=$(mktemp -d -p "$records")
-	go test -c -tags "$tag" -o "$compiled/" "${packages[@]}" </dev/null || failed=true
+	go test -c -ldflags "-s -w" -tags "$tag" -o "$compiled/" "${packages[@]}" </dev/null || failed=true
 	for package in "${packages[@]}"; do
 		# Says in events why it does not build.
 		[ -e "$compiled/${package##*/}.test" ] || go test -json -tags "$tag" -run '^$' "$package" </dev/null || failed=true
@@ -283,11 +290,13 @@ root_suite() {
 	exec 9>&-
 }
 
-# vm_suite: virtual machines need no root, and nothing of this machine but time.
+# vm_suite: virtual machines need no root, and nothing of this machine but time. Their
+# disks go with all else of this run, also when it is interrupted.
 vm_suite() {
 	say "vm: tests on other kernels"
 	: >"$records/kernels"
-	WEIR_VM_RECORD=$records/kernels recorded vm \
+	mkdir "$records/machines"
+	TMPDIR=$records/machines WEIR_VM_RECORD=$records/kernels recorded vm \
 		go test -json -timeout "$vm_timeout" -tags vm -count=1 -run '^TestMachines$' ./test/vm
 	cat "$records/kernels"
 }
@@ -301,8 +310,6 @@ unit_suite() {
 		recorded unit go test -json -timeout "$timeout" ./...
 	fi
 }
-
-
 
 # run_suite SUITE
 run_suite() {
@@ -337,14 +344,32 @@ run_suite() {
 	esac
 }
 
-# start_beside SUITE...: runs suites beside another; their output comes at the end.
-start_beside() {
+# run_suites SUITE...: those that nobody has begun.
+run_suites() {
 	local suite
+	for suite in "$@"; do
+		if mkdir "$records/begun.$suite" 2>/dev/null; then run_suite "$suite"; fi
+	done
+}
+
+# make_idle: makes the group for what runs beside others, if that is to be had.
+make_idle() {
+	if ! become_root; then
+		echo "vm runs after the others: not root, and sudo does not work without a password here"
+	elif ! idle=$(scripts/as-root.sh scripts/idle.sh make $$ 2>"$records/idle"); then
+		echo "vm runs after the others: $(tail -n 1 "$records/idle")"
+	fi
+	[ -n "$idle" ]
+}
+
+# start_beside SUITE...: runs suites beside others; their output comes at the end.
+start_beside() {
 	set -m
 	(
 		# shellcheck disable=SC2154 # job is set while one runs
-		trap '[ -z "$job" ] || kill -TERM -- "-$job" 2>/dev/null; remove_rest; exit 143' TERM
-		for suite in "$@"; do run_suite "$suite"; done
+		trap '[ -z "$job" ] || { kill -TERM -- "-$job"; wait "$job"; } 2>/dev/null; remove_rest; exit 143' TERM
+		if [ -n "$idle" ]; then scripts/as-root.sh scripts/idle.sh enter "$idle" "$BASHPID"; fi
+		run_suites "$@"
 	) >"$records/beside" 2>&1 &
 	set +m
 	beside=$!
@@ -370,18 +395,24 @@ trap 'exit 143' TERM
 say "build"
 check build "weir does not build" make --no-print-directory build
 
-# What is behind vm, and needs no quiet machine, runs beside it.
-aside=() rest=() behind=
+vm=() alone=() deb=() last=()
 for suite in "${suites[@]}"; do
-	if [ -n "$behind" ] && [[ $suite =~ ^(deb|cover|generated|lint|rules)$ ]]; then
-		aside+=("$suite")
-	else
-		rest+=("$suite")
-	fi
-	if [ "$suite" = vm ]; then behind=yes; fi
+	case $suite in
+	vm) vm=(vm) ;;
+	deb) deb=(deb) ;;
+	cover | generated | lint | rules) last+=("$suite") ;;
+	*) alone+=("$suite") ;;
+	esac
 done
-for suite in "${rest[@]}"; do
-	if [ "$suite" = vm ] && [ ${#aside[@]} -gt 0 ]; then start_beside "${aside[@]}"; fi
-	run_suite "$suite"
-done
+if [ ${#vm[@]} -eq 0 ] || [ ${#suites[@]} -eq 1 ]; then
+	run_suites "${suites[@]}"
+elif make_idle; then
+	# Who is done first begins the last ones.
+	start_beside vm "${last[@]}"
+	run_suites "${alone[@]}" "${deb[@]}" "${last[@]}"
+else
+	run_suites "${alone[@]}"
+	start_beside "${deb[@]}" "${last[@]}"
+	run_suites vm
+fi
 join_beside

@@ -230,27 +230,16 @@ const niceness = -15
 // as often when idle, for a fifth of the processor time it takes.
 const timerSlackNanoseconds = 1_000_000
 
-// prioritize gives all threads of the process that niceness and timer slack;
-// threads that are made later inherit both. What takes CAP_SYS_NICE the unit has done
-// (packaging/weir.service).
+// prioritize gives all threads of the process that niceness and timer slack. What takes
+// CAP_SYS_NICE the unit has done (packaging/weir.service).
 func prioritize() error {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, thread := range threads {
-		id, err := strconv.Atoi(thread.Name())
-		if err != nil {
-			return err
-		}
+	return eachThread(func(id int) error {
 		// A thread has this file as a process has (proc(5)).
 		path := fmt.Sprintf("/proc/%d/timerslack_ns", id)
-		errs = append(errs,
+		return errors.Join(
 			unix.Setpriority(unix.PRIO_PROCESS, id, niceness),
 			os.WriteFile(path, strconv.AppendInt(nil, timerSlackNanoseconds, 10), 0))
-	}
-	return errors.Join(errs...)
+	})
 }
 
 // openDashboard shows what feed has at a loopback address. A port that somebody

@@ -92,7 +92,7 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")
 	set.IntVar(&options.Containers, "containers", 50, "containers of the suite agent")
 	set.IntVar(&options.Readers, "readers", 100, "pages of the dashboard that are open in the suite agent; 0 leaves out what looks at the agent")
-	set.BoolVar(&flags.noVerdict, "no-verdict", false, "only look: a missed target is no error")
+	set.BoolVar(&flags.noVerdict, "no-verdict", false, noVerdictHelp)
 	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
 	format = cmdline.AddOutputFlag(cmd)
@@ -120,13 +120,7 @@ func (f *benchFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if err != nil {
 		return err
 	}
-	if err := show(cmd, format, f.report, found.Report, found); err != nil {
-		return err
-	}
-	if missed := found.Missed(); len(missed) > 0 && !f.noVerdict {
-		return missedError(missed, len(found.Verdicts))
-	}
-	return nil
+	return show(cmd, format, f.report, found.Report, found, f.noVerdict)
 }
 
 // suiteResult is what a suite has found.
@@ -136,9 +130,12 @@ type suiteResult interface {
 	Failed() int
 }
 
+// noVerdictHelp is what every suite with targets says of `--no-verdict`.
+const noVerdictHelp = "only look: a missed target is no error"
+
 // show prints what was found, and writes its page unless that is "". Errors: also runs
-// that failed.
-func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Report, found suiteResult) error {
+// that failed, and targets that were missed, unless noVerdict.
+func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Report, found suiteResult, noVerdict bool) error {
 	if page != "" {
 		if err := writePage(page, of); err != nil {
 			return err
@@ -155,6 +152,9 @@ func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Repo
 	}
 	if failed := found.Failed(); failed > 0 {
 		return fmt.Errorf("runs failed in %d cases", failed)
+	}
+	if missed := of.Missed(); len(missed) > 0 && !noVerdict {
+		return missedError(missed, len(of.Verdicts))
 	}
 	return nil
 }
@@ -182,6 +182,9 @@ func (f *benchFlags) parse() (err error) {
 	}
 	if _, err := options.Cases(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
+	}
+	if err := distinct("--peers", options.Peers, plainText); err != nil {
+		return err
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/all"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -41,8 +42,9 @@ It takes at most --within. Each report has its part of that time; cases for whic
 there was none are left out, and the report says how many. --short is for a first
 look: ten minutes, and 0.3 s a run.
 
-Needs root. Exits with 1 when a report is missing or a run failed; missed targets are
-only shown. docs/measurements.md says how to read the reports.`,
+Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
+its own targets; with --no-verdict a missed target is only shown. docs/measurements.md
+says how to read the reports.`,
 		Example: `  weir bench all --dir report
   weir bench all --short --no-docker --dir report`,
 		Args: cmdline.ExactArgs(),
@@ -55,6 +57,7 @@ only shown. docs/measurements.md says how to read the reports.`,
 	set.DurationVar(&options.Duration, "duration", time.Second, "time counted in every run")
 	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted")
 	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	set.BoolVar(&flags.noVerdict, "no-verdict", false, noVerdictHelp)
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of what is random")
 	format = cmdline.AddOutputFlag(cmd)
@@ -73,16 +76,16 @@ func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	// What suites have flags for of their own.
 	f.rate, f.options.Overload, f.options.Containers = "100mbit", 1.5, 50
 	f.options.Suite = bench.SuiteNames()[0]
-	all := bench.AllOptions{Dir: f.dir, Within: f.within, Options: f.options}
-	if err := all.CheckAll(); err != nil {
+	everything := all.Options{Dir: f.dir, Within: f.within, Options: f.options}
+	if err := everything.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if err := f.parse(); err != nil {
 		return err
 	}
-	all.Options = f.options
-	all.Progress = cmd.ErrOrStderr()
-	index, err := bench.RunAll(cmd.Context(), all)
+	everything.Options = f.options
+	everything.Progress = cmd.ErrOrStderr()
+	index, err := all.Run(cmd.Context(), everything)
 	if err != nil {
 		return err
 	}
@@ -94,7 +97,22 @@ func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if err != nil {
 		return fmt.Errorf("print the results: %w", err)
 	}
-	return failedSections(index)
+	if err := failedSections(index); err != nil {
+		return err
+	}
+	return f.missed(index)
+}
+
+// missed is an error if targets were missed, which the index names, and that matters.
+func (f *allFlags) missed(index report.Index) error {
+	missed, all := 0, 0
+	for _, section := range index.Sections {
+		missed, all = missed+len(section.Missed()), all+len(section.Verdicts)
+	}
+	if missed == 0 || f.noVerdict {
+		return nil
+	}
+	return fmt.Errorf("%d of %d targets missed (--no-verdict to look only)", missed, all)
 }
 
 // failedSections is an error if reports are missing or incomplete.

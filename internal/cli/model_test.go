@@ -71,6 +71,12 @@ func TestModelLLQJSON(t *testing.T) {
 		t.Errorf("BE carries nothing, but has %+v", a.BE)
 	}
 
+	// Twice what the port sends is no unstable queue, as it is finite: M/M/1/3 at a load of 2.
+	a = llqOf(t, "--arrival", "200mbit,0,0", "--places", "3,1,1")
+	if want := 8.0 / 15; math.Abs(a.EF.Loss-want) > 1e-9 || math.Abs(a.EF.MeanQueue-34.0/15) > 1e-9 {
+		t.Errorf("EF alone at twice the rate has %+v", a.EF)
+	}
+
 	times, rates := llqOf(t, "--poll", "10ms"), llqOf(t, "--poll", "100")
 	if times.AF.WaitMS != rates.AF.WaitMS {
 		t.Errorf("a turn of 10ms and 100 a second differ: %v and %v ms", times.AF.WaitMS, rates.AF.WaitMS)

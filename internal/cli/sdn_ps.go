@@ -106,7 +106,7 @@ func portTo(p v1.SDNPort) string {
 	case len(p.Hosts) == 1:
 		return p.Hosts[0]
 	case len(p.Hosts) > 1:
-		return plural(len(p.Hosts), "station")
+		return plural(len(p.Hosts), "host")
 	}
 	return "-"
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ classify' and gives the flow an entry on every switch of a shortest path, with t
 queue of its class (EF, AF or BE) and the port.
 
 What the switches were told stays when the controller stops or dies: known flows
-go on, new ones to known stations are best effort. A controller that is started
+go on, new ones to known hosts are best effort. A controller that is started
 again takes over what is there.
 
 Switches may have several controllers, all of which are given --takeover-after: one
@@ -126,6 +127,10 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err := f.checkAddresses(secure != nil); err != nil {
 		return err
 	}
+	sdnTurn.take(log)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(sdnGarbagePercent)
+	}
 	var listeners []net.Listener
 	for _, address := range f.listen {
 		l, err := controller.Listen(address, secure)
@@ -163,6 +168,10 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	return group.Wait()
 }
+
+// sdnGarbagePercent is how much garbage there may be, to what is in use, before it is
+// collected, which takes processors from packets that wait. GOGC goes before it.
+const sdnGarbagePercent = 200
 
 // checkAddresses says what is wrong with an address before anything listens.
 func (f *sdnRunFlags) checkAddresses(secure bool) error {

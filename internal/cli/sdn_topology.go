@@ -17,11 +17,11 @@ func newSDNTopologyCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
 		Use:   "topology",
-		Short: "List or draw the links between switches, and where stations are",
-		Long: `List the links between switches, and the ports with stations, that weir sdn run
+		Short: "List or draw the links between switches, and where hosts are",
+		Long: `List the links between switches, and the ports with hosts, that weir sdn run
 has found. With -o svg they are drawn: switches on a circle, the lines between them
 are links with their port numbers and what each end sends, thick where that is about
-all that the port may; dots are stations. A switch that is lost is dashed, a port that
+all that the port may; dots are hosts. A switch that is lost is dashed, a port that
 stays out because of a loop is a cross.`,
 		Example: "weir sdn topology\nweir sdn topology -o svg >network.svg",
 		Args:    cmdline.ExactArgs(),
@@ -49,7 +49,7 @@ stays out because of a loop is a cross.`,
 	return cmd
 }
 
-// printTopology has a line for each end of a link and for each port with stations.
+// printTopology has a line for each end of a link and for each port with hosts.
 func printTopology(w io.Writer, s v1.SDN) error {
 	t := textTable{header: []string{"SWITCH", "PORT", "TO"}}
 	for _, n := range s.Switches {

@@ -26,8 +26,8 @@ func TestPackage(t *testing.T) {
 		"/usr/share/fish/vendor_completions.d/weir.fish": file, "/usr/share/doc/weir/copyright": file,
 		"/usr/share/doc/weir/changelog.gz": file, "/usr/share/doc/weir/licenses.gz": file, "/usr/share/doc/weir/weir.cdx.json": file,
 		"/usr/share/doc/weir/examples/weir.yaml": file, "/usr/share/doc/weir/examples/edge.yaml": file,
-		"/usr/lib/systemd/system/weir-edge.service": file,
-		"/usr/bin/weir-edge":                        program, "/usr/share/man/man1/weir-edge-run.1.gz": file,
+		"/usr/lib/systemd/system/weir-edge.service": file, "/usr/lib/systemd/system/weir-sdn.service": file,
+		"/usr/bin/weir-edge": program, "/usr/share/man/man1/weir-edge-run.1.gz": file,
 		"/usr/share/bash-completion/completions/weir-edge": file, "/usr/share/doc/weir/weir-edge.cdx.json": file,
 	} {
 		if files[name] != mode {
@@ -56,6 +56,10 @@ func TestPackage(t *testing.T) {
 	edge, err := os.ReadFile(filepath.Join(unpacked, "usr/lib/systemd/system/weir-edge.service"))
 	if err != nil || !strings.Contains(string(edge), "ExecStart=/usr/bin/weir-edge run\n") || strings.Contains(string(edge), "@") {
 		t.Errorf("weir-edge's unit is %s, %v", edge, err)
+	}
+	sdn, err := os.ReadFile(filepath.Join(unpacked, "usr/lib/systemd/system/weir-sdn.service"))
+	if err != nil || !strings.Contains(string(sdn), "ExecStart=/usr/bin/weir sdn run $OPTIONS\n") || strings.Contains(string(sdn), "@") {
+		t.Errorf("the controller's unit is %s, %v", sdn, err)
 	}
 	if page := run(t, "gzip", "-dc", filepath.Join(unpacked, "usr/share/man/man1/weir-set.1.gz")); !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(page, "weight") {
 		t.Errorf("the manual of weir set: %.300s", page)

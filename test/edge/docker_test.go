@@ -32,6 +32,7 @@ func TestOneEngine(t *testing.T) {
 	t.Run("decided again", func(t *testing.T) { s.testReplay(t, trace) })
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
+	t.Run("the paper's descriptor", s.testDescriptor)
 	t.Run("bad input", s.testBadInput)
 	t.Run("an image that takes long", s.testWaiting)
 	t.Run("images that do not work", s.testBadImages)
@@ -89,6 +90,9 @@ func (s *site) testDeploy(t *testing.T) {
 func (s *site) testReplay(t *testing.T, trace string) {
 	s.manager.kill()
 	defer s.start(t)
+	if got := s.measured(t, pagesImage); got.Seconds <= 0 || got.Seconds > 60 {
+		t.Errorf("of starts is kept %+v", got)
+	}
 	whole, err := os.ReadFile(trace)
 	if err != nil {
 		t.Fatal(err)

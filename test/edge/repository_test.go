@@ -96,7 +96,8 @@ func (s *site) testPush(t *testing.T) {
 	s.must(t, "deploy", "stored")
 	await(t, "the service answers", 20*time.Second, func() error { return s.get(8101) })
 	t.Logf("answered %v after the deployment, the image fetched", time.Since(began).Round(time.Millisecond))
-	if found := s.awaitRunning(t, "stored", 1, 10*time.Second); !strings.HasSuffix(found[0].Image, "@"+stored.Digest) {
+	found := s.awaitRunning(t, "stored", 1, 10*time.Second)
+	if !strings.HasSuffix(found[0].Image, "@"+stored.Digest) {
 		t.Errorf("it runs %s", found[0].Image)
 	}
 	if _, err := s.weirEdge("rm", "--repository", "stored"); err == nil || !strings.Contains(err.Error(), "weir-edge rm stored") {
@@ -110,6 +111,9 @@ func (s *site) testPush(t *testing.T) {
 	// The registry outlives weir-edge, and the next one finds it.
 	before := s.repositoryID(t)
 	s.manager.kill()
+	if got := s.measured(t, found[0].Image); got.TransferSeconds <= 0 || got.Seconds <= 0 || got.ImageBytes < 100_000 {
+		t.Errorf("of the transfer and the start of %s is kept %+v", found[0].Image, got)
+	}
 	s.start(t, "--repository", localRepository, "--dashboard", localPage)
 	if after := s.repositoryID(t); after != before {
 		t.Errorf("another weir-edge started it again: %s, %s", before, after)

@@ -4,6 +4,7 @@ package netns
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -83,5 +84,10 @@ func TestTunnelIsTold(t *testing.T) {
 	one := agent.Container("one")
 	if one.State != v1.StateDegraded || !strings.Contains(one.Reason, "tunnel (vxlan on "+b.Host.UplinkName+")") {
 		t.Errorf("got %s, %q", one.State, one.Reason)
+	}
+	doctor := b.Weir("doctor").Stdout
+	if found := regexp.MustCompile(`(?m)^tunnels .*`).FindString(doctor); !strings.Contains(found, " less ") ||
+		!strings.Contains(found, "tunnel (vxlan on "+b.Host.UplinkName+")") || !strings.Contains(found, "as an uplink of its own") {
+		t.Errorf("weir doctor says:\n%s", doctor)
 	}
 }

@@ -131,6 +131,11 @@ func TestCommandsWithoutPermission(t *testing.T) {
 	if result := b.WeirAs(nobody, "down", "--state-dir", b.StateDir()); result.Code != 1 || !strings.Contains(result.Stderr, "run as root") {
 		t.Errorf("weir down as nobody, without an agent: %+v", result)
 	}
+	// What weir doctor cannot look at without root is the first that it says.
+	if result := b.WeirAs(nobody, "doctor"); result.Code != 1 || !strings.HasPrefix(result.Stdout, "privileges") ||
+		!strings.Contains(strings.SplitN(result.Stdout, "\n", 2)[0], "missing") || !strings.Contains(result.Stdout, "run sudo weir doctor") {
+		t.Errorf("weir doctor as nobody: %+v", result)
+	}
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
 	for _, args := range [][]string{{"ps"}, {"set", "one", "--weight", "5"}, {"down"}} {

@@ -2,7 +2,7 @@
 
 // Package sdn tests weir sdn with a real Open vSwitch: ovs-vswitchd with its
 // userspace datapath and ovsdb-server run in a network namespace of their own,
-// with a database, sockets and logs of their own; stations are further
+// with a database, sockets and logs of their own; hosts are further
 // namespaces. The tests need root:
 //
 //	go test -tags netns ./test/sdn
@@ -217,8 +217,8 @@ func (b *bed) bridge(name string, dpid int) {
 		"--", "set", "controller", name, "max_backoff=1000")
 }
 
-// station makes a namespace with an address at a port of a bridge.
-func (b *bed) station(bridge, port string, number int, address string) *process {
+// host makes a namespace with an address at a port of a bridge.
+func (b *bed) host(bridge, port string, number int, address string) *process {
 	b.t.Helper()
 	s := b.namespace()
 	b.inSpace(b.space, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(s.Process.Pid))
@@ -230,14 +230,14 @@ func (b *bed) station(bridge, port string, number int, address string) *process 
 	return s
 }
 
-// address gives a station an address.
-func (b *bed) address(station *process, address string) {
+// address gives a host an address.
+func (b *bed) address(host *process, address string) {
 	b.t.Helper()
 	args := []string{"ip", "address", "add", address + bitsOf(address), "dev", "eth0"}
 	if strings.Contains(address, ":") {
 		args = append(args, "nodad") // it is used at once
 	}
-	b.inSpace(station, args...)
+	b.inSpace(host, args...)
 }
 
 // bitsOf is the length of the network that an address is in.

@@ -33,7 +33,7 @@ const (
 	warmUp, measure = 3 * time.Second, 5 * time.Second
 )
 
-// TestKernelDatapath is figure 6 of the SDN-LLQ paper, two stations, a switch and
+// TestKernelDatapath is figure 6 of the SDN-LLQ paper, two hosts, a switch and
 // a controller, with Open vSwitch's forwarding in the kernel: flows of three
 // classes want more than the port has. Behind its queues EF within its bound
 // loses nothing and waits less than in one FIFO, also while the controller is
@@ -42,7 +42,7 @@ const (
 func TestKernelDatapath(t *testing.T) {
 	b := newKernelBed(t)
 	b.startWeir("--no-second-look")
-	h1, h2 := b.twoStations()
+	h1, h2 := b.twoHosts()
 	b.oneQueue("p2")
 	fifo := b.congest(h1, h2, 30e6, nil)
 	t.Logf("FIFO: %v", fifo)

@@ -91,8 +91,8 @@ func TestTwoControllers(t *testing.T) {
 	b.bridge("br0", 0xab)
 	p.control("br0")
 	b.wait("a master and a slave", 30*time.Second, func() error { return p.roles("master", "slave") })
-	h1 := b.station("br0", "p1", 1, "198.18.66.1")
-	h2 := b.station("br0", "p2", 2, "198.18.66.2")
+	h1 := b.host("br0", "p1", 1, "198.18.66.1")
+	h2 := b.host("br0", "p2", 2, "198.18.66.2")
 	b.reach(h1, "198.18.66.2")
 	client, lost := b.stream(h1, h2, "198.18.66.2", 53)
 	entry := func() string { return lineWith(b.entries("br0"), "udp,", "tp_dst=53", "set_queue:2") }

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// networks are two that are routed between, of a version of IP: gateways and a station
+// networks are two that are routed between, of a version of IP: gateways and a host
 // of each.
 type networks struct {
-	gateways, stations [2]string
-	udp, tcp           string // what ovs-ofctl calls them
-	traceroute         string
+	gateways, hosts [2]string
+	udp, tcp        string // what ovs-ofctl calls them
+	traceroute      string
 }
 
 var (
@@ -40,24 +40,24 @@ func (b *bed) twoBridges() {
 	b.cable("br1", "c12", 1, "br2", "c21", 1)
 }
 
-// atBothEnds puts a station of each network at a bridge of twoBridges.
+// atBothEnds puts a host of each network at a bridge of twoBridges.
 func (b *bed) atBothEnds(n networks) (h1, h2 *process) {
 	b.t.Helper()
-	h1 = b.station("br1", "p1", 9, n.stations[0])
-	h2 = b.station("br2", "p2", 9, n.stations[1])
+	h1 = b.host("br1", "p1", 9, n.hosts[0])
+	h2 = b.host("br2", "p2", 9, n.hosts[1])
 	b.inSpace(h1, "ip", "route", "add", "default", "via", n.gateways[0])
 	b.inSpace(h2, "ip", "route", "add", "default", "via", n.gateways[1])
 	return h1, h2
 }
 
-// TestRouted: stations of two networks reach each other and their gateways over
+// TestRouted: hosts of two networks reach each other and their gateways over
 // two bridges, a TCP connection carries what it should in its class's queue, and
 // who sends with a TTL of 1 is told.
 //
 //weir:beside
 func TestRouted(t *testing.T) { testRouted(t, ipv4) }
 
-// TestRoutedIPv6 is TestRouted with IPv6; one station knows its gateway by the address
+// TestRoutedIPv6 is TestRouted with IPv6; one host knows its gateway by the address
 // that it has on the link.
 //
 //weir:beside
@@ -80,13 +80,13 @@ func testRouted(t *testing.T, n networks) {
 		b.inSpace(h2, "ip", "-6", "route", "replace", "default", "via", linkLocalGateway, "dev", "eth0")
 	}
 	b.reach(h1, n.gateways[0])
-	b.reach(h1, n.stations[1])
-	b.reach(h2, n.stations[0])
+	b.reach(h1, n.hosts[1])
+	b.reach(h2, n.hosts[0])
 	b.reach(h2, n.gateways[0]) // the gateway of another network
 
-	b.udp(h1, h2, n.stations[1], 53)
+	b.udp(h1, h2, n.hosts[1], 53)
 	const length = 1 << 20
-	if arrived := b.transfer(h1, h2, n.stations[1], 22, length); arrived != length {
+	if arrived := b.transfer(h1, h2, n.hosts[1], 22, length); arrived != length {
 		t.Errorf("%d of %d bytes arrived", arrived, length)
 	}
 	first, last := b.entries("br1"), b.entries("br2")
@@ -100,14 +100,14 @@ func testRouted(t *testing.T, n networks) {
 	}
 	// Fragments, which have no entries.
 	b.wait("pings in fragments", 20*time.Second, func() error {
-		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", pingOf(n.stations[1]), "-c", "1", "-W", "2", "-s", "3000", n.stations[1])
+		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", pingOf(n.hosts[1]), "-c", "1", "-W", "2", "-s", "3000", n.hosts[1])
 		if err == nil && !strings.Contains(out, " 1 packets received") {
 			err = fmt.Errorf("ping: %s", out)
 		}
 		return err
 	})
 	b.wait("the gateway's word on a TTL of 1", 20*time.Second, func() error {
-		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", n.traceroute, "-n", "-q", "1", "-m", "1", "-w", "2", n.stations[1])
+		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", n.traceroute, "-n", "-q", "1", "-m", "1", "-w", "2", n.hosts[1])
 		if err == nil && !strings.Contains(out, " 1  "+n.gateways[0]+" ") {
 			err = fmt.Errorf("traceroute: %s", out)
 		}

@@ -17,12 +17,12 @@ import (
 	"github.com/weir-project/weir/test/harness"
 )
 
-// twoStations is a bridge with a station at each of the ports p1 and p2.
-func (b *bed) twoStations() (h1, h2 *process) {
+// twoHosts is a bridge with a host at each of the ports p1 and p2.
+func (b *bed) twoHosts() (h1, h2 *process) {
 	b.t.Helper()
 	b.bridge("br0", 0xab)
-	h1 = b.station("br0", "p1", 1, "198.18.66.1")
-	h2 = b.station("br0", "p2", 2, "198.18.66.2")
+	h1 = b.host("br0", "p1", 1, "198.18.66.1")
+	h2 = b.host("br0", "p2", 2, "198.18.66.2")
 	b.reach(h1, "198.18.66.2")
 	return h1, h2
 }
@@ -38,7 +38,7 @@ func (b *bed) reach(from *process, to string) {
 	})
 }
 
-// class is what weir says of a flow to a port of a station.
+// class is what weir says of a flow to a port of a host.
 func (b *bed) class(proto, to string) (class, application string) {
 	b.t.Helper()
 	if class, application = b.classOr(proto, to); class == "" {
@@ -58,14 +58,14 @@ func (b *bed) classOr(proto, to string) (class, application string) {
 	return "", ""
 }
 
-// TestClasses: the flows of two stations go through a switch in the queues of
+// TestClasses: the flows of two hosts go through a switch in the queues of
 // their applications, both ways, with queues that weir has made at its ports.
 //
 //weir:beside
 func TestClasses(t *testing.T) {
 	b := newBed(t)
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--rate", "p2=50mbit", "--idle-timeout", "3s")
-	h1, h2 := b.twoStations()
+	h1, h2 := b.twoHosts()
 
 	b.udp(h1, h2, "198.18.66.2", 53) // DNS: SERVICES
 	b.tcp(h1, h2, "198.18.66.2", 25) // SMTP: EMAIL
@@ -165,7 +165,7 @@ func TestEightQueues(t *testing.T) {
 map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 `)
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--queues", file)
-	h1, h2 := b.twoStations()
+	h1, h2 := b.twoHosts()
 	b.udp(h1, h2, "198.18.66.2", 53) // DNS: SERVICES
 	b.tcp(h1, h2, "198.18.66.2", 25) // SMTP: EMAIL
 	entries := b.entries("br0")
@@ -227,8 +227,8 @@ map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 func TestQueuesOfOthers(t *testing.T) {
 	b := newBed(t)
 	b.bridge("br0", 0xab)
-	b.station("br0", "p1", 1, "198.18.66.1")
-	b.station("br0", "p2", 2, "198.18.66.2")
+	b.host("br0", "p1", 1, "198.18.66.1")
+	b.host("br0", "p2", 2, "198.18.66.2")
 	b.vsctl("set", "port", "p1", "qos=@q", "--", "--id=@q", "create", "qos", "type=linux-htb", "other-config:max-rate=7000000")
 	before := b.vsctl("get", "port", "p1", "qos")
 	p1 := func() (state, reason string) {
@@ -305,8 +305,8 @@ func TestSeveralBridges(t *testing.T) {
 		}
 		return nil
 	})
-	h1 := b.station("br1", "p1", 9, "198.18.66.1")
-	h2 := b.station("br2", "p2", 9, "198.18.66.2")
+	h1 := b.host("br1", "p1", 9, "198.18.66.1")
+	h2 := b.host("br2", "p2", 9, "198.18.66.2")
 	b.reach(h1, "198.18.66.2")
 	if n := b.ping(h1, "198.18.66.2", 20); n != 20 { // and no answer twice: -q counts those too
 		t.Errorf("%d of 20 answered", n)
@@ -335,7 +335,7 @@ func TestSeveralBridges(t *testing.T) {
 func TestControllerKilled(t *testing.T) {
 	b := newBed(t)
 	b.startWeir()
-	h1, h2 := b.twoStations()
+	h1, h2 := b.twoHosts()
 	client, lost := b.stream(h1, h2, "198.18.66.2", 53)
 	b.wait("the flow's entry", 10*time.Second, func() error {
 		if lineWith(b.entries("br0"), "udp,", "tp_dst=53", "set_queue:2") == "" {
@@ -370,7 +370,7 @@ func TestControllerKilled(t *testing.T) {
 func TestTableFull(t *testing.T) {
 	b := newBed(t)
 	b.startWeir()
-	h1, h2 := b.twoStations()
+	h1, h2 := b.twoHosts()
 	b.vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=20", "overflow_policy=refuse", "--", "set", "bridge", "br0", "flow_tables:0=@t")
 	for port := range 30 {
 		b.tcp(h1, h2, "198.18.66.2", 2000+port)
@@ -427,7 +427,7 @@ func (b *bed) stream(from, to *process, address string, port int) (client net.Co
 	}
 }
 
-// udp sends datagrams to a station and expects them back.
+// udp sends datagrams to a host and expects them back.
 func (b *bed) udp(from, to *process, address string, port int) {
 	b.t.Helper()
 	var server net.PacketConn
@@ -464,7 +464,7 @@ func (b *bed) udp(from, to *process, address string, port int) {
 	}
 }
 
-// tcp opens a connection to a station and exchanges some bytes.
+// tcp opens a connection to a host and exchanges some bytes.
 func (b *bed) tcp(from, to *process, address string, port int) {
 	b.t.Helper()
 	var server net.Listener

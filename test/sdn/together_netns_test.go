@@ -39,15 +39,15 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 	p.control("br2")
 	b.wait("a master and a slave", 60*time.Second, func() error { return p.roles("master", "slave") })
 	h1, h2 := b.atBothEnds(ipv4)
-	b.address(h1, ipv6.stations[0])
-	b.address(h2, ipv6.stations[1])
+	b.address(h1, ipv6.hosts[0])
+	b.address(h2, ipv6.hosts[1])
 	b.inSpace(h1, "ip", "-6", "route", "add", "default", "via", ipv6.gateways[0])
 	b.inSpace(h2, "ip", "-6", "route", "add", "default", "via", ipv6.gateways[1])
-	b.reach(h1, ipv4.stations[1])
+	b.reach(h1, ipv4.hosts[1])
 	b.queuesOf(p.both[0], 4, 5)
 
-	stream, lost := b.stream(h1, h2, ipv4.stations[1], 53) // DNS: SERVICES
-	transfer, arrived := b.connection(h1, h2, ipv4.stations[1], 22)
+	stream, lost := b.stream(h1, h2, ipv4.hosts[1], 53) // DNS: SERVICES
+	transfer, arrived := b.connection(h1, h2, ipv4.hosts[1], 22)
 	stop, sent := make(chan struct{}), make(chan int64, 1)
 	go func() { sent <- writeUntil(stop, transfer) }()
 	before := [2]string{}
@@ -61,26 +61,26 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 
 	p.both[0].process.stop(syscall.SIGKILL)
 	b.wait("the other as master", 30*time.Second, func() error { return p.roles("none", "master") })
-	b.wait("the link, stations and flows at the other", 30*time.Second, func() error {
+	b.wait("the link, hosts and flows at the other", 30*time.Second, func() error {
 		s, err := controller.NewClient(p.both[1].control).Status(t.Context())
 		if err == nil && len(s.Links) != 1 {
 			err = fmt.Errorf("%d links", len(s.Links))
 		}
-		if n := stationsOf(s); err == nil && n < 2 {
-			err = fmt.Errorf("%d stations", n)
+		if n := hostsOf(s); err == nil && n < 2 {
+			err = fmt.Errorf("%d hosts", n)
 		}
 		if err != nil {
 			return err
 		}
 		for _, c := range []struct{ proto, port, class string }{{"udp", "53", "ef"}, {"tcp", "22", "af"}} {
-			if class := b.classAt(p.both[1], c.proto, ipv4.stations[1]+":"+c.port); class != c.class {
+			if class := b.classAt(p.both[1], c.proto, ipv4.hosts[1]+":"+c.port); class != c.class {
 				return fmt.Errorf("%s to port %s has class %q", c.proto, c.port, class)
 			}
 		}
 		return nil
 	})
 	for _, n := range []networks{ipv4, ipv6} {
-		b.reach(h1, n.stations[1])
+		b.reach(h1, n.hosts[1])
 		for _, c := range []struct {
 			proto string
 			port  int
@@ -88,9 +88,9 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 		}{{n.tcp, 25, "4"}, {n.udp, 5060, "2"}, {n.udp, 123, "3"}} {
 			b.wait(fmt.Sprint("the entries of ", c.proto, c.port), 30*time.Second, func() error {
 				if c.proto == n.tcp {
-					b.tcp(h1, h2, n.stations[1], c.port)
+					b.tcp(h1, h2, n.hosts[1], c.port)
 				} else {
-					b.udp(h1, h2, n.stations[1], c.port)
+					b.udp(h1, h2, n.hosts[1], c.port)
 				}
 				if b.routed(c.proto, c.port, c.queue) == "" {
 					return fmt.Errorf("br1 has %s", lineWith(b.entries("br1"), c.proto, fmt.Sprint("tp_dst=", c.port)))
@@ -174,8 +174,8 @@ func (b *bed) queuesOf(c *oneOfTwo, ports, queues int) {
 	})
 }
 
-// stationsOf is how many stations a controller has seen: at first it believes in none.
-func stationsOf(s v1.SDN) (n int) {
+// hostsOf is how many hosts a controller has seen: at first it believes in none.
+func hostsOf(s v1.SDN) (n int) {
 	for _, one := range s.Switches {
 		for _, p := range one.Ports {
 			n += len(p.Hosts)
@@ -184,7 +184,7 @@ func stationsOf(s v1.SDN) (n int) {
 	return n
 }
 
-// classAt is the class of a flow to a port of a station, as a controller shows it.
+// classAt is the class of a flow to a port of a host, as a controller shows it.
 func (b *bed) classAt(c *oneOfTwo, proto, to string) string {
 	flows, err := controller.NewClient(c.control).Flows(b.t.Context())
 	if err != nil {

@@ -9,14 +9,18 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Boot is a machine about to be started.
 type Boot struct {
 	Arch                string
 	ImagePath, DiskPath string
-	Timeout             time.Duration
-	MemoryMegabytes     int
+	// CPUTime, in whole seconds, and Timeout are how long it may run, in this machine's
+	// processor time and by its clock.
+	CPUTime, Timeout time.Duration
+	MemoryMegabytes  int
 }
 
 // bootOptions keep the console for the tests, end a machine whose kernel has
@@ -29,6 +33,13 @@ const (
 	memoryMegabytes = 1024
 	engineMegabytes = 768
 )
+
+// machinesAtOnce is how many machines run at a time: each takes a processor and, with
+// QEMU's own, up to two gigabytes; other suites beside are left three.
+func machinesAtOnce(processors int, memoryBytes uint64) int {
+	const machineMegabytes, otherMegabytes = 2 << 10, 3 << 10
+	return max(1, min(processors, (int(memoryBytes>>20)-otherMegabytes)/machineMegabytes))
+}
 
 // qemu is the emulator of an architecture, what it is told about the machine, and
 // what the kernel is: the console's name, first of all.
@@ -60,12 +71,19 @@ func (b Boot) Run(ctx context.Context) ([]byte, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Run()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	err := cmd.Start()
+	if err == nil {
+		// Killed at once: a signal before that would leave a core.
+		seconds := uint64(b.CPUTime.Seconds())
+		err = errors.Join(unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}, nil), cmd.Wait())
+	}
+	switch state := cmd.ProcessState; {
+	case err == nil:
+		return output.Bytes(), nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("still running after %v", b.Timeout)
+	case state != nil && state.UserTime()+state.SystemTime() >= b.CPUTime:
+		err = fmt.Errorf("still running after %v of a processor", b.CPUTime)
 	}
-	if err != nil {
-		return output.Bytes(), fmt.Errorf("run %s: %w", program, err)
-	}
-	return output.Bytes(), nil
+	return output.Bytes(), fmt.Errorf("run %s: %w", program, err)
 }

@@ -38,15 +38,15 @@ func TestMain(m *testing.M) {
 }
 
 // TestMachines runs the tests in every machine, as many at a time as there
-// are processors, and reports them as its own, by the kernel's name. What is
-// fetched and compiled is so one after the other, for a machine while others run.
+// are processors and memory for, and reports them as its own, by the kernel's name. What
+// is fetched and compiled is so one after the other, for a machine while others run.
 func TestMachines(t *testing.T) {
 	if err := os.Chdir("../.."); err != nil { // to the module's root
 		t.Fatal(err)
 	}
 	preparation := preparation{packages: openCache(t), disks: map[string]*Disk{}}
 	var turns []chan struct{} // in the machines' order
-	running := make(chan struct{}, runtime.NumCPU())
+	running := make(chan struct{}, machinesAtOnce(runtime.NumCPU(), memoryBytes(t)))
 	for _, m := range Machines {
 		t.Run(m.Name(), func(t *testing.T) {
 			turn := make(chan struct{})
@@ -70,6 +70,16 @@ func TestMachines(t *testing.T) {
 			close(turn)
 		}
 	}()
+}
+
+// memoryBytes is what this machine has.
+func memoryBytes(t *testing.T) uint64 {
+	t.Helper()
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		t.Fatal(err)
+	}
+	return uint64(info.Totalram) * uint64(info.Unit)
 }
 
 // openCache opens the packages that are kept. Only one run at a time uses them.
@@ -121,7 +131,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	p.Lock()
 	defer p.Unlock()
 	ready := prepared{Machine: m, boot: Boot{
-		Arch: m.Arch, Timeout: machineTimeout, MemoryMegabytes: memoryMegabytes,
+		Arch: m.Arch, CPUTime: machineCPUTime, Timeout: machineTimeout, MemoryMegabytes: memoryMegabytes,
 		ImagePath: filepath.Join(dir, "kernel"), DiskPath: filepath.Join(dir, "disk"),
 	}}
 	var err error

@@ -205,3 +205,16 @@ func TestEveryMachineIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestMachinesAtOnce: small machines run one at a time.
+func TestMachinesAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		processors, gigabytes, want int
+	}{
+		{1, 24, 1}, {2, 1, 1}, {2, 4, 1}, {2, 6, 1}, {2, 8, 2}, {2, 24, 2}, {4, 8, 2}, {4, 12, 4}, {64, 24, 10},
+	} {
+		if got := machinesAtOnce(test.processors, uint64(test.gigabytes)<<30); got != test.want {
+			t.Errorf("%d processors, %d GB: %d machines, want %d", test.processors, test.gigabytes, got, test.want)
+		}
+	}
+}

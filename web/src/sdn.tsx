@@ -66,7 +66,7 @@ function Drawing({ svg }: { svg: string }) {
   }, [svg]);
   return (
     <div class="wide" tabIndex={0} role="region" aria-label="The network">
-      <div class="topology" ref={place} role="img" aria-label="Switches, the links between them and stations; the tables say the same" />
+      <div class="topology" ref={place} role="img" aria-label="Switches, the links between them and hosts; the tables say the same" />
     </div>
   );
 }
@@ -82,7 +82,7 @@ function Switches({ seen }: { seen: SDN }) {
     <section>
       <h2>Switches</h2>
       <Grid label="Switches"
-        columns={[{ name: "switch" }, { name: "state" }, { name: "flows", number: true }, { name: "ports up", number: true }, { name: "links", number: true }, { name: "stations", number: true }, { name: "sends", number: true }]}
+        columns={[{ name: "switch" }, { name: "state" }, { name: "flows", number: true }, { name: "ports up", number: true }, { name: "links", number: true }, { name: "hosts", number: true }, { name: "sends", number: true }]}
         rows={seen.switches.map((s) => ({
           key: s.dpid,
           cells: [
@@ -97,7 +97,7 @@ function Switches({ seen }: { seen: SDN }) {
 function portTo(p: SDNPort) {
   if (p.peer_dpid) return <Name text={`${short(p.peer_dpid)} port ${p.peer_port}`} />;
   const hosts = p.hosts ?? [];
-  return hosts.length > 1 ? hosts.length + " stations" : hosts[0] ? <Name text={hosts[0]} /> : "–";
+  return hosts.length > 1 ? hosts.length + " hosts" : hosts[0] ? <Name text={hosts[0]} /> : "–";
 }
 
 function portState(p: SDNPort) {

@@ -9,9 +9,9 @@ import (
 // can be done about it that is worth it.
 func (w *world) grow(s *service) {
 	m, p := &s.memory, &w.e.policy
-	s.smooth(w)
-	s.seeWhetherItHelped(w)
 	f := s.facts(w)
+	s.smooth(w, &f)
+	s.seeWhetherItHelped(w, &f)
 	cause, why := p.reasonForMore(s, &f)
 	held := w.holds(&m.HighSince, cause != CauseNone, p.UpHoldSeconds)
 	if cause == CauseNone {
@@ -49,7 +49,7 @@ func (w *world) grow(s *service) {
 	}
 	m.GrownAt, m.GrownUsers, m.HighSince = w.at, s.users, zeroTime
 	if cause != CauseUsers {
-		m.Before = &Before{ResponseSeconds: m.SmoothSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
+		m.Before = &Before{ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
 }
 
@@ -105,24 +105,36 @@ func (s *service) waits(w *world, cause Cause) string {
 // started, and old answers are out of the mean.
 func (s *service) settleSeconds(p *Policy) float64 { return s.startUp(p) + 3*smoothing }
 
-// smoothing is the time constant, in seconds, of the response time that tells whether
-// an instance helped.
+// smoothing is the time constant, in seconds, of the means by which it is decided whether
+// users wait too long, and whether an instance helped.
 const smoothing = 5
 
-// smooth takes the response time of now into the mean.
-func (s *service) smooth(w *world) {
-	m := &s.memory
-	if passed := w.since(m.SmoothAt); m.SmoothSeconds == 0 || passed > 10*smoothing {
-		m.SmoothSeconds = s.response
-	} else {
-		m.SmoothSeconds += (s.response - m.SmoothSeconds) * (1 - math.Exp(-passed/smoothing))
+// jump is by what part of a mean a measurement is off that is no noise any more: the mean
+// begins anew with it.
+const jump = 0.5
+
+// smooth takes the measurements of now into the means, and puts these in their place: one
+// bad second is no reason for another instance, and one good second is no success of one.
+// What was not measured before, or long ago, has no mean yet.
+func (s *service) smooth(w *world, f *Facts) {
+	m, passed := &s.memory, w.since(s.memory.SmoothAt)
+	weight := 1 - math.Exp(-passed/smoothing)
+	take := func(mean, now *float64) {
+		if passed > 10*smoothing || math.Abs(*now-*mean) > jump**mean {
+			*mean = *now
+		}
+		*mean += (*now - *mean) * weight
+		*now = *mean
 	}
+	take(&m.SmoothSeconds, &f.ResponseSeconds)
+	take(&m.SmoothCPUPercent, &f.CPUPercent)
+	take(&m.SmoothNodeCPUPercent, &f.NodeCPUPercent)
 	m.SmoothAt = w.at
 }
 
-// seeWhetherItHelped compares what users wait with what they did before the last
-// instance was added.
-func (s *service) seeWhetherItHelped(w *world) {
+// seeWhetherItHelped compares what users wait, and how busy processors are, with what it
+// was before the last instance was added.
+func (s *service) seeWhetherItHelped(w *world, f *Facts) {
 	m, p := &s.memory, &w.e.policy
 	if m.Before == nil {
 		return
@@ -135,14 +147,15 @@ func (s *service) seeWhetherItHelped(w *world) {
 	if len(s.arriving) > 0 || w.since(m.GrownAt) < s.settleSeconds(p) {
 		return
 	}
-	f := s.facts(w)
+	// Less by MinGainPercent, or so far from a reason that noise as large would not make one.
 	least := 1 - p.MinGainPercent/100
-	better := m.SmoothSeconds <= m.Before.ResponseSeconds*least
+	more := *f
+	more.ResponseSeconds, more.CPUPercent, more.NodeCPUPercent = f.ResponseSeconds/least, f.CPUPercent/least, f.NodeCPUPercent/least
+	better := f.ResponseSeconds <= m.Before.ResponseSeconds*least
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
-	f.ResponseSeconds = m.SmoothSeconds // one good second is no success
-	if cause, _ := p.reasonForMore(s, &f); better || cause == CauseNone {
+	if cause, _ := p.reasonForMore(s, &more); better || cause == CauseNone {
 		m.InVain = max(m.InVain-1, 0) // noise may look like a success
 	} else {
 		m.InVain++

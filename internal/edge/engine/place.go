@@ -166,6 +166,8 @@ func (pl *placement) cannot(n *node) string {
 		return "has a processor that the image is not made for"
 	case s.minBPS > 0 && !n.Weir:
 		return "has no Weir agent, which would keep the minimum"
+	case s.minBPS > 0 && !n.promises():
+		return "has a Weir agent that lets weir-edge only look, and so keeps no minimum for it"
 	case s.minBPS > n.freeBPS(s):
 		return pl.noPromise
 	case s.Spec.Limits.MemoryBytes > p.freeBytes(n):

@@ -67,6 +67,9 @@ type Node struct {
 	// Weir: an agent shares out the node's uplink. Without one nothing can be
 	// promised there, and the rates below are unknown.
 	Weir bool `json:"weir"`
+	// ReadOnly: the agent lets who decides look and change nothing, so that nothing can be
+	// promised there either.
+	ReadOnly bool `json:"read_only,omitempty"`
 	// UplinkBPS is the rate of the uplink, UplinkSentBPS what it sends now.
 	UplinkBPS     uint64 `json:"uplink_bps"`
 	UplinkSentBPS uint64 `json:"uplink_sent_bps"`
@@ -85,6 +88,9 @@ type Node struct {
 	// Images are those of services that the node has already.
 	Images []string `json:"images"`
 }
+
+// promises says whether a minimum can be promised on a node at all.
+func (n *Node) promises() bool { return n.Weir && !n.ReadOnly }
 
 // Service is a service that should run: its specification, and what is measured of
 // it in place of what that says.
@@ -348,9 +354,12 @@ type ServiceMemory struct {
 	// Regrets is how often in a row an instance was missed soon after it was stopped, or
 	// moved.
 	Regrets int `json:"regrets,omitempty"`
-	// SmoothSeconds is the response time, smoothed, as of SmoothAt.
-	SmoothSeconds float64   `json:"smooth_seconds,omitempty"`
-	SmoothAt      time.Time `json:"smooth_at,omitzero"`
+	// SmoothSeconds is the response time, SmoothCPUPercent and SmoothNodeCPUPercent how
+	// busy the busiest instance and node are, all smoothed, as of SmoothAt.
+	SmoothSeconds        float64   `json:"smooth_seconds,omitempty"`
+	SmoothCPUPercent     float64   `json:"smooth_cpu_percent,omitempty"`
+	SmoothNodeCPUPercent float64   `json:"smooth_node_cpu_percent,omitempty"`
+	SmoothAt             time.Time `json:"smooth_at,omitzero"`
 	// Failures are nodes that instances failed on.
 	Failures map[string]Failure `json:"failures,omitempty"`
 }

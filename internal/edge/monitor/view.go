@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -38,6 +39,9 @@ type Node struct {
 	Problems []string
 	// AgeSeconds is how old all of the following is; absent if it never answered.
 	AgeSeconds *float64
+	// Access is who asks, for the node's agent, and what they may do; without a role if the
+	// agent is too old to say.
+	Access v1.Access
 	// RoundTripSeconds is the shortest of the last questions.
 	RoundTripSeconds float64
 	// Node is the paper's monitoring object, and the same in numbers.
@@ -83,6 +87,9 @@ func (c *Container) Is(name string) bool {
 	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
 }
 
+// LooksOnly says whether the node's agent lets who asks change no policy.
+func (n *Node) LooksOnly() bool { return n.Access.Role == access.Read.String() }
+
 // Nodes are all nodes by name, as they are known now: the "json object with monitored data
 // that includes information of all edge nodes" (PiCasso, section III.B).
 func (m *Monitor) Nodes() []Node {
@@ -111,7 +118,7 @@ func (r *reading) view(now time.Time, o Options) Node {
 		n.RoundTripSeconds = slices.Min(r.trips)
 	}
 	node := r.node
-	n.Node = &node
+	n.Node, n.Access = &node, r.access
 	n.Uplink = uplink(&r.snapshot)
 	n.Containers = r.containers(n.Uplink)
 	return n

@@ -175,6 +175,23 @@ func TestNoFlapping(t *testing.T) {
 	})
 }
 
+// TestNoFlappingWhenExhausted: users whose only node is exhausted, by measurements that are
+// off by up to a fifth. One second in eight looks as if there were room again, which must
+// not count as the success of an instance that changed nothing.
+func TestNoFlappingWhenExhausted(t *testing.T) {
+	e := newEngine(t)
+	for seed := range uint64(20) {
+		s := busybox(func(s *spec.Spec) { s.Algorithm, s.MaxUsers, s.ResponseSeconds = "local", 50, 1 })
+		w := world("abcdef", func(float64) float64 { return 62 }, s)
+		w.Loads[s.Spec.Name] = sim.Load{CPUSeconds: 0.05, AnswerBytes: 80e3, ThinkSeconds: 0.2}
+		w.Noise = 0.2
+		w.Seed(seed)
+		if starts, stops := changes(w, e, 2400, 600); starts > 4 || stops > 0 {
+			t.Errorf("seed %d: after ten minutes %d starts and %d stops in thirty", seed, starts, stops)
+		}
+	}
+}
+
 // TestNoFlappingWave: a demand that goes up and down is followed, not chased.
 func TestNoFlappingWave(t *testing.T) {
 	w := world("abcdef", func(at float64) float64 { return 150 + 100*math.Sin(at/20) }, busybox())

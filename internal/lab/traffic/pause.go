@@ -61,7 +61,7 @@ func WatchPauses(ctx context.Context, least time.Duration, report func(Pause)) e
 }
 
 func watchProcessor(ctx context.Context, cpu int, least time.Duration, report func(Pause)) error {
-	urgentThread(pausePriority)
+	UrgentThread(pausePriority)
 	var one unix.CPUSet
 	one.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {

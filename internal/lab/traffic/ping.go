@@ -41,7 +41,7 @@ func NewEcho(port uint16) (*Echo, error) {
 }
 
 func (e *Echo) answer() {
-	urgentThread(pingPriority)
+	UrgentThread(PingPriority)
 	defer unix.Close(e.fd)
 	buffer := make([]byte, 1<<16)
 	for !e.stopped.Load() {
@@ -111,7 +111,7 @@ func (p *Pinger) Run(ctx context.Context) (PingResult, error) {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		urgentThread(pingPriority)
+		UrgentThread(PingPriority)
 		defer unix.Close(p.fd)
 		result, err := p.run(ctx)
 		done <- outcome{result, err}

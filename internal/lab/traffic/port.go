@@ -194,7 +194,7 @@ func (r *portRun) close() error {
 // arrivals sends packets at random: the three Poisson processes together are one, each
 // of whose packets belongs to a queue by chance.
 func (r *portRun) arrivals(ctx context.Context) error {
-	urgentThread(pingPriority)
+	UrgentThread(PingPriority)
 	defer r.over.Store(true)
 	o := r.options
 	random := rand.New(rand.NewPCG(o.Seed, 1))
@@ -277,7 +277,7 @@ func (g *gapStatistics) variation() float64 {
 
 // serve is the server: it takes packets in, keeps the queues and sends on time.
 func (r *portRun) serve() error {
-	urgentThread(pingPriority)
+	UrgentThread(PingPriority)
 	queues := newPortQueues(r.options, RealtimeNS())
 	buffer, control, payload := make([]byte, 1<<16), make([]byte, 256), make([]byte, portMaxBytes)
 	var failure error

@@ -193,7 +193,7 @@ func Urgently(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		urgentThread(pingPriority)
+		UrgentThread(PingPriority)
 		f()
 	}()
 	<-done

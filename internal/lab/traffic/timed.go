@@ -214,7 +214,7 @@ func NewTimed(options TimedOptions) (*Timed, error) {
 // Start begins to send at a time of CLOCK_MONOTONIC. It does not wait.
 func (t *Timed) Start(atNS int64) {
 	t.wait.Go(func() {
-		urgentThread(pingPriority)
+		UrgentThread(PingPriority)
 		sleepUntil(atNS)
 		t.failure = t.send(atNS)
 	})

@@ -236,14 +236,15 @@ func sleepUntil(atNS int64) {
 
 // Priorities of urgent threads: what watches goes before what is watched.
 const (
-	pingPriority  = 1
+	// PingPriority is for what sends when it is time.
+	PingPriority  = 1
 	pausePriority = 2
 )
 
-// urgentThread ties the goroutine to a thread that runs before everything else
+// UrgentThread ties the goroutine to a thread that runs before everything else
 // but urgent threads of a higher priority. Where the kernel does not let it, what
 // is measured is still right, only noisier. The thread ends with the goroutine.
-func urgentThread(priority uint32) {
+func UrgentThread(priority uint32) {
 	runtime.LockOSThread()
 	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
 	_ = unix.SchedSetAttr(0, &attributes, 0)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/core"
@@ -40,13 +41,21 @@ type conn struct {
 	lldp   map[uint32]*bucket // by port
 	spare  spare
 
-	mu    sync.Mutex
-	ready *sync.Cond
-	queue []openflow.Message
-	bytes int       // of what is queued or being written
-	busy  time.Time // since when the last bytes are being written; zero: none are
-	done  error     // why it is closed
-	gone  chan struct{}
+	raw     syscall.RawConn       // of net, if that can be written to without waiting: not TLS
+	now     outgoing              // of writeNow
+	wrote   int                   // bytes of it
+	attempt func(fd uintptr) bool // to write it
+
+	mu          sync.Mutex
+	ready       *sync.Cond
+	queue       []openflow.Message
+	writing     bool      // somebody is, write or writeNow
+	rest        []byte    // what writeNow has left to write, before the queue
+	restPayload int       // of messages that are in there
+	bytes       int       // of what is queued or being written
+	busy        time.Time // since when the last bytes are being written; zero: none are
+	done        error     // why it is closed
+	gone        chan struct{}
 }
 
 // serve is the life of one connection.
@@ -56,6 +65,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 		s.remote = "the local socket"
 	}
 	s.ready = sync.NewCond(&s.mu)
+	s.allowNow()
 	s.lldp = map[uint32]*bucket{}
 	s.bucket = bucket{perSecond: 2 * float64(c.options.Core.PacketInsPerSecond)}
 	stop := context.AfterFunc(ctx, func() { s.close(context.Cause(ctx)) })

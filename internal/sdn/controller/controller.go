@@ -26,6 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // Options are what a controller is made of.
@@ -82,8 +83,8 @@ func Listen(address string, secure *tls.Config) (net.Listener, error) {
 	}
 	kind, rest, _ := strings.Cut(address, ":")
 	if kind == "unix" {
-		if err := removeStaleSocket(rest); err != nil {
-			return nil, err
+		if err := unixsock.Free(rest); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", address, err)
 		}
 		l, err := net.Listen("unix", rest)
 		if err != nil {
@@ -118,25 +119,6 @@ func CheckListen(address string, secure bool) error {
 	return fmt.Errorf("%q: want tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH, such as tcp:127.0.0.1:6653", address)
 }
 
-// removeStaleSocket removes a socket that nobody listens on.
-func removeStaleSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err == nil && info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("listen on %s: it is there and no socket", path)
-	}
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return fmt.Errorf("listen on %s: another program listens there", path)
-	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("listen on %s: %w", path, err)
-	}
-	return nil
-}
-
 // Run serves switches until ctx ends, and closes the listeners then. Flows stay
 // on the switches.
 func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
@@ -158,7 +140,7 @@ func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 	})
 	defer stop()
 	var err error
-	ticker := time.NewTicker(max(c.options.Core.LLDPInterval/4, 10*time.Millisecond))
+	ticker := time.NewTicker(max(c.options.Core.LLDPInterval/core.LLDPParts, 10*time.Millisecond))
 	defer ticker.Stop()
 	for running := true; running; {
 		select {
@@ -214,22 +196,29 @@ func (c *Controller) decide(event func() []core.Command) {
 }
 
 // decided ends a decision: now writers may begin, all that is for a switch at once.
-func (c *Controller) decided() {
+func (c *Controller) decided() { c.decidedBy(nil) }
+
+// decidedBy is decided where a switch's reader writes itself.
+func (c *Controller) decidedBy(reader *conn) {
 	for i, conn := range c.wake {
-		conn.ready.Signal()
+		if conn != reader {
+			conn.ready.Signal()
+		}
 		c.wake[i] = nil
 	}
 	c.wake = c.wake[:0]
 	c.mu.Unlock()
 }
 
-// decideEvents is decide for events of one switch.
-func (c *Controller) decideEvents(now time.Time, d topology.DPID, batch []event) {
+// decideEvents is decide for events of one switch, and writes what that is told.
+func (c *Controller) decideEvents(now time.Time, s *conn, batch []event) {
+	defer s.writeNow()
 	c.mu.Lock()
-	defer c.decided()
+	defer c.decidedBy(s)
+	d := s.dpid
 	for i := range batch {
 		if e := &batch[i]; e.removed != nil {
-			c.deliver(c.core.FlowRemoved(now, d, e.removed))
+			c.deliver(c.core.FlowRemoved(now, d, &e.removed.FlowRemoved))
 		} else {
 			c.deliver(c.core.PacketIn(now, d, e.packetIn, &e.frame, e.verdict))
 		}

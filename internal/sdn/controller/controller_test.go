@@ -162,7 +162,7 @@ func (p *player) counts() (flowMods, outs int) {
 	return p.flowMods, p.outs
 }
 
-// packetIn sends a UDP packet between the stations of the two ports.
+// packetIn sends a UDP packet between the hosts of the two ports.
 func (p *player) packetIn(in uint32, src, dst uint16) {
 	frame := make([]byte, 14+20+8+20)
 	frame[5], frame[11] = byte(3-in), byte(in)
@@ -227,7 +227,7 @@ func TestManySwitches(t *testing.T) {
 	eventually(t, "all connected", func() bool { return len(c.Snapshot(false).Switches) == switches })
 	time.Sleep(300 * time.Millisecond) // probation of ports
 	for _, p := range players {
-		p.packetIn(2, 9, 9) // so that its station is known
+		p.packetIn(2, 9, 9) // so that its host is known
 	}
 	for i := range flows {
 		for _, p := range players {
@@ -456,7 +456,7 @@ func TestAPI(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/v1/sdn":              {`"dpid":"0000000000000003"`, `"hosts":["02:03:00:00:00:01"]`, `"class":"ef","min_bps":50000000`},
 		"/v1/sdn/flows":        {`"application":"SERVICES","class":"ef"`, `"path":[{"dpid":"0000000000000003","in":1,"out":2}]`},
-		"/v1/sdn/topology.svg": {"<svg", `<circle class="station"`},
+		"/v1/sdn/topology.svg": {"<svg", `<circle class="host"`},
 		"/metrics":             {`weir_sdn_switch_connected{switch="0000000000000003"} 1`, `weir_sdn_queue_minimum_bytes_per_second{switch="0000000000000003",port="p1",number="1",queue="2",class="ef"} 6.25e+06`},
 	} {
 		response, err := s.Client().Get(s.URL + path)

@@ -16,9 +16,9 @@ import (
 const (
 	svgSwitchWidth, svgSwitchHeight = 140.0, 30.0
 	svgSpacing                      = 320.0 // between switches on their circle
-	svgStationsAt                   = 52.0  // from the middle of their switch
+	svgHostsAt                      = 52.0  // from the middle of their switch
 	svgMargin                       = 130.0
-	svgMostStations                 = 12   // are drawn at a switch; more are a number
+	svgMostHosts                    = 12   // are drawn at a switch; more are a number
 	svgLinesApart                   = 28.0 // of those between the same switches
 	svgLabelAt                      = 44.0 // from where a link leaves its switch
 	svgLabelHeight                  = 16.0
@@ -36,7 +36,7 @@ svg { color: #222; background: #fff }
 .busy { stroke: #c0392b; stroke-width: 4 }
 .switch { fill: #2f6fb3; stroke: currentColor }
 .lost { fill: #777; stroke-dasharray: 4 3 }
-.station { fill: #3a9a5c }
+.host { fill: #3a9a5c }
 .blocked { stroke: #c0392b; stroke-width: 2.5 }
 text { fill: currentColor; text-anchor: middle; dominant-baseline: middle }
 .end { paint-order: stroke; stroke: #fff; stroke-width: 4px; stroke-linejoin: round }
@@ -48,7 +48,7 @@ text { fill: currentColor; text-anchor: middle; dominant-baseline: middle }
 type svgPoint struct{ x, y float64 }
 
 // DrawTopology writes switches, the links between them with what they carry, and
-// stations, as SVG; alone, with a style of its own, or for a page that has one.
+// hosts, as SVG; alone, with a style of its own, or for a page that has one.
 func DrawTopology(w io.Writer, s v1.SDN, alone bool) error {
 	n := len(s.Switches)
 	radius := 0.0
@@ -148,7 +148,7 @@ func onLine(from, to svgPoint, farther float64) svgPoint {
 	return svgPoint{from.x + out*cos, from.y + out*sin}
 }
 
-// drawSwitch draws a switch, and its stations on the side that is away from the
+// drawSwitch draws a switch, and its hosts on the side that is away from the
 // others.
 func drawSwitch(b *strings.Builder, n v1.SDNSwitch, at, middle svgPoint) {
 	class, state := "switch", ""
@@ -165,11 +165,11 @@ func drawSwitch(b *strings.Builder, n v1.SDNSwitch, at, middle svgPoint) {
 			marks = append(marks, fmt.Sprintf(`<g><title>port %d: blocked, a loop</title><path class="blocked" d="M-5 -5L5 5M-5 5L5 -5"/></g>`, p.Number))
 		}
 		for _, mac := range p.Hosts {
-			if len(marks) >= svgMostStations {
+			if len(marks) >= svgMostHosts {
 				more++
 				continue
 			}
-			marks = append(marks, fmt.Sprintf(`<g><title>%s at port %d (%s), which sends %s</title><circle class="station" r="6"/></g>`,
+			marks = append(marks, fmt.Sprintf(`<g><title>%s at port %d (%s), which sends %s</title><circle class="host" r="6"/></g>`,
 				shown(mac), p.Number, shown(p.Name), policy.FormatRateShort(p.SentBPS)))
 		}
 	}
@@ -180,10 +180,10 @@ func drawSwitch(b *strings.Builder, n v1.SDNSwitch, at, middle svgPoint) {
 	for i, mark := range marks {
 		angle := outward + (float64(i)-float64(len(marks)-1)/2)*0.28
 		fmt.Fprintf(b, `<g transform="translate(%.1f %.1f)">%s</g>`+"\n",
-			at.x+1.7*svgStationsAt*math.Cos(angle), at.y+svgStationsAt*math.Sin(angle), mark)
+			at.x+1.7*svgHostsAt*math.Cos(angle), at.y+svgHostsAt*math.Sin(angle), mark)
 	}
 	if more > 0 {
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f">%d more stations</text>`+"\n", at.x, at.y+svgSwitchHeight, more)
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f">%d more hosts</text>`+"\n", at.x, at.y+svgSwitchHeight, more)
 	}
 }
 

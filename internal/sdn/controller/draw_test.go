@@ -11,18 +11,18 @@ import (
 )
 
 // TestDrawTopology: the drawing is well-formed, whatever switches call their
-// ports, and shows every switch, link and station once.
+// ports, and shows every switch, link and host once.
 func TestDrawTopology(t *testing.T) {
 	for _, one := range []struct {
 		name            string
 		s               v1.SDN
 		switches, links int
-		stations, loops int
+		hosts, loops    int
 		busy            int
 	}{
 		{name: "nothing"},
 		{name: "one", s: v1.SDN{Switches: []v1.SDNSwitch{{DPID: "0000000000000001", Connected: true}}}, switches: 1},
-		{name: "several", switches: 3, links: 3, stations: 2, loops: 1, busy: 1, s: v1.SDN{
+		{name: "several", switches: 3, links: 3, hosts: 2, loops: 1, busy: 1, s: v1.SDN{
 			Switches: []v1.SDNSwitch{
 				{DPID: "0000000000000001", Connected: true, Ports: []v1.SDNPort{{Number: 1, Name: `<script>"&`, Hosts: []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}}, {Number: 5, RateBPS: 10e6, SentBPS: 95e5}}},
 				{DPID: "0000000000000002", Connected: true, Ports: []v1.SDNPort{{Number: 9, State: "blocked"}}},
@@ -49,7 +49,7 @@ func TestDrawTopology(t *testing.T) {
 					t.Fatalf("%v: %s", err, b.String())
 				}
 			}
-			for what, want := range map[string]int{"<rect": one.switches, "<line": one.links, "<circle": one.stations, `class="link busy"`: one.busy, ">5: 9.5mbit<": one.busy, `<path class="blocked"`: one.loops} {
+			for what, want := range map[string]int{"<rect": one.switches, "<line": one.links, "<circle": one.hosts, `class="link busy"`: one.busy, ">5: 9.5mbit<": one.busy, `<path class="blocked"`: one.loops} {
 				if got := strings.Count(b.String(), what); got != want {
 					t.Errorf("%d of %s, want %d", got, what, want)
 				}

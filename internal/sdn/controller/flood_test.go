@@ -82,7 +82,7 @@ func newCabled(t *testing.T, address string) (s [2]*cabled) {
 	return s
 }
 
-// TestFloodLeavesLinks: what a station floods a switch with costs no link, be it
+// TestFloodLeavesLinks: what a host floods a switch with costs no link, be it
 // broadcasts or LLDP of its own.
 func TestFloodLeavesLinks(t *testing.T) {
 	for name, etherType := range map[string]uint16{"broadcasts": 0x0806, "LLDP": 0x88cc} {

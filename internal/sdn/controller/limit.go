@@ -14,7 +14,7 @@ import (
 const lldpPerInterval = 32
 
 // allowed tells whether a packet-in is within bounds. LLDP has one of its own, for
-// each port: what stations send must not cost links.
+// each port: what hosts send must not cost links.
 func (s *conn) allowed(now time.Time, m *openflow.PacketIn) bool {
 	in := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
 	if s.bucket.perSecond == 0 || in == nil || len(m.Data) < 14 || binary.BigEndian.Uint16(m.Data[12:]) != topology.EtherTypeLLDP {

@@ -20,8 +20,7 @@ func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		b = bytes.Clone(b) // the reader's are overwritten
-		m := s.spare.of(openflow.Type(b[1]))
+		m, b := s.spare.of(b) // the reader's are overwritten
 		if m != nil {
 			err = openflow.ReadShared(m, b)
 		} else {
@@ -51,29 +50,45 @@ type event struct {
 	packetIn *openflow.PacketIn
 	frame    core.Frame
 	verdict  core.Verdict
-	removed  *openflow.FlowRemoved
+	removed  *removed
+}
+
+// removed is the end of a flow with the bytes that it was read from.
+type removed struct {
+	openflow.FlowRemoved
+	raw []byte
 }
 
 // spare are the messages of events that are decided on, for the next: they come many
 // thousand times a second, and the core keeps nothing of them but a packet's bytes.
 type spare struct {
 	packetIns []*openflow.PacketIn
-	removed   []*openflow.FlowRemoved
+	removed   []*removed
 }
 
-// of is a message of a type to read into; nil if there is none.
-func (s *spare) of(t openflow.Type) openflow.Message {
-	if n := len(s.packetIns); t == openflow.OFPT_PACKET_IN && n > 0 {
-		m := s.packetIns[n-1]
-		s.packetIns = s.packetIns[:n-1]
-		return m
+// of copies the bytes of a message, and has a message to read those of an event into;
+// nil for others.
+func (s *spare) of(b []byte) (openflow.Message, []byte) {
+	switch openflow.Type(b[1]) {
+	case openflow.OFPT_PACKET_IN:
+		return last(&s.packetIns), bytes.Clone(b)
+	case openflow.OFPT_FLOW_REMOVED:
+		m := last(&s.removed)
+		m.raw = append(m.raw[:0], b...)
+		return m, m.raw
 	}
-	if n := len(s.removed); t == openflow.OFPT_FLOW_REMOVED && n > 0 {
-		m := s.removed[n-1]
-		s.removed = s.removed[:n-1]
-		return m
+	return nil, bytes.Clone(b)
+}
+
+// last takes the last of a list, or makes one.
+func last[T any](list *[]*T) *T {
+	n := len(*list)
+	if n == 0 {
+		return new(T)
 	}
-	return nil
+	one := (*list)[n-1]
+	*list = (*list)[:n-1]
+	return one
 }
 
 func (s *spare) keep(batch []event) {
@@ -104,7 +119,7 @@ func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
 			switch m := m.(type) {
 			case *openflow.PacketIn:
 				batch, isEvent = s.classify(now, batch, m), true
-			case *openflow.FlowRemoved:
+			case *removed:
 				batch, isEvent = append(batch, event{removed: m}), true
 			}
 		}
@@ -112,7 +127,7 @@ func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
 			continue
 		}
 		if len(batch) > 0 {
-			s.c.decideEvents(now, s.dpid, batch)
+			s.c.decideEvents(now, s, batch)
 			s.spare.keep(batch)
 			clear(batch)
 			batch = batch[:0]

@@ -2,8 +2,12 @@ package controller
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
@@ -51,14 +55,6 @@ func payload(m openflow.Message) int {
 	return 0
 }
 
-// written notes that messages wait no more.
-func (s *conn) written(bytes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bytes -= bytes
-	s.busy = time.Now()
-}
-
 // What is kept of buffers whatever a burst took: bytes that are written at once, to
 // which one message may come, and room for messages.
 const (
@@ -66,47 +62,139 @@ const (
 	keepQueued = 1 << 12
 )
 
+// outgoing is what a writer has taken from the queue.
+type outgoing struct {
+	batch   []openflow.Message
+	buffer  []byte // what is to be written
+	payload int    // of messages that are in there
+}
+
+// takeLocked begins to write what is queued; mu is held.
+func (s *conn) takeLocked(o *outgoing) {
+	s.writing, s.busy = true, time.Now()
+	if cap(o.batch) > keepQueued {
+		o.batch = nil
+	}
+	o.batch, s.queue = s.queue, o.batch[:0]
+	o.buffer, s.rest = append(o.buffer[:0], s.rest...), s.rest[:0]
+	o.payload, s.restPayload = s.restPayload, 0
+}
+
+// encode puts a message behind those that are to be written.
+func (s *conn) encode(o *outgoing, m openflow.Message) {
+	if _, isReply := m.(*openflow.EchoReply); !isReply {
+		openflow.SetXID(m, s.xid.Add(1))
+	}
+	o.payload += payload(m)
+	if longer, err := openflow.Append(o.buffer, m); err == nil {
+		o.buffer = longer
+	} else { // a message of our own is wrong
+		s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
+	}
+	core.Written(m)
+}
+
 // write sends what is queued, many messages at once.
 func (s *conn) write() {
-	var buffer []byte
-	var batch []openflow.Message
+	var o outgoing
 	for {
-		if cap(batch) > keepQueued {
-			batch = nil
-		}
 		s.mu.Lock()
-		for len(s.queue) == 0 && s.done == nil {
-			s.busy = time.Time{}
+		for s.done == nil && (s.writing || len(s.queue) == 0 && len(s.rest) == 0) {
 			s.ready.Wait()
 		}
-		s.busy = time.Now()
 		if s.done != nil {
 			s.mu.Unlock()
 			return
 		}
-		batch, s.queue = s.queue, batch[:0]
+		s.takeLocked(&o)
 		s.mu.Unlock()
-		carried := 0
-		for i, m := range batch {
-			if _, isReply := m.(*openflow.EchoReply); !isReply {
-				openflow.SetXID(m, s.xid.Add(1))
-			}
-			carried += payload(m)
-			if longer, err := openflow.Append(buffer, m); err == nil {
-				buffer = longer
-			} else { // a message of our own is wrong
-				s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
-			}
-			batch[i] = nil
-			if len(buffer) < writeBytes && i < len(batch)-1 {
-				continue
-			}
-			if _, err := s.net.Write(buffer); err != nil {
-				s.close(err)
+		for i, m := range o.batch {
+			s.encode(&o, m)
+			if o.batch[i] = nil; len(o.buffer) >= writeBytes && !s.flush(&o) {
 				return
 			}
-			s.written(carried)
-			buffer, carried = buffer[:0], 0
 		}
+		if !s.flush(&o) {
+			return
+		}
+		s.mu.Lock()
+		s.stopWritingLocked()
+		s.mu.Unlock()
 	}
+}
+
+// flush writes what is encoded, and tells whether the connection is still there.
+func (s *conn) flush(o *outgoing) bool {
+	if _, err := s.net.Write(o.buffer); err != nil {
+		s.close(err)
+		return false
+	}
+	s.mu.Lock()
+	s.bytes -= o.payload
+	s.busy = time.Now()
+	s.mu.Unlock()
+	o.buffer, o.payload = o.buffer[:0], 0
+	return true
+}
+
+func (s *conn) stopWritingLocked() {
+	if s.writing = false; len(s.queue) == 0 && len(s.rest) == 0 {
+		s.busy = time.Time{}
+	}
+}
+
+// allowNow has writeNow write, where the connection lets it.
+func (s *conn) allowNow() {
+	plain, ok := s.net.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := plain.SyscallConn(); err == nil {
+		s.raw, s.attempt = raw, s.tryWrite
+	}
+}
+
+// writeNow sends what is queued as far as that takes no waiting: for whoever reads what
+// the switch sends, which saves a change of goroutines for each packet. What remains, or
+// a burst, is for write.
+func (s *conn) writeNow() {
+	s.mu.Lock()
+	if s.raw == nil || s.writing || s.done != nil || len(s.rest) > 0 || len(s.queue) == 0 || len(s.queue) > maxBurstNow {
+		s.mu.Unlock()
+		s.ready.Signal()
+		return
+	}
+	o := &s.now
+	s.takeLocked(o)
+	s.mu.Unlock()
+	for i, m := range o.batch {
+		s.encode(o, m)
+		o.batch[i] = nil
+	}
+	s.wrote = 0
+	_ = s.raw.Write(s.attempt) // what fails does so again in write, which has the reason
+	s.mu.Lock()
+	if s.wrote == len(o.buffer) {
+		s.bytes -= o.payload
+	} else {
+		s.rest, s.restPayload = append(s.rest, o.buffer[s.wrote:]...), o.payload
+	}
+	s.stopWritingLocked()
+	more := len(s.queue)+len(s.rest) > 0
+	s.mu.Unlock()
+	if more {
+		s.ready.Signal()
+	}
+}
+
+// maxBurstNow bounds how many messages a reader writes itself: those of one batch of
+// events, and some more.
+const maxBurstNow = 8 * maxBatch
+
+// tryWrite writes what writeNow has, once.
+func (s *conn) tryWrite(fd uintptr) bool {
+	if n, err := unix.Write(int(fd), s.now.buffer); err == nil {
+		s.wrote = n
+	}
+	return true
 }

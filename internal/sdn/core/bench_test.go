@@ -39,7 +39,7 @@ func BenchmarkNewFlow(b *testing.B) {
 		return c.PacketIn(now, d, in, &f, classifier.First(&f))
 	}
 	packetIn := func(d topology.DPID, n int) []byte {
-		left, right := stationAt(at(d, 1), byte(d)), stationAt(at(d, 2), byte(d+100))
+		left, right := simHostAt(at(d, 1), byte(d)), simHostAt(at(d, 2), byte(d+100))
 		frame := left.frame(right, flow.TCP, uint16(n), uint16(n>>16), 0, 2)
 		raw, err := (&openflow.PacketIn{BufferID: openflow.OFP_NO_BUFFER, Data: frame, Match: openflow.Match{Fields: []openflow.OXM{inPort(1)}}}).MarshalBinary()
 		if err != nil {
@@ -48,7 +48,7 @@ func BenchmarkNewFlow(b *testing.B) {
 		return raw
 	}
 	for d := range topology.DPID(switches) {
-		opened := stationAt(at(d+1, 2), byte(d+101)).broadcast()
+		opened := simHostAt(at(d+1, 2), byte(d+101)).broadcast()
 		f, _ := ReadFrame(opened)
 		c.PacketIn(now, d+1, &openflow.PacketIn{Data: opened, Match: openflow.Match{Fields: []openflow.OXM{inPort(2)}}}, &f, Verdict{})
 	}
@@ -68,6 +68,7 @@ func BenchmarkNewFlow(b *testing.B) {
 			if buffer, err = openflow.Append(buffer, command.Message); err != nil {
 				b.Fatal(err)
 			}
+			Written(command.Message)
 		}
 		for len(ends) > kept {
 			c.FlowRemoved(now, topology.DPID(ends[0][0]), &openflow.FlowRemoved{Cookie: ends[0][1]})

@@ -13,7 +13,7 @@ import (
 var boundsNow = time.Unix(1e9, 0)
 
 // bounded is a core with one switch of three ports, behind the first two of which
-// a station has spoken.
+// a host has spoken.
 func bounded(maxFlows int) *Core {
 	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: maxFlows, LLDPInterval: time.Second, StatsInterval: 5 * time.Second})
 	c.Connected(boundsNow, &openflow.FeaturesReply{DatapathID: 1}, []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}, {PortNo: 3}})
@@ -23,7 +23,7 @@ func bounded(maxFlows int) *Core {
 	return c
 }
 
-// opened has a station send the first packet of flow n.
+// opened has a host send the first packet of flow n.
 func opened(c *Core, in uint32, src, dst openflow.MAC, n int) {
 	f := Frame{}
 	f.SrcMAC, f.DstMAC, f.EtherType, f.Proto = src, dst, 0x0800, flow.UDP
@@ -31,7 +31,7 @@ func opened(c *Core, in uint32, src, dst openflow.MAC, n int) {
 	c.PacketIn(c.now, 1, &openflow.PacketIn{Reason: openflow.OFPR_ACTION, Match: openflow.Match{Fields: []openflow.OXM{inPort(in)}}, Data: make([]byte, 60)}, &f, Verdict{})
 }
 
-// full has both stations open flows until no more are kept.
+// full has both hosts open flows until no more are kept.
 func full(maxFlows int) (c *Core, next int) {
 	c = bounded(maxFlows)
 	for n := 1; n <= maxFlows; n++ {
@@ -72,9 +72,9 @@ func TestFullTableIsNotScanned(t *testing.T) {
 	}
 }
 
-// TestLostStationsAreNotSearched: what it costs to forget stations does not grow
+// TestLostHostsAreNotSearched: what it costs to forget hosts does not grow
 // with the flows of others.
-func TestLostStationsAreNotSearched(t *testing.T) {
+func TestLostHostsAreNotSearched(t *testing.T) {
 	cost := func(maxFlows int) time.Duration {
 		c, _ := full(maxFlows)
 		return fastest(func() {
@@ -82,7 +82,7 @@ func TestLostStationsAreNotSearched(t *testing.T) {
 				opened(c, 3, openflow.MAC{2, 9, 0, 0, 0, byte(i)}, mac(9), 0)
 			}
 			if c.switches[1].ports[3].hosts != 100 {
-				t.Fatal("stations not learned")
+				t.Fatal("hosts not learned")
 			}
 			for i := range 100 {
 				c.forgetHost(openflow.MAC{2, 9, 0, 0, 0, byte(i)})
@@ -90,11 +90,11 @@ func TestLostStationsAreNotSearched(t *testing.T) {
 		})
 	}
 	if few, many := cost(200), cost(40000); many > 20*few+time.Millisecond {
-		t.Errorf("100 stations take %v with 200 flows and %v with 40000", few, many)
+		t.Errorf("100 hosts take %v with 200 flows and %v with 40000", few, many)
 	}
 }
 
-// TestPortLeavesRoom: one port's station cannot take all the room for flows, and
+// TestPortLeavesRoom: one port's host cannot take all the room for flows, and
 // what has ended counts no more.
 func TestPortLeavesRoom(t *testing.T) {
 	c := bounded(100)
@@ -128,7 +128,7 @@ func TestLimitedSwitchKeepsLinks(t *testing.T) {
 		t.Fatalf("%d links", n)
 	}
 	clear(w.cables) // no LLDP comes over it any more
-	s := stationAt(at(1, 1), 1)
+	s := simHostAt(at(1, 1), 1)
 	for range 10 {
 		for range 100 {
 			w.send(s.at, s.broadcast())

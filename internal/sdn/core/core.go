@@ -12,19 +12,21 @@
 //
 // Here differs from the paper: both directions of a flow get their entries at
 // once, over all switches of the path and with the same level; entries to known
-// stations and for broadcasts stand below the flows', so that a network whose
+// hosts and for broadcasts stand below the flows', so that a network whose
 // controller is gone goes on with best effort; and what the statistics of a flow
 // say about it may correct its level (second look).
 //
 // A Core has no clock, no connection and no goroutine. It is not safe for
 // concurrent use.
 //
-// Limits: stations are known by their MAC address, once, whatever the VLAN;
+// Limits: hosts are known by their MAC address, once, whatever the VLAN;
 // packets with a VLAN tag are not routed.
 package core
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/appid"
@@ -40,7 +42,7 @@ type Config struct {
 	TypeQueues map[int]TypeQueue
 	// IdleTimeoutSeconds is how long a flow may be silent before its entry goes.
 	IdleTimeoutSeconds uint16
-	// FailSafe lets switches forward to known stations by themselves, as best
+	// FailSafe lets switches forward to known hosts by themselves, as best
 	// effort, and send the controller copies. Without it an unknown flow waits
 	// for the controller, as in the paper, and is lost without one.
 	FailSafe bool
@@ -69,15 +71,15 @@ type Config struct {
 // Times that are the same everywhere.
 const (
 	// probationRounds is how many rounds of LLDP a new port waits before a
-	// station may be there: until then it may be a link.
+	// host may be there: until then it may be a link.
 	probationRounds = 2
 	// linkRounds without LLDP end a link.
 	linkRounds = 4
-	// hostAge is how long a silent station is remembered.
+	// hostAge is how long a silent host is remembered.
 	hostAge = 10 * time.Minute
 	// switchAge is how long a switch that is gone is remembered.
 	switchAge = time.Hour
-	// hostHold is how long a station stays before it may move again.
+	// hostHold is how long a host stays before it may move again.
 	hostHold = time.Second
 	// settle is how long an entry may take to work: packets that come in
 	// meanwhile do not have it sent again.
@@ -92,7 +94,7 @@ const (
 // MaxPorts is how many ports of a switch are known.
 const MaxPorts = 1 << 12
 
-// Bounds on what stations and switches can make a controller remember.
+// Bounds on what hosts and switches can make a controller remember.
 const (
 	maxSwitches      = 1 << 10 // of those connected there may be more
 	maxQueuesPerPort = 1 << 6
@@ -113,6 +115,8 @@ type Core struct {
 	round      uint64
 	nextRound  time.Time
 	lastRound  time.Time
+	lldpDue    []topology.DPID // whose LLDP of this round is not sent yet
+	lldpAll    int             // how many these were
 	heard      map[heardPair]time.Time
 	blocked    map[topology.Port]bool // ports that would close a circle
 	late       time.Time              // when a round of LLDP came late last
@@ -123,7 +127,7 @@ type Core struct {
 	hosts      map[openflow.MAC]*host
 	flows      map[Key]*Flow
 	byID       map[uint64]*Flow
-	ofMAC      map[openflow.MAC]*stationFlows
+	ofMAC      map[openflow.MAC]*hostFlows
 	nextEvict  time.Time
 	leaving    map[uint64]*Flow // deleted, their last count is on the way
 	nextID     uint64
@@ -171,7 +175,7 @@ type port struct {
 	count     PortCount
 }
 
-// host is a station.
+// host is an end system, known by its MAC address where that was learned.
 type host struct {
 	at            topology.Port
 	seen, arrived time.Time
@@ -196,7 +200,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
 		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
-		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
+		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]*hostFlows{}, leaving: map[uint64]*Flow{},
 		neighbours: map[netip.Addr]neighbour{}, pending: map[netip.Addr]*pending{},
 		heard: map[heardPair]time.Time{}, blocked: map[topology.Port]bool{},
 		nextID: cfg.FirstFlowID & cookieIDMask,
@@ -212,9 +216,16 @@ func (c *Core) at(now time.Time) {
 
 func (c *Core) send(d topology.DPID, m openflow.Message) {
 	if n := c.switches[d]; n != nil && n.connected && (n.master || harmless(m)) {
+		if c.commands == nil {
+			c.commands = make([]Command, 0, newFlowCommands)
+		}
 		c.commands = append(c.commands, Command{d, m})
 	}
 }
+
+// newFlowCommands is what a new flow takes on one switch: an entry in each direction, and
+// the packet.
+const newFlowCommands = 3
 
 // harmless tells that a message changes nothing that a switch does with packets:
 // these are all that others than a master may send.
@@ -315,7 +326,7 @@ func (c *Core) setUp(n *node) {
 }
 
 // Disconnected says that a switch cannot be reached. What it forwards it goes on
-// forwarding, so its links and stations are kept.
+// forwarding, so its links and hosts are kept.
 func (c *Core) Disconnected(now time.Time, d topology.DPID) {
 	c.at(now)
 	if n := c.switches[d]; n != nil {
@@ -342,7 +353,7 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 	return c.finish()
 }
 
-// Tick does what is due by time; call it a few times in every LLDPInterval.
+// Tick does what is due by time; call it LLDPParts times in every LLDPInterval.
 func (c *Core) Tick(now time.Time) []Command {
 	c.at(now)
 	c.tickElection()
@@ -361,12 +372,11 @@ func (c *Core) Tick(now time.Time) []Command {
 		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
 			c.late = c.now
 		}
+		c.sendDueLLDP(1)
 		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
 		c.round++
 		c.noteLimited()
-		for _, n := range c.switches {
-			c.sendLLDP(n)
-		}
+		c.lldpDue, c.lldpAll = slices.Sorted(maps.Keys(c.switches)), len(c.switches)
 		c.expireLinks()
 		c.expireProbes()
 		c.expireHosts()
@@ -375,6 +385,7 @@ func (c *Core) Tick(now time.Time) []Command {
 		c.expireSwitches()
 		c.broadcasts = true // probations may have ended
 	}
+	c.sendDueLLDP(1 - float64(c.nextRound.Sub(c.now))/float64(c.cfg.LLDPInterval) + 1./LLDPParts)
 	if !c.now.Before(c.nextStats) {
 		c.nextStats = c.now.Add(c.cfg.StatsInterval)
 		clear(c.leaving)

@@ -14,15 +14,15 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// oneSwitch has three stations, of which all have spoken.
-func oneSwitch(t testing.TB, change func(*Config)) (*world, [3]station) {
+// oneSwitch has three hosts, of which all have spoken.
+func oneSwitch(t testing.TB, change func(*Config)) (*world, [3]simHost) {
 	w := newWorld(t, change)
 	w.add(1, 3)
 	w.connectAll()
 	w.pass(3 * time.Second)
-	var s [3]station
+	var s [3]simHost
 	for i := range s {
-		s[i] = stationAt(at(1, uint32(i+1)), byte(i+1))
+		s[i] = simHostAt(at(1, uint32(i+1)), byte(i+1))
 		w.send(s[i].at, s[i].broadcast())
 	}
 	w.quiet()
@@ -122,14 +122,14 @@ func TestReadFrame(t *testing.T) {
 	})
 }
 
-// ring is four switches in a circle, with a chord, and a station at port 9 of
+// ring is four switches in a circle, with a chord, and a host at port 9 of
 // each.
-func ring(t testing.TB) (*world, []station) {
+func ring(t testing.TB) (*world, []simHost) {
 	w := newWorld(t, nil)
-	var stations []station
+	var hosts []simHost
 	for d := range topology.DPID(4) {
 		w.add(d+1, 9)
-		stations = append(stations, stationAt(at(d+1, 9), byte(d+1)))
+		hosts = append(hosts, simHostAt(at(d+1, 9), byte(d+1)))
 	}
 	for d := range topology.DPID(4) {
 		w.cable(at(d+1, 1), at((d+1)%4+1, 2))
@@ -138,27 +138,27 @@ func ring(t testing.TB) (*world, []station) {
 	w.connectAll()
 	w.pass(4 * time.Second)
 	w.quiet()
-	return w, stations
+	return w, hosts
 }
 
 // TestSeveralSwitches: links are found, broadcasts reach everybody once in spite
 // of the circles, and a flow has its class on its whole path.
 func TestSeveralSwitches(t *testing.T) {
-	w, stations := ring(t)
+	w, hosts := ring(t)
 	if links := w.core.graph.Links(); len(links) != 5 {
 		t.Fatalf("%d links, want 5: %v", len(links), links)
 	}
-	for _, s := range stations {
+	for _, s := range hosts {
 		w.packets = 0
 		w.send(s.at, s.broadcast())
-		for _, other := range stations {
+		for _, other := range hosts {
 			if got := len(w.delivered(other.at)); other.at != s.at && got != 1 {
 				t.Errorf("a broadcast of %v reached %v %d times", s.at, other.at, got)
 			}
 		}
 	}
-	w.send(stations[0].at, stations[0].frame(stations[1], flow.UDP, 40000, 53, 20, 0))
-	w.send(stations[1].at, stations[1].frame(stations[3], flow.UDP, 40000, 5060, 20, 0))
+	w.send(hosts[0].at, hosts[0].frame(hosts[1], flow.UDP, 40000, 53, 20, 0))
+	w.send(hosts[1].at, hosts[1].frame(hosts[3], flow.UDP, 40000, 5060, 20, 0))
 	w.quiet()
 	for _, f := range w.core.flows {
 		if !w.core.whole(f.Path) {
@@ -226,14 +226,14 @@ func TestLinkLost(t *testing.T) {
 	}
 }
 
-// TestForgedLLDP: stations make no links.
+// TestForgedLLDP: hosts make no links.
 func TestForgedLLDP(t *testing.T) {
 	w := newWorld(t, nil)
 	w.add(1, 2)
 	w.add(2, 2)
 	w.connectAll()
 	w.pass(500 * time.Millisecond)
-	// What the network sends to a station, another station sees too late.
+	// What the network sends to a host, another host sees too late.
 	heard := w.delivered(at(1, 1))
 	if len(heard) == 0 {
 		t.Fatal("no LLDP came out")
@@ -253,9 +253,9 @@ func TestForgedLLDP(t *testing.T) {
 	if w.core.counters.LLDPForeign != 1 {
 		t.Errorf("LLDP of another system: %+v", w.core.counters)
 	}
-	// Two stations that are known relay frames at once.
+	// Two hosts that are known relay frames at once.
 	for d := range topology.DPID(2) {
-		s := stationAt(at(d+1, 1), byte(d+1))
+		s := simHostAt(at(d+1, 1), byte(d+1))
 		w.send(s.at, s.broadcast())
 	}
 	genuine := topology.Signer{Key: w.core.cfg.LLDPKey}
@@ -344,7 +344,7 @@ func TestMoreFlowsThanKept(t *testing.T) {
 	}
 }
 
-// TestFlowEnds: what a flow has carried is counted once, and a station's end ends
+// TestFlowEnds: what a flow has carried is counted once, and a host's end ends
 // its flows.
 func TestFlowEnds(t *testing.T) {
 	w, s := oneSwitch(t, nil)
@@ -354,7 +354,7 @@ func TestFlowEnds(t *testing.T) {
 	}
 	w.pass(6 * time.Second)
 	f := w.flowTo(53)
-	if f.Packets != 4 { // the first went by the station's entry
+	if f.Packets != 4 { // the first went by the host's entry
 		t.Errorf("%d packets counted", f.Packets)
 	}
 	sw := w.switches[1]
@@ -376,7 +376,7 @@ func TestFlowEnds(t *testing.T) {
 	}
 }
 
-// TestHostMoves: a station that moves is found again, one that jumps to and fro is
+// TestHostMoves: a host that moves is found again, one that jumps to and fro is
 // not believed.
 func TestHostMoves(t *testing.T) {
 	w, s := oneSwitch(t, nil)
@@ -395,12 +395,12 @@ func TestHostMoves(t *testing.T) {
 		t.Errorf("after %+v it is at %v", w.core.counters, w.core.hosts[s[1].mac].at)
 	}
 	for i := range 2000 {
-		liar := station{at: s[0].at, mac: openflow.MAC{2, 1, 0, 0, byte(i >> 8), byte(i)}}
+		liar := simHost{at: s[0].at, mac: openflow.MAC{2, 1, 0, 0, byte(i >> 8), byte(i)}}
 		w.packets = 0
 		w.send(liar.at, liar.broadcast())
 	}
 	if n := len(w.core.hosts); n > maxHostsPerPort+3 {
-		t.Errorf("%d stations are remembered", n)
+		t.Errorf("%d hosts are remembered", n)
 	}
 }
 
@@ -460,16 +460,16 @@ func TestSecondLook(t *testing.T) {
 	}
 }
 
-// TestEveryPairReaches: in any network of switches all stations reach each other,
+// TestEveryPairReaches: in any network of switches all hosts reach each other,
 // nothing goes round, and every class is kept.
 func TestEveryPairReaches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, nil)
 		n := rapid.IntRange(1, 6).Draw(rt, "switches")
-		var stations []station
+		var hosts []simHost
 		for i := range n {
 			w.add(topology.DPID(i+1), 12)
-			stations = append(stations, stationAt(at(topology.DPID(i+1), 12), byte(i+1)))
+			hosts = append(hosts, simHostAt(at(topology.DPID(i+1), 12), byte(i+1)))
 		}
 		used := map[topology.DPID]uint32{}
 		join := func(a, b topology.DPID) {
@@ -487,12 +487,12 @@ func TestEveryPairReaches(t *testing.T) {
 		}
 		w.connectAll()
 		w.pass(4 * time.Second)
-		for _, s := range stations {
+		for _, s := range hosts {
 			w.quiet()
 			w.send(s.at, s.broadcast())
 		}
-		for _, a := range stations {
-			for _, b := range stations {
+		for _, a := range hosts {
+			for _, b := range hosts {
 				if a.at == b.at {
 					continue
 				}

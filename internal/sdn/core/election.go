@@ -152,7 +152,7 @@ func (c *Core) replyToStandby(n *node, generation uint64) {
 }
 
 // claim begins the next term. What ports lead to is not known yet: links prove
-// themselves before stations are believed there.
+// themselves before hosts are believed there.
 func (c *Core) claim() {
 	e := &c.election
 	e.leading, e.mine = true, (e.newest>>termShift+1)<<termShift|uint64(c.cfg.Claim&(1<<claimBits-1))<<renewalBits

@@ -83,7 +83,7 @@ func (s *simSwitch) heardBy(w *world) []*world {
 const takeoverAfter = 4 * time.Second
 
 // several are controllers of the same two switches, between which there is a
-// cable, with a station at each; none is connected yet.
+// cable, with a host at each; none is connected yet.
 type several struct {
 	all  []*world
 	dead map[*world]bool
@@ -191,8 +191,8 @@ func TestTakeover(t *testing.T) {
 	if m := s.onlyMaster(t); m != a {
 		t.Fatalf("the one with the lower priority leads: %s", s)
 	}
-	left, right := stationAt(at(1, 1), 1), stationAt(at(2, 1), 2)
-	for _, one := range []station{left, right} {
+	left, right := simHostAt(at(1, 1), 1), simHostAt(at(2, 1), 2)
+	for _, one := range []simHost{left, right} {
 		a.send(one.at, one.broadcast())
 	}
 	a.quiet()
@@ -237,7 +237,7 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("entry %x is gone", cookie)
 		}
 	}
-	for _, one := range []station{left, right} {
+	for _, one := range []simHost{left, right} {
 		a.send(one.at, one.broadcast())
 	}
 	a.quiet()
@@ -284,7 +284,7 @@ func TestStaleMaster(t *testing.T) {
 		t.Fatalf("%s", s)
 	}
 	s.dead[a] = false
-	a.send(at(1, 1), stationAt(at(1, 1), 1).broadcast())
+	a.send(at(1, 1), simHostAt(at(1, 1), 1).broadcast())
 	s.pass(takeoverAfter / renewals)
 	if m := s.onlyMaster(t); m != b || a.core.Leading() || a.switches[1].control.stale == 0 {
 		t.Errorf("%d refused, %s", a.switches[1].control.stale, s)

@@ -143,8 +143,8 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 // remember keeps a flow where it can be found.
 func (c *Core) remember(f *Flow) {
 	c.flows[f.Key], c.byID[f.ID] = f, f
-	c.ofStation(f.Key.SrcMAC).from.add(fromStation, f)
-	c.ofStation(f.to()).to.add(toStation, f)
+	c.ofHost(f.Key.SrcMAC).from.add(fromHost, f)
+	c.ofHost(f.to()).to.add(toHost, f)
 	if f.opener != nil {
 		f.opener.opened++
 	}
@@ -193,8 +193,7 @@ func (c *Core) installAt(f *Flow, hop topology.Hop) {
 		c.fallBack(n, f, hop)
 		return
 	}
-	match, actions := f.entry(hop, c.cfg.queue(f.Verdict))
-	m := flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
+	m := f.add(hop, c.cfg.queue(f.Verdict))
 	m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 	if hop == f.Path[0] {
 		m.Flags = openflow.OFPFF_SEND_FLOW_REM
@@ -202,7 +201,7 @@ func (c *Core) installAt(f *Flow, hop topology.Hop) {
 	c.send(hop.Switch, m)
 }
 
-// fallBack has a switch without room forward to a flow's station. Where it would
+// fallBack has a switch without room forward to a flow's host. Where it would
 // have to rewrite packets they go on coming to the controller.
 func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
 	if !f.routed() || hop != f.Path[0] {
@@ -237,7 +236,7 @@ func (c *Core) drop(f *Flow) {
 func (c *Core) forgetFlow(f *Flow) {
 	delete(c.flows, f.Key)
 	delete(c.byID, f.ID)
-	c.leaveStations(f)
+	c.leaveHosts(f)
 	if f.opener != nil {
 		f.opener.opened--
 	}
@@ -246,7 +245,7 @@ func (c *Core) forgetFlow(f *Flow) {
 	}
 }
 
-// hostEntries lets the switches of a path forward to a station by themselves.
+// hostEntries lets the switches of a path forward to a host by themselves.
 func (c *Core) hostEntries(to openflow.MAC, path []topology.Hop, quiet bool) {
 	for _, hop := range path {
 		if n := c.switches[hop.Switch]; n != nil {
@@ -322,7 +321,7 @@ func (c *Core) whole(path []topology.Hop) bool {
 	return true
 }
 
-// leads tells whether a port of a switch is on a shortest way to a station.
+// leads tells whether a port of a switch is on a shortest way to a host.
 func (c *Core) leads(d topology.DPID, out uint32, to topology.Port) bool {
 	if d == to.Switch {
 		return out == to.Number

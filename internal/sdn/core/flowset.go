@@ -4,8 +4,8 @@ package core
 type setKind int
 
 const (
-	fromStation setKind = iota
-	toStation
+	fromHost setKind = iota
+	toHost
 	atIngress
 	setKinds
 )
@@ -30,28 +30,28 @@ func (s *flowSet) remove(k setKind, f *Flow) {
 	*s = list[:last]
 }
 
-// stationFlows are the flows from and to a station.
-type stationFlows struct{ from, to flowSet }
+// hostFlows are the flows from and to a host.
+type hostFlows struct{ from, to flowSet }
 
-// ofStation are those of an address, which may be new.
-func (c *Core) ofStation(mac [6]byte) *stationFlows {
+// ofHost are those of an address, which may be new.
+func (c *Core) ofHost(mac [6]byte) *hostFlows {
 	s := c.ofMAC[mac]
 	if s == nil {
-		s = &stationFlows{}
+		s = &hostFlows{}
 		c.ofMAC[mac] = s
 	}
 	return s
 }
 
-func (c *Core) leaveStations(f *Flow) {
+func (c *Core) leaveHosts(f *Flow) {
 	if s := c.ofMAC[f.Key.SrcMAC]; s != nil {
-		s.from.remove(fromStation, f)
+		s.from.remove(fromHost, f)
 		if len(s.from)+len(s.to) == 0 {
 			delete(c.ofMAC, f.Key.SrcMAC)
 		}
 	}
 	if s := c.ofMAC[f.to()]; s != nil {
-		s.to.remove(toStation, f)
+		s.to.remove(toHost, f)
 		if len(s.from)+len(s.to) == 0 {
 			delete(c.ofMAC, f.to())
 		}

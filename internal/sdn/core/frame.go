@@ -23,8 +23,8 @@ const (
 // vlanPresent is OFPVID_PRESENT: it stands in vlan_vid for "with a tag".
 const vlanPresent = 0x1000
 
-// Key is what a flow is known by: its stations and, of TCP and UDP, addresses and
-// ports. All else between two stations is one flow for each Ethernet type and IP
+// Key is what a flow is known by: its hosts and, of TCP and UDP, addresses and
+// ports. All else between two hosts is one flow for each Ethernet type and IP
 // protocol.
 type Key struct {
 	SrcMAC, DstMAC openflow.MAC

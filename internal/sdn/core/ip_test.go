@@ -11,7 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// Frames of Linux 6.18, between the stations 2001:db8:1::b and ::c at the two ends of a
+// Frames of Linux 6.18, between the hosts 2001:db8:1::b and ::c at the two ends of a
 // veth: detection of duplicates, resolution, a ping and its answer, the first and the
 // last fragment of a longer ping, UDP to a port where nobody listens and what is said
 // about it, UDP behind a hop by hop header, the membership of a group, and an

@@ -4,16 +4,31 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// A port is a station's when no LLDP of another switch has come in for a while
+// A port is a host's when no LLDP of another switch has come in for a while
 // (edge). That is wrong for as long as the other switch is not connected, and
 // switches connect one after the other: after a restart of the controller Open
-// vSwitch waits for up to eight seconds. Their stations, which talk by old entries,
-// are then taken for stations of the port that leads there. So such a port may become
-// a link, where one that has a station by all that is known may not: a station that
+// vSwitch waits for up to eight seconds. Their hosts, which talk by old entries,
+// are then taken for hosts of the port that leads there. So such a port may become
+// a link, where one that has a host by all that is known may not: a host that
 // relays LLDP to another would make it one.
 
+// LLDPParts is in how many parts the LLDP of a round is sent, each of some of the
+// switches: packets wait while one is made.
+const LLDPParts = 16
+
+// sendDueLLDP sends what has to be sent when so large a part of a round is over.
+func (c *Core) sendDueLLDP(part float64) {
+	early := int(float64(c.lldpAll) * (1 - part)) // so many have time
+	for len(c.lldpDue) > max(early, 0) {
+		if n := c.switches[c.lldpDue[0]]; n != nil {
+			c.sendLLDP(n)
+		}
+		c.lldpDue = c.lldpDue[1:]
+	}
+}
+
 // waitAgain has a port without a link wait as a new one does: what is behind it
-// cannot be told from a station yet.
+// cannot be told from a host yet.
 func (c *Core) waitAgain(at topology.Port) {
 	n := c.switches[at.Switch]
 	if n == nil || n.ports[at.Number] == nil {
@@ -24,7 +39,7 @@ func (c *Core) waitAgain(at topology.Port) {
 	}
 }
 
-// cameWhileAway tells whether all stations of a port came while another switch could
+// cameWhileAway tells whether all hosts of a port came while another switch could
 // prove no link there: they may be behind it.
 func (c *Core) cameWhileAway(at topology.Port, other *node) bool {
 	if c.switches[at.Switch].ports[at.Number].hosts == 0 {
@@ -39,7 +54,7 @@ func (c *Core) cameWhileAway(at topology.Port, other *node) bool {
 	return true
 }
 
-// unlearn forgets which stations are at a port that may be a link. What switches do
+// unlearn forgets which hosts are at a port that may be a link. What switches do
 // with their packets stays: it is the right way. Where it ends is seen once they have
 // spoken there.
 func (c *Core) unlearn(at topology.Port) {

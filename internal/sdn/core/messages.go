@@ -14,9 +14,9 @@ const (
 	priorityLLDP      = 50000 // LLDP: always to the controller
 	priorityBlocked   = 40000 // a port that would close a circle: dropped
 	priorityFlow      = 30000 // one flow: its queue and port
-	priorityHost      = 100   // everything to one station: BE, and a copy to the controller
+	priorityHost      = 100   // everything to one host: BE, and a copy to the controller
 	priorityTransit   = 91    // a broadcast from another switch
-	priorityBroadcast = 90    // a broadcast of a station
+	priorityBroadcast = 90    // a broadcast of a host
 	priorityMiss      = 0     // all else: to the controller
 )
 
@@ -41,41 +41,44 @@ const copyBytes = 160
 
 func number(f openflow.OXMField, v uint64) openflow.OXM { return openflow.NewOXMNumber(f, v) }
 
-// matchValueBytes is what the numbers of a match take: port, Ethernet type, VLAN,
-// protocol and two ports.
-const matchValueBytes = 4 + 2 + 2 + 1 + 2 + 2
+// maxMatchFields and maxMatchBytes are what the longest match takes: of a TCP or UDP flow
+// of IPv6.
+const (
+	maxMatchFields = 10
+	maxMatchBytes  = 4 + 6 + 6 + 2 + 2 + 1 + 16 + 16 + 2 + 2
+)
 
 // match is the exact match of a flow that comes in at a port.
 func (k *Key) match(in uint32) openflow.Match {
-	fields, values := make([]openflow.OXM, 0, 10), make([]byte, 0, matchValueBytes)
-	number := func(f openflow.OXMField, v uint64) openflow.OXM {
+	return k.matchIn(make([]openflow.OXM, 0, maxMatchFields), make([]byte, 0, maxMatchBytes), in)
+}
+
+// matchIn is match in memory that is given.
+func (k *Key) matchIn(fields []openflow.OXM, values []byte, in uint32) openflow.Match {
+	add := func(f openflow.OXMField, value ...byte) {
 		start := len(values)
-		for shift := 8 * (f.Len() - 1); shift >= 0; shift -= 8 {
-			values = append(values, byte(v>>shift))
-		}
-		return openflow.NewOXM(f, values[start:len(values):len(values)], nil)
+		values = append(values, value...)
+		fields = append(fields, openflow.NewOXM(f, values[start:], nil))
 	}
-	fields = append(fields,
-		number(openflow.OFPXMT_OFB_IN_PORT, uint64(in)),
-		openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, k.DstMAC[:], nil),
-		openflow.NewOXM(openflow.OFPXMT_OFB_ETH_SRC, k.SrcMAC[:], nil),
-		number(openflow.OFPXMT_OFB_ETH_TYPE, uint64(k.EtherType)),
-		number(openflow.OFPXMT_OFB_VLAN_VID, uint64(k.VLAN)))
+	add16 := func(f openflow.OXMField, v uint16) { add(f, byte(v>>8), byte(v)) }
+	add(openflow.OFPXMT_OFB_IN_PORT, byte(in>>24), byte(in>>16), byte(in>>8), byte(in))
+	add(openflow.OFPXMT_OFB_ETH_DST, k.DstMAC[:]...)
+	add(openflow.OFPXMT_OFB_ETH_SRC, k.SrcMAC[:]...)
+	add16(openflow.OFPXMT_OFB_ETH_TYPE, k.EtherType)
+	add16(openflow.OFPXMT_OFB_VLAN_VID, k.VLAN)
 	if k.Proto == 0 {
 		return openflow.Match{Fields: fields}
 	}
-	fields = append(fields, number(openflow.OFPXMT_OFB_IP_PROTO, uint64(k.Proto)))
+	add(openflow.OFPXMT_OFB_IP_PROTO, k.Proto)
 	if !k.ported() && !k.addressed() {
 		return openflow.Match{Fields: fields}
 	}
 	if k.Src.IPv6 {
-		fields = append(fields,
-			openflow.NewOXM(openflow.OFPXMT_OFB_IPV6_SRC, k.Src.Addr[:], nil),
-			openflow.NewOXM(openflow.OFPXMT_OFB_IPV6_DST, k.Dst.Addr[:], nil))
+		add(openflow.OFPXMT_OFB_IPV6_SRC, k.Src.Addr[:]...)
+		add(openflow.OFPXMT_OFB_IPV6_DST, k.Dst.Addr[:]...)
 	} else {
-		fields = append(fields,
-			openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_SRC, k.Src.Addr[:4], nil),
-			openflow.NewOXM(openflow.OFPXMT_OFB_IPV4_DST, k.Dst.Addr[:4], nil))
+		add(openflow.OFPXMT_OFB_IPV4_SRC, k.Src.Addr[:4]...)
+		add(openflow.OFPXMT_OFB_IPV4_DST, k.Dst.Addr[:4]...)
 	}
 	if !k.ported() {
 		return openflow.Match{Fields: fields}
@@ -84,7 +87,9 @@ func (k *Key) match(in uint32) openflow.Match {
 	if k.Proto == flow.UDP {
 		src, dst = openflow.OFPXMT_OFB_UDP_SRC, openflow.OFPXMT_OFB_UDP_DST
 	}
-	return openflow.Match{Fields: append(fields, number(src, uint64(k.Src.Port)), number(dst, uint64(k.Dst.Port)))}
+	add16(src, k.Src.Port)
+	add16(dst, k.Dst.Port)
+	return openflow.Match{Fields: fields}
 }
 
 // keyOf is the opposite of match; false if the match is none of these.

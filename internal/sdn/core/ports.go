@@ -77,7 +77,7 @@ func (c *Core) forgetHostsAt(at topology.Port) {
 	}
 }
 
-// edge tells whether stations may be at a port: it is no link and has had the
+// edge tells whether hosts may be at a port: it is no link and has had the
 // time to prove to be one.
 func (c *Core) edge(at topology.Port) bool {
 	n := c.switches[at.Switch]
@@ -127,7 +127,7 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 		c.heardProbe(from, at)
 		return
 	}
-	// A station that relays a frame to another must not become a link.
+	// A host that relays a frame to another must not become a link.
 	if !c.cameWhileAway(at, sender) || !c.cameWhileAway(from, c.switches[at.Switch]) {
 		c.counters.LLDPOnHostPort++
 		return
@@ -186,10 +186,10 @@ func (c *Core) silent(from, at topology.Port) bool {
 	return c.now.Sub(c.lastHeard(p.heard, a, b)) > linkRounds*c.cfg.LLDPInterval
 }
 
-// learn notes where a station is. It returns false if it must not be believed.
+// learn notes where a host is. It returns false if it must not be believed.
 func (c *Core) learn(mac openflow.MAC, at topology.Port, p *port) bool {
 	if mac[0]&1 != 0 || mac == (openflow.MAC{}) || mac == gatewayMAC && c.cfg.Routes != nil {
-		return false // no station's address
+		return false // no host's address
 	}
 	h := c.hosts[mac]
 	if h != nil && h.at == at {
@@ -201,7 +201,7 @@ func (c *Core) learn(mac openflow.MAC, at topology.Port, p *port) bool {
 		return false
 	}
 	if h != nil {
-		if c.now.Sub(h.arrived) < hostHold { // two stations with one address, or one that plays another
+		if c.now.Sub(h.arrived) < hostHold { // two hosts with one address, or one that plays another
 			c.counters.HostsRefused++
 			return false
 		}
@@ -212,7 +212,7 @@ func (c *Core) learn(mac openflow.MAC, at topology.Port, p *port) bool {
 	return true
 }
 
-// forgetHost takes away a station and all entries to it.
+// forgetHost takes away a host and all entries to it.
 func (c *Core) forgetHost(mac openflow.MAC) {
 	h := c.hosts[mac]
 	delete(c.hosts, mac)
@@ -284,7 +284,7 @@ type flood struct {
 	copy  bool
 }
 
-// sendBroadcasts brings the entries of broadcasts up to date: to all stations'
+// sendBroadcasts brings the entries of broadcasts up to date: to all hosts'
 // ports and to the links of the tree. What comes in over a link outside the tree
 // is dropped.
 func (c *Core) sendBroadcasts() {
@@ -328,7 +328,7 @@ func portsText(ports []uint32) string {
 	return string(b)
 }
 
-// group matches all that is for several stations.
+// group matches all that is for several hosts.
 func group() openflow.OXM {
 	return openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, []byte{1, 0, 0, 0, 0, 0}, []byte{1, 0, 0, 0, 0, 0})
 }

@@ -138,7 +138,7 @@ func question(gateway, target netip.Addr) []byte {
 	return ndFrame(neighbourSolicitation, 0, optionSourceMAC, to, gateway, netip.AddrFrom16(group), target)
 }
 
-// answer is how a gateway says to a station that it has the address which that asks
+// answer is how a gateway says to a host that it has the address which that asks
 // for.
 func answer(r *resolution, to openflow.MAC) []byte {
 	switch {

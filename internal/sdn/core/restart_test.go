@@ -12,12 +12,12 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// eachSide is how many stations each of two switches has.
+// eachSide is how many hosts each of two switches has.
 const eachSide = 4
 
-// twoSwitches are cabled at port 9 and have stations at ports 1 to 4, which have
+// twoSwitches are cabled at port 9 and have hosts at ports 1 to 4, which have
 // spoken, and a flow from the first of one to the first of the other, to port 53.
-func twoSwitches(t *testing.T) (w *world, left, right []station) {
+func twoSwitches(t *testing.T) (w *world, left, right []simHost) {
 	w = newWorld(t, nil)
 	w.add(1, 9)
 	w.add(2, 9)
@@ -25,8 +25,8 @@ func twoSwitches(t *testing.T) (w *world, left, right []station) {
 	w.connectAll()
 	w.pass(4 * time.Second)
 	for i := range uint32(eachSide) {
-		left = append(left, stationAt(at(1, i+1), byte(i+1)))
-		right = append(right, stationAt(at(2, i+1), byte(i+11)))
+		left = append(left, simHostAt(at(1, i+1), byte(i+1)))
+		right = append(right, simHostAt(at(2, i+1), byte(i+11)))
 	}
 	for _, s := range append(left, right...) {
 		w.send(s.at, s.broadcast())
@@ -50,9 +50,9 @@ func (w *world) restartController() {
 	}
 }
 
-// talk has one of the stations at each side, in turn, begin a flow every quarter of a
+// talk has one of the hosts at each side, in turn, begin a flow every quarter of a
 // second, and tells how many packets of the flow that is known were lost.
-func (w *world) talk(d time.Duration, left, right []station, port *uint16) (lost int) {
+func (w *world) talk(d time.Duration, left, right []simHost, port *uint16) (lost int) {
 	for ; d > 0; d -= 250 * time.Millisecond {
 		*port++
 		a, b := left[*port%eachSide], right[*port%eachSide]
@@ -70,7 +70,7 @@ func (w *world) talk(d time.Duration, left, right []station, port *uint16) (lost
 }
 
 // TestLateSwitch: a switch connects later than its neighbour, which has taken its
-// stations for its own meanwhile: the link is found all the same.
+// hosts for its own meanwhile: the link is found all the same.
 func TestLateSwitch(t *testing.T) {
 	w, left, right := twoSwitches(t)
 	w.restartController()
@@ -83,7 +83,7 @@ func TestLateSwitch(t *testing.T) {
 		t.Errorf("links %v, %+v", links, w.core.counters)
 	}
 	if n := w.core.counters.HostsRefused; lost > 0 || n > 0 {
-		t.Errorf("%d packets of a known flow were lost, %d times a station was thought to jump", lost, n)
+		t.Errorf("%d packets of a known flow were lost, %d times a host was thought to jump", lost, n)
 	}
 	for _, s := range append(left, right...) {
 		if h := w.core.hosts[s.mac]; h == nil || h.at != s.at {
@@ -122,7 +122,7 @@ func TestSwitchPowerCycle(t *testing.T) {
 	}
 }
 
-// TestMovedMeanwhile: a station that moved while no controller was there is where it
+// TestMovedMeanwhile: a host that moved while no controller was there is where it
 // speaks, not where an old entry has it.
 func TestMovedMeanwhile(t *testing.T) {
 	w, s := oneSwitch(t, nil)
@@ -141,7 +141,7 @@ func TestMovedMeanwhile(t *testing.T) {
 }
 
 // TestCableMovedMeanwhile: a port that was a link for the controller before is a
-// station's now, whose broadcasts come to the controller.
+// host's now, whose broadcasts come to the controller.
 func TestCableMovedMeanwhile(t *testing.T) {
 	w, _, _ := twoSwitches(t)
 	w.restartController()
@@ -150,13 +150,13 @@ func TestCableMovedMeanwhile(t *testing.T) {
 	w.connectAll()
 	w.pass(4 * time.Second)
 	w.quiet()
-	s := stationAt(at(1, 9), 7)
+	s := simHostAt(at(1, 9), 7)
 	w.send(s.at, s.broadcast())
 	if w.core.hosts[s.mac] == nil {
 		t.Error("the controller does not see its broadcast")
 	}
 	if got := w.delivered(at(1, 3)); len(got) != 1 {
-		t.Errorf("its broadcast came %d times to another station", len(got))
+		t.Errorf("its broadcast came %d times to another host", len(got))
 	}
 }
 
@@ -164,7 +164,7 @@ func TestCableMovedMeanwhile(t *testing.T) {
 // no link, gets those of routed flows again.
 func TestTransitForgets(t *testing.T) {
 	w, a, b, _ := routedWorld(t, versions[0])
-	for _, s := range []routedStation{a, b} {
+	for _, s := range []routedHost{a, b} {
 		w.send(s.at, s.says(true, s.gateway))
 	}
 	w.send(a.at, a.packet(b.addr, 53, 64))
@@ -206,11 +206,11 @@ func TestCountersBeginAnew(t *testing.T) {
 	}
 }
 
-// TestDeadDestination: what a station sends to nobody does not go to all ports of all
+// TestDeadDestination: what a host sends to nobody does not go to all ports of all
 // switches for ever.
 func TestDeadDestination(t *testing.T) {
-	w, stations, _ := twoSwitches(t)
-	left, dead := stations[0], stationAt(at(1, 1), 99)
+	w, hosts, _ := twoSwitches(t)
+	left, dead := hosts[0], simHostAt(at(1, 1), 99)
 	outs := 0
 	for i := range uint16(5000) {
 		frame := left.frame(dead, flow.UDP, 40000+i, 53, 20, 0)

@@ -29,7 +29,7 @@ func (c *Core) mayFlood(p *port) bool {
 	return true
 }
 
-// flood sends a packet to all ports where stations may be.
+// flood sends a packet to all ports where hosts may be.
 func (c *Core) flood(from topology.Port, data []byte) {
 	queue := c.cfg.Queues[appid.BE]
 	for d, n := range c.switches {
@@ -45,7 +45,7 @@ func (c *Core) flood(from topology.Port, data []byte) {
 	}
 }
 
-// portPart of the flows that are kept may have begun at one port: stations of
+// portPart of the flows that are kept may have begun at one port: hosts of
 // another find room whatever those of one do.
 const portPart = 2
 
@@ -75,7 +75,7 @@ func (c *Core) tableFull(n *node, data []byte) {
 		return
 	}
 	cookie := binary.BigEndian.Uint64(data[8:])
-	if cookie&cookieKindMask != cookieFlow { // of a station or a broadcast: nothing else would bring it back
+	if cookie&cookieKindMask != cookieFlow { // of a host or a broadcast: nothing else would bring it back
 		n.lacking = true
 		return
 	}

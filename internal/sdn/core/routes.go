@@ -19,12 +19,12 @@ type Route struct {
 	Via netip.Addr
 }
 
-// linkLocal is what stations know every gateway of IPv6 by beside the address of its
+// linkLocal is what hosts know every gateway of IPv6 by beside the address of its
 // network: that of gatewayMAC (RFC 4291, appendix A).
 var linkLocal = netip.MustParsePrefix("fe80::57:65ff:fe69:7200/64")
 
 // NewRoutes checks what an operator wrote. A gateway is the address by which the
-// stations of a network reach others, with the network's length.
+// hosts of a network reach others, with the network's length.
 func NewRoutes(gateways []netip.Prefix, static []Route) (*Routes, error) {
 	r := &Routes{gateways: slices.Clone(gateways), static: slices.Clone(static)}
 	for i, g := range gateways {
@@ -63,13 +63,13 @@ func checkGateway(g netip.Prefix) error {
 	a := g.Addr()
 	switch {
 	case a.IsLinkLocalUnicast() && a.Is6():
-		return fmt.Errorf("want an address of the stations' network, such as 2001:db8:1::1/64: every gateway has %v beside it", linkLocal.Addr())
+		return fmt.Errorf("want an address of the hosts' network, such as 2001:db8:1::1/64: every gateway has %v beside it", linkLocal.Addr())
 	case !g.IsValid() || a.Is4In6() || a.IsMulticast() || a.IsUnspecified() || a.IsLoopback():
 		return errors.New("want an address with its network's length, such as 198.18.1.1/24 or 2001:db8:1::1/64")
 	case a.BitLen()-g.Bits() < 2:
-		return errors.New("a network of this length has no room for stations")
+		return errors.New("a network of this length has no room for hosts")
 	case a == g.Masked().Addr() || a.Is4() && !g.Contains(a.Next()):
-		return errors.New("this is the address of the network or its broadcast, not a station's")
+		return errors.New("this is the address of the network or its broadcast, not a host's")
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (r *Routes) isGateway(a netip.Addr) bool {
 	return ok && g.Addr() == a
 }
 
-// speaker is the address by which a gateway speaks to a station. To one that came
+// speaker is the address by which a gateway speaks to a host. To one that came
 // through a router any address of its version will do.
 func (r *Routes) speaker(to netip.Addr) (netip.Addr, bool) {
 	if g, near := r.gatewayOf(to); near {
@@ -103,7 +103,7 @@ func (r *Routes) speaker(to netip.Addr) (netip.Addr, bool) {
 	return r.gateways[i].Addr(), true
 }
 
-// nextHop is the station that a packet goes to next, by the longest prefix.
+// nextHop is the host that a packet goes to next, by the longest prefix.
 func (r *Routes) nextHop(to netip.Addr) (netip.Addr, bool) {
 	g, connected := r.gatewayOf(to)
 	for _, s := range r.static {

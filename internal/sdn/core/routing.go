@@ -18,12 +18,12 @@ import (
 // MAC addresses and decrements the TTL or hop limit. The other switches see a flow from
 // the gateway to the next hop.
 
-// gatewayMAC is all gateways', at every start and of every controller: stations
+// gatewayMAC is all gateways', at every start and of every controller: hosts
 // keep it.
 var gatewayMAC = openflow.MAC{2, 'W', 'e', 'i', 'r', 0}
 
 const (
-	maxPending = 1 << 8 // next hops that are asked for at a time, half of them for one port's stations
+	maxPending = 1 << 8 // next hops that are asked for at a time, half of them for one port's hosts
 	maxWaiting = 8      // packets for each
 	// maxAddressesPerPort bounds how many neighbours are known by what came from one
 	// port.
@@ -55,7 +55,7 @@ type waiting struct {
 // routed tells that a flow goes to another network.
 func (f *Flow) routed() bool { return f.next != (openflow.MAC{}) }
 
-// to is the station where a flow leaves the switches.
+// to is the host where a flow leaves the switches.
 func (f *Flow) to() openflow.MAC {
 	if f.routed() {
 		return f.next
@@ -289,7 +289,7 @@ func (c *Core) waitFor(hop netip.Addr, w waiting) {
 	c.ask(hop, p)
 }
 
-// mayAsk tells whether there is room for another next hop: a station that looks for
+// mayAsk tells whether there is room for another next hop: a host that looks for
 // addresses which nobody has (RFC 6583) leaves some to those of other ports.
 func (c *Core) mayAsk(at topology.Port) bool {
 	same := 0
@@ -328,7 +328,7 @@ func (c *Core) expirePending() {
 	}
 }
 
-// forgetNeighbours forgets addresses of stations that are forgotten. Those that flows
+// forgetNeighbours forgets addresses of hosts that are forgotten. Those that flows
 // are routed to are asked for before: they may have nothing to say by themselves.
 func (c *Core) forgetNeighbours() {
 	for ip, n := range c.neighbours {

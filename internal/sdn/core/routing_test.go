@@ -22,7 +22,7 @@ var versions = []version{{4, "198.18.%d.%d", 24}, {6, "2001:db8:%x::%x", 64}}
 
 type version struct {
 	number int
-	format string // of an address, by network and station
+	format string // of an address, by network and host
 	bits   int
 }
 
@@ -53,9 +53,9 @@ func mustRoutes(t testing.TB, static ...Route) *Routes {
 	return r
 }
 
-// routedWorld is two networks: a station of the first at one end of three switches,
+// routedWorld is two networks: a host of the first at one end of three switches,
 // two of the second at the other.
-func routedWorld(t testing.TB, v version, static ...Route) (w *world, a, b, c routedStation) {
+func routedWorld(t testing.TB, v version, static ...Route) (w *world, a, b, c routedHost) {
 	w = newWorld(t, func(c *Config) { c.Routes = mustRoutes(t, static...) })
 	w.add(1, 2)
 	w.add(2, 2)
@@ -64,8 +64,8 @@ func routedWorld(t testing.TB, v version, static ...Route) (w *world, a, b, c ro
 	w.cable(at(2, 2), at(3, 1))
 	w.connectAll()
 	w.pass(4 * time.Second)
-	one := func(p topology.Port, network, number byte) routedStation {
-		return routedStation{stationAt(p, number), v.address(network, number), v.gateway(network)}
+	one := func(p topology.Port, network, number byte) routedHost {
+		return routedHost{simHostAt(p, number), v.address(network, number), v.gateway(network)}
 	}
 	return w, one(at(1, 1), 1, 11), one(at(3, 2), 2, 12), one(at(3, 3), 2, 13)
 }
@@ -77,14 +77,14 @@ func forEach(t *testing.T, test func(*testing.T, version)) {
 	}
 }
 
-// routedStation is a station with its address and that of its network's gateway.
-type routedStation struct {
-	station
+// routedHost is a host with its address and that of its network's gateway.
+type routedHost struct {
+	simHost
 	addr, gateway netip.Addr
 }
 
 // says is a request for an address, or the answer to the gateway's.
-func (s routedStation) says(request bool, target netip.Addr) []byte {
+func (s routedHost) says(request bool, target netip.Addr) []byte {
 	to := gatewayMAC
 	if s.addr.Is4() {
 		operation := byte(2)
@@ -104,8 +104,8 @@ func (s routedStation) says(request bool, target netip.Addr) []byte {
 	return s.icmp(to, dst, neighbourHops, body)
 }
 
-// ip is a packet to an address, by a station or a gateway.
-func (s routedStation) ip(by openflow.MAC, to netip.Addr, proto, hops byte, upper []byte) []byte {
+// ip is a packet to an address, by a host or a gateway.
+func (s routedHost) ip(by openflow.MAC, to netip.Addr, proto, hops byte, upper []byte) []byte {
 	b := slices.Concat(by[:], s.mac[:])
 	if s.addr.Is4() {
 		header := append([]byte{0x45, 0, 0, 0, 0, 0, 0, 0, hops, proto, 0, 0}, s.addr.AsSlice()...)
@@ -118,18 +118,18 @@ func (s routedStation) ip(by openflow.MAC, to netip.Addr, proto, hops byte, uppe
 }
 
 // icmp is an ICMP message with its checksum.
-func (s routedStation) icmp(by openflow.MAC, to netip.Addr, hops byte, body []byte) []byte {
+func (s routedHost) icmp(by openflow.MAC, to netip.Addr, hops byte, body []byte) []byte {
 	f := familyOf(s.addr)
 	binary.BigEndian.PutUint16(body[2:], checksum(pseudoHeader(s.addr, to, len(body)), body))
 	return s.ip(by, to, f.icmp, hops, body)
 }
 
-func (s routedStation) ping(to netip.Addr) []byte {
+func (s routedHost) ping(to netip.Addr) []byte {
 	return s.icmp(gatewayMAC, to, 64, []byte{familyOf(s.addr).echoRequest, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3})
 }
 
-// packet is UDP to a station of another network.
-func (s routedStation) packet(to netip.Addr, port uint16, hops byte) []byte {
+// packet is UDP to a host of another network.
+func (s routedHost) packet(to netip.Addr, port uint16, hops byte) []byte {
 	return s.ip(gatewayMAC, to, flow.UDP, hops, datagram(40000, port))
 }
 
@@ -141,7 +141,7 @@ func datagram(src, dst uint16) []byte {
 	return b
 }
 
-// TestRouting: a station finds its gateway, the next hop is asked for while the
+// TestRouting: a host finds its gateway, the next hop is asked for while the
 // first packet waits, and the flow's other packets are routed by the first switch
 // alone, both ways, in the queue of their class on the whole path.
 func TestRouting(t *testing.T) { forEach(t, testRouting) }
@@ -194,19 +194,19 @@ func testRouting(t *testing.T, v version) {
 		}
 	}
 
-	// The station that answers moves to another MAC address.
+	// The host that answers moves to another MAC address.
 	w.pass(2 * time.Second)
 	w.quiet()
 	moved := b
-	moved.station = stationAt(b.at, 99)
+	moved.simHost = simHostAt(b.at, 99)
 	w.send(b.at, moved.says(true, b.gateway))
 	w.quiet()
 	w.send(a.at, a.packet(b.addr, 53, 64))
 	checkRouted(t, w, w.delivered(b.at), moved, 63)
 }
 
-// checkRouted expects one packet for a station from its gateway, in the queue of EF.
-func checkRouted(t *testing.T, w *world, got []delivery, to routedStation, hops byte) {
+// checkRouted expects one packet for a host from its gateway, in the queue of EF.
+func checkRouted(t *testing.T, w *world, got []delivery, to routedHost, hops byte) {
 	t.Helper()
 	if len(got) != 1 {
 		t.Fatalf("%d came out", len(got))
@@ -225,7 +225,7 @@ func TestRoutingRestart(t *testing.T) { forEach(t, testRoutingRestart) }
 
 func testRoutingRestart(t *testing.T, v version) {
 	w, a, b, _ := routedWorld(t, v)
-	for _, s := range []routedStation{a, b} {
+	for _, s := range []routedHost{a, b} {
 		w.send(s.at, s.says(true, s.gateway))
 	}
 	w.send(a.at, a.packet(b.addr, 53, 64))
@@ -250,12 +250,12 @@ func testRoutingRestart(t *testing.T, v version) {
 	}
 }
 
-// TestSilentNeighbour: a station that only listens is asked whether it is there while
+// TestSilentNeighbour: a host that only listens is asked whether it is there while
 // something is routed to it, and that goes on for as long as it answers.
 func TestSilentNeighbour(t *testing.T) {
 	forEach(t, func(t *testing.T, v version) {
 		w, a, b, _ := routedWorld(t, v)
-		for _, s := range []routedStation{a, b} {
+		for _, s := range []routedHost{a, b} {
 			w.send(s.at, s.says(true, s.gateway))
 		}
 		w.send(a.at, a.packet(b.addr, 53, 64))
@@ -289,7 +289,7 @@ func TestNotRouted(t *testing.T) { forEach(t, testNotRouted) }
 func testNotRouted(t *testing.T, v version) {
 	elsewhere := map[int]Route{4: v.route("203.0.113.0/24", "198.18.2.13"), 6: v.route("2001:db8:9::/48", "2001:db8:2::d")}[v.number]
 	w, a, b, c := routedWorld(t, v, elsewhere)
-	for _, s := range []routedStation{a, c} {
+	for _, s := range []routedHost{a, c} {
 		w.send(s.at, s.says(true, s.gateway))
 	}
 	f := familyOf(a.addr)
@@ -337,7 +337,7 @@ func testNotRouted(t *testing.T, v version) {
 	if got := w.delivered(a.at); len(got) != 0 {
 		t.Errorf("%x comes back", got[0].data)
 	}
-	// A station cannot be the gateway.
+	// A host cannot be the gateway.
 	false1 := c
 	false1.mac = gatewayMAC
 	w.send(c.at, false1.says(true, v.address(2, 2)))
@@ -345,7 +345,7 @@ func testNotRouted(t *testing.T, v version) {
 	false2.addr = c.gateway
 	w.send(c.at, false2.says(true, v.address(2, 2)))
 	if _, known := w.core.neighbours[c.gateway]; known || w.core.hosts[gatewayMAC] != nil {
-		t.Error("a station is taken for the gateway")
+		t.Error("a host is taken for the gateway")
 	}
 }
 
@@ -398,7 +398,7 @@ func TestGatewayPing(t *testing.T) {
 func TestLinkLocal(t *testing.T) {
 	v := versions[1]
 	w, a, b, c := routedWorld(t, v, v.route("::/0", "fe80::13"))
-	for _, s := range []routedStation{a, b} {
+	for _, s := range []routedHost{a, b} {
 		w.send(s.at, s.says(true, linkLocal.Addr()))
 	}
 	near := a
@@ -447,7 +447,7 @@ func TestFragments(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, a, b, _ := routedWorld(t, c.v)
-			for _, s := range []routedStation{a, b} {
+			for _, s := range []routedHost{a, b} {
 				w.send(s.at, s.says(true, s.gateway))
 			}
 			for range 2 {
@@ -486,7 +486,7 @@ func extension(kind byte, header ...byte) func([]byte) []byte {
 	}
 }
 
-// TestNeighbourBounds: a station that makes up addresses leaves room to those at
+// TestNeighbourBounds: a host that makes up addresses leaves room to those at
 // other ports.
 func TestNeighbourBounds(t *testing.T) {
 	v := versions[1]
@@ -542,12 +542,12 @@ func TestWeakAnswer(t *testing.T) {
 	}
 }
 
-// TestScannerLeavesRoom: a station that looks for addresses which nobody has does not
+// TestScannerLeavesRoom: a host that looks for addresses which nobody has does not
 // keep others from theirs.
 func TestScannerLeavesRoom(t *testing.T) {
 	forEach(t, func(t *testing.T, v version) {
 		w, a, _, c := routedWorld(t, v)
-		for _, s := range []routedStation{a, c} {
+		for _, s := range []routedHost{a, c} {
 			w.send(s.at, s.says(true, s.gateway))
 		}
 		for i := range byte(200) {
@@ -558,7 +558,7 @@ func TestScannerLeavesRoom(t *testing.T) {
 		w.quiet()
 		w.send(c.at, c.packet(v.address(1, 30), 53, 64))
 		if w.core.pending[v.address(1, 30)] == nil {
-			t.Errorf("%d next hops are asked for, and that of another port's station is not", len(w.core.pending))
+			t.Errorf("%d next hops are asked for, and that of another port's host is not", len(w.core.pending))
 		}
 	})
 }
@@ -584,7 +584,7 @@ func TestNextHop(t *testing.T) {
 	}
 }
 
-// TestRoutedEverywhere: in any line of switches, stations of either version of IP at
+// TestRoutedEverywhere: in any line of switches, hosts of either version of IP at
 // any of them reach each other through the gateways; a packet is as it was but for its
 // MAC addresses and one hop, and the queue of its class is that of all switches.
 func TestRoutedEverywhere(t *testing.T) {
@@ -597,17 +597,17 @@ func TestRoutedEverywhere(t *testing.T) {
 				w.cable(at(topology.DPID(i), 1), at(topology.DPID(i+1), 2))
 			}
 		}
-		var stations []routedStation
-		for i := range rapid.IntRange(2, 4).Draw(rt, "stations") {
+		var hosts []routedHost
+		for i := range rapid.IntRange(2, 4).Draw(rt, "hosts") {
 			v, network := rapid.SampledFrom(versions).Draw(rt, "version"), byte(1+i%2)
 			p := at(topology.DPID(rapid.IntRange(1, n).Draw(rt, "switch")), uint32(3+i))
-			stations = append(stations, routedStation{stationAt(p, byte(10+i)), v.address(network, byte(10+i)), v.gateway(network)})
+			hosts = append(hosts, routedHost{simHostAt(p, byte(10+i)), v.address(network, byte(10+i)), v.gateway(network)})
 		}
 		w.connectAll()
 		w.pass(4 * time.Second)
 		hops := byte(rapid.IntRange(2, 255).Draw(rt, "hops"))
-		for _, a := range stations {
-			for _, b := range stations {
+		for _, a := range hosts {
+			for _, b := range hosts {
 				if a.addr.Is4() != b.addr.Is4() || a.gateway == b.gateway {
 					continue
 				}
@@ -626,7 +626,7 @@ func TestRoutedEverywhere(t *testing.T) {
 						rt.Fatalf("%v to %v, packet %d: %+v, want %x", a.addr, b.addr, i, got, want)
 					}
 				}
-				for i := range 2 { // an entry for pings is for those of one station
+				for i := range 2 { // an entry for pings is for those of one host
 					w.quiet()
 					before := w.core.counters.PacketIns
 					w.send(a.at, a.ping(b.addr))
@@ -651,7 +651,7 @@ func TestRoutedEverywhere(t *testing.T) {
 	})
 }
 
-// FuzzRouting: what stations send does not harm.
+// FuzzRouting: what hosts send does not harm.
 func FuzzRouting(f *testing.F) {
 	w, a, b, _ := routedWorld(f, versions[0])
 	for _, v := range versions {
@@ -663,7 +663,7 @@ func FuzzRouting(f *testing.F) {
 		f.Add(a.packet(a.gateway, 53, 1)[:36])
 		f.Add(a.ping(a.gateway))
 	}
-	f.Add(extension(44, flow.UDP, 0, 0, 8, 0, 0, 0, 7)(routedStation{b.station, versions[1].address(2, 12), netip.Addr{}}.packet(versions[1].address(1, 11), 53, 64)))
+	f.Add(extension(44, flow.UDP, 0, 0, 8, 0, 0, 0, 7)(routedHost{b.simHost, versions[1].address(2, 12), netip.Addr{}}.packet(versions[1].address(1, 11), 53, 64)))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		w.t = t
 		if len(frame) > 14 && frame[0] != 0x33 {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// behind has a station of an ordinary bridge send: all ports there see it.
+// behind has a host of an ordinary bridge send: all ports there see it.
 func (w *world) behind(ports []topology.Port, frame []byte) {
 	for _, p := range ports {
 		w.arrive(p, frame)
@@ -17,7 +17,7 @@ func (w *world) behind(ports []topology.Port, frame []byte) {
 
 // TestLoopThroughBridge: of the ports that lead to one bridge, of one switch or of
 // several that are linked, one stays open; a broadcast goes round no more than
-// once, flows reach stations behind the bridge, and ports come back when the
+// once, flows reach hosts behind the bridge, and ports come back when the
 // bridge goes.
 func TestLoopThroughBridge(t *testing.T) {
 	w := newWorld(t, nil)
@@ -42,7 +42,7 @@ func TestLoopThroughBridge(t *testing.T) {
 	if got := blocked(); len(got) != 2 || got[0] != at(1, 6) || got[1] != at(2, 5) {
 		t.Fatalf("blocked: %v", got)
 	}
-	here, there, behind := stationAt(at(1, 9), 1), stationAt(at(2, 9), 2), stationAt(at(1, 5), 3)
+	here, there, behind := simHostAt(at(1, 9), 1), simHostAt(at(2, 9), 2), simHostAt(at(1, 5), 3)
 	w.quiet()
 	for range 3 {
 		w.send(here.at, here.broadcast()) // fails when it goes round
@@ -52,14 +52,14 @@ func TestLoopThroughBridge(t *testing.T) {
 	w.pass(time.Second)
 	w.quiet()
 	w.behind(loop, behind.broadcast())
-	for _, s := range []station{here, there} {
+	for _, s := range []simHost{here, there} {
 		if got := w.delivered(s.at); len(got) != 1 {
 			t.Errorf("a broadcast from behind the bridge came %d times to %v", len(got), s.at)
 		}
 	}
 	w.send(there.at, there.frame(behind, flow.UDP, 40000, 53, 20, 0))
 	if path := w.flowTo(53).Path; path[len(path)-1].Switch != 1 || path[len(path)-1].Out != 5 {
-		t.Errorf("the way to a station behind the bridge is %v", path)
+		t.Errorf("the way to a host behind the bridge is %v", path)
 	}
 	clear(w.hubs)
 	w.pass(8 * time.Second)
@@ -82,7 +82,7 @@ func TestBridgeJoins(t *testing.T) {
 	w.connectAll()
 	w.pass(4 * time.Second)
 	w.quiet()
-	s := stationAt(at(1, 9), 1)
+	s := simHostAt(at(1, 9), 1)
 	w.send(s.at, s.broadcast())
 	if got := w.delivered(at(2, 9)); len(got) != 1 {
 		t.Errorf("a broadcast came %d times over the bridge", len(got))

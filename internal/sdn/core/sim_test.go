@@ -14,7 +14,7 @@ import (
 )
 
 // world is a network of switches that do what they are told: it finds the entry
-// of a packet, follows cables and hands packets to stations.
+// of a packet, follows cables and hands packets to hosts.
 type world struct {
 	t          testing.TB
 	core       *Core
@@ -91,7 +91,7 @@ func (w *world) connectAll() {
 	}
 }
 
-// bridge connects ports by an ordinary bridge, at which there is a station too.
+// bridge connects ports by an ordinary bridge, at which there is a host too.
 func (w *world) bridge(ports ...topology.Port) {
 	for _, p := range ports {
 		w.hubs[p] = ports
@@ -227,7 +227,7 @@ func (s *simSwitch) stats() []openflow.FlowStats {
 	return out
 }
 
-// send has a station send a frame.
+// send has a host send a frame.
 func (w *world) send(from topology.Port, frame []byte) { w.arrive(from, frame) }
 
 // arrive is a frame that comes in at a port.
@@ -348,8 +348,8 @@ func (w *world) packetIn(s *simSwitch, in uint32, data []byte, reason openflow.P
 	}
 }
 
-// station is a computer at a port.
-type station struct {
+// simHost is a host that is played, at a port.
+type simHost struct {
 	at  topology.Port
 	mac openflow.MAC
 	ip  byte
@@ -357,10 +357,10 @@ type station struct {
 
 func mac(n byte) openflow.MAC { return openflow.MAC{2, 0, 0, 0, 0, n} }
 
-func stationAt(p topology.Port, n byte) station { return station{p, mac(n), n} }
+func simHostAt(p topology.Port, n byte) simHost { return simHost{p, mac(n), n} }
 
 // frame is one of a protocol with ports and so many bytes of payload.
-func (s station) frame(to station, proto byte, src, dst uint16, payload int, flags byte) []byte {
+func (s simHost) frame(to simHost, proto byte, src, dst uint16, payload int, flags byte) []byte {
 	b := append(append(to.mac[:], s.mac[:]...), 8, 0)
 	head := 8
 	if proto == flow.TCP {
@@ -380,7 +380,7 @@ func (s station) frame(to station, proto byte, src, dst uint16, payload int, fla
 	return append(b, ip...)
 }
 
-func (s station) broadcast() []byte {
+func (s simHost) broadcast() []byte {
 	b := append(bytes.Repeat([]byte{0xff}, 6), s.mac[:]...)
 	return append(append(b, 8, 6), make([]byte, 46)...)
 }
@@ -392,7 +392,7 @@ func (w *world) delivered(p topology.Port) []delivery {
 	return out
 }
 
-// quiet forgets what has come out so far, LLDP to stations among it.
+// quiet forgets what has come out so far, LLDP to hosts among it.
 func (w *world) quiet() {
 	clear(w.got)
 	w.packets = 0

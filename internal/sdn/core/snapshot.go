@@ -51,16 +51,16 @@ type PortState struct {
 // up packets.
 func (c *Core) Snapshot(withFlows bool) Snapshot {
 	s := Snapshot{At: c.now, Links: c.graph.Links(), Totals: c.totals, Counters: c.counters}
-	stations := map[topology.Port][]openflow.MAC{}
+	hosts := map[topology.Port][]openflow.MAC{}
 	for mac, h := range c.hosts {
-		stations[h.at] = append(stations[h.at], mac)
+		hosts[h.at] = append(hosts[h.at], mac)
 	}
 	for _, d := range slices.Sorted(maps.Keys(c.switches)) {
 		n := c.switches[d]
 		one := Switch{DPID: d, Connected: n.connected, Role: n.role, Since: n.since, Full: c.now.Before(n.fullUntil), Flows: len(n.ingress)}
 		for _, number := range slices.Sorted(maps.Keys(n.ports)) {
 			p, at := n.ports[number], topology.Port{Switch: d, Number: number}
-			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.blocked[at], Hosts: stations[at], Count: p.count, Queues: map[openflow.Queue]QueueCount{}}
+			state := PortState{Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.blocked[at], Hosts: hosts[at], Count: p.count, Queues: map[openflow.Queue]QueueCount{}}
 			slices.SortFunc(state.Hosts, func(a, b openflow.MAC) int { return slices.Compare(a[:], b[:]) })
 			state.Peer, state.Link = c.graph.Peer(at)
 			for id, q := range p.queues {

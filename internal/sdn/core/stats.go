@@ -189,7 +189,7 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 	return f
 }
 
-// complete finds the rest of an adopted flow's path, once its stations are known.
+// complete finds the rest of an adopted flow's path, once its hosts are known.
 // Its sender is where it comes in; where nothing does (active), it may have moved.
 func (c *Core) complete(f *Flow, active bool) {
 	from := topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}

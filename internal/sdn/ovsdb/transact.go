@@ -286,18 +286,18 @@ func (t *tables) removeOrphans(c client.Client) (operations, error) {
 			}
 		}
 	}
-	var todo operations
-	for _, uuid := range slices.Sorted(maps.Keys(t.qos)) {
-		if row := t.qos[uuid]; !used[uuid] && row.ExternalIDs[qos.OwnerKey] == qos.Owner {
-			remove, err := c.Where(&row).Delete()
-			if err != nil {
-				return nil, err
-			}
-			todo = append(todo, remove...)
-		}
+	rows, err := deleteUnused(c, t.qos, used, func(r *qosRow) map[string]string { return r.ExternalIDs })
+	if err != nil {
+		return nil, err
 	}
-	for _, uuid := range slices.Sorted(maps.Keys(t.queues)) {
-		if row := t.queues[uuid]; !used[uuid] && row.ExternalIDs[qos.OwnerKey] == qos.Owner {
+	queues, err := deleteUnused(c, t.queues, used, func(r *queueRow) map[string]string { return r.ExternalIDs })
+	return append(rows, queues...), err
+}
+
+// deleteUnused deletes Weir's rows of a table that are not used.
+func deleteUnused[R any](c client.Client, rows map[string]R, used map[string]bool, external func(*R) map[string]string) (todo operations, err error) {
+	for _, uuid := range slices.Sorted(maps.Keys(rows)) {
+		if row := rows[uuid]; !used[uuid] && external(&row)[qos.OwnerKey] == qos.Owner {
 			remove, err := c.Where(&row).Delete()
 			if err != nil {
 				return nil, err

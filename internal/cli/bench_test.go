@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// foundByASuite is a suite's result of which only what it ends with matters.
+type foundByASuite struct {
+	Runs   string `json:"runs"`
+	failed int
+}
+
+func (f foundByASuite) WriteText(w io.Writer) error {
+	_, err := io.WriteString(w, f.Runs)
+	return err
+}
+
+func (f foundByASuite) Failed() int { return f.failed }
+
+// TestMissedTargetsEndInAnError: a suite whose target was missed is printed, and ends with an
+// error that names it, unless somebody only looks.
+func TestMissedTargetsEndInAnError(t *testing.T) {
+	met := report.Verdict{Target: "link use", Limit: "99 %", Measured: "99.5 %", Met: true}
+	missed := report.Verdict{Target: "share error", Limit: "1 %", Measured: "2.5 %"}
+	for _, test := range []struct {
+		name      string
+		verdicts  []report.Verdict
+		failed    int
+		noVerdict bool
+		want      string // "" for no error
+	}{
+		{"all met", []report.Verdict{met}, 0, false, ""},
+		{"no targets", nil, 0, false, ""},
+		{"one missed", []report.Verdict{met, missed}, 0, false, "1 of 2 targets missed (--no-verdict to look only): share error: 2.5 % (1 %)"},
+		{"only looked at", []report.Verdict{met, missed}, 0, true, ""},
+		{"a run failed", []report.Verdict{met}, 3, false, "runs failed in 3 cases"},
+		{"a run failed while somebody only looked", []report.Verdict{missed}, 3, true, "runs failed in 3 cases"},
+	} {
+		for _, format := range []cmdline.Output{cmdline.Table, cmdline.JSON} {
+			var out strings.Builder
+			cmd := &cobra.Command{}
+			cmd.SetOut(&out)
+			err := show(cmd, format, "", report.Report{Verdicts: test.verdicts}, foundByASuite{"the numbers", test.failed}, test.noVerdict)
+			if got := errorText(err); got != test.want {
+				t.Errorf("%s, %s: error %q, want %q", test.name, format, got, test.want)
+			}
+			if !strings.Contains(out.String(), "the numbers") {
+				t.Errorf("%s, %s: printed %q", test.name, format, out.String())
+			}
+		}
+
+		// The same of all suites together, whose index names them.
+		index := report.Index{Sections: []report.Section{{Name: "a", Verdicts: []report.Verdict{met}}, {Name: "b", Verdicts: test.verdicts}}}
+		flags := allFlags{benchFlags: benchFlags{noVerdict: test.noVerdict}}
+		want := ""
+		if strings.Contains(test.want, "missed") {
+			want = "1 of 3 targets missed (--no-verdict to look only)"
+		}
+		if got := errorText(flags.missed(index)); got != want {
+			t.Errorf("%s, of all suites: error %q, want %q", test.name, got, want)
+		}
+	}
+	if err := failedSections(report.Index{Sections: []report.Section{{}, {Failure: "no root"}}}); err == nil || err.Error() != "1 of 2 reports are missing or have runs that failed" {
+		t.Errorf("a report is missing: %v", err)
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestEverySuiteWithTargetsCanBeLookedAt: all suites that judge targets have the flag that
+// makes a missed one no error.
+func TestEverySuiteWithTargetsCanBeLookedAt(t *testing.T) {
+	root := newBenchCommand()
+	for _, name := range []string{"", "all", "llq", "sdn", "picasso"} {
+		cmd, _, err := root.Find(strings.Fields(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cmd.Flags().Lookup("no-verdict") == nil {
+			t.Errorf("%q has no --no-verdict", cmd.CommandPath())
+		}
+	}
+}

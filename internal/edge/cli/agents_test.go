@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/edge/monitor"
+	"github.com/weir-project/weir/internal/edge/run"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/test/pki"
+)
+
+const agentsToken = "weir_t0ken"
+
+// agentsBehindTLS answers as an agent does, to those with a certificate of the authority or
+// with the token, and returns its port.
+func agentsBehindTLS(t *testing.T, authority *pki.Authority) uint16 {
+	t.Helper()
+	pair := authority.Server(t, "node.example")
+	certificate, err := tls.LoadX509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := os.ReadFile(authority.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(trusted)
+	answers := map[string]any{
+		"/v1/node":     v1.Node{Measured: v1.Measured{At: time.Now(), Hostname: "near", CPUs: 4, MemoryBytes: 1 << 30}},
+		"/v1/snapshot": v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, Present: true}}}},
+		"/v1/access":   v1.Access{},
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer, known := answers[r.URL.Path]
+		switch {
+		case len(r.TLS.VerifiedChains) == 0 && r.Header.Get("Authorization") != "Bearer "+agentsToken:
+			w.WriteHeader(http.StatusUnauthorized)
+			answer = map[string]any{"status": http.StatusUnauthorized, "detail": "who asks?", "error": "who asks?"}
+		case !known:
+			w.WriteHeader(http.StatusNotFound)
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientCAs: clients, ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // who is refused
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
+}
+
+// TestAgentsOverTLS: weir-edge measures nodes by agents that are reached over TLS, with a
+// certificate of its own or a token, and says why where they do not let it in.
+func TestAgentsOverTLS(t *testing.T) {
+	authority, other := pki.New(t), pki.New(t)
+	port := agentsBehindTLS(t, authority)
+	later := time.Now().Add(time.Hour)
+	ours, foreign := authority.Client(t, "weir-edge", later), other.Client(t, "weir-edge", later)
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(agentsToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := "https://{address}:" + strings.TrimPrefix(netip.AddrPortFrom(netip.IPv4Unspecified(), port).String(), "0.0.0.0:")
+	node := runtime.Node{Name: "near", Address: netip.MustParseAddr("127.0.0.1"), Ready: true}
+	for _, test := range []struct {
+		name   string
+		option agentOptions
+		says   string // "" if it is let in
+	}{
+		{"a certificate", agentOptions{ca: authority.Path, cert: ours.Certificate, key: ours.Key}, ""},
+		{"a token", agentOptions{ca: authority.Path, tokenFile: tokenFile}, ""},
+		{"neither", agentOptions{ca: authority.Path}, "who asks?"},
+		{"a certificate of another authority", agentOptions{ca: authority.Path, cert: foreign.Certificate, key: foreign.Key}, "tls: "},
+		{"agents that nobody vouches for", agentOptions{ca: other.Path, cert: ours.Certificate, key: ours.Key}, "certificate"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.option.url = url
+			nodes, err := test.option.nodes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var seen monitor.Node
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				seen = nodes.Measure(t.Context(), []runtime.Node{node})[0].Seen
+				if seen.State == monitor.StateReady || test.says != "" && strings.Contains(seen.Reason, test.says) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("it is %s: %q", seen.State, seen.Reason)
+				}
+			}
+			if in := seen.State == monitor.StateReady; in != (test.says == "") {
+				t.Errorf("it is %s: %q", seen.State, seen.Reason)
+			}
+		})
+	}
+	for name, option := range map[string]agentOptions{
+		"no such file":     {url: url, ca: "/nowhere/ca.pem"},
+		"no such token":    {url: url, ca: authority.Path, tokenFile: "/nowhere/token"},
+		"half of a pair":   {url: url, ca: authority.Path, cert: ours.Certificate},
+		"a key as another": {url: url, ca: authority.Path, cert: ours.Certificate, key: foreign.Key},
+	} {
+		if _, err := option.nodes(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestAgentOptions: with what no node could be reached is said at once.
+func TestAgentOptions(t *testing.T) {
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const url = "https://{address}:7481"
+	for name, tc := range map[string]struct {
+		options agentOptions
+		says    string
+	}{
+		"a token":                 {agentOptions{url: url, tokenFile: file("weir_token\n")}, ""},
+		"a socket":                {agentOptions{url: "unix:///run/{address}.sock"}, ""},
+		"nobody":                  {agentOptions{}, ""},
+		"no port":                 {agentOptions{url: "https://{address}"}, "write https://HOST:PORT"},
+		"an empty token":          {agentOptions{url: url, tokenFile: file(" \n")}, "is empty: `weir token weir-edge --role admin`"},
+		"words":                   {agentOptions{url: url, tokenFile: file("two words")}, "this is not a token"},
+		"no token file":           {agentOptions{url: url, tokenFile: "/nonexistent/token"}, "read the token of the agents: open /nonexistent/token"},
+		"an authority that is no": {agentOptions{url: url, ca: file("nothing")}, "has no certificate in PEM"},
+		"half a certificate":      {agentOptions{url: url, cert: "cert.pem"}, "give both"},
+	} {
+		nodes, err := tc.options.nodes(t.Context())
+		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want %q", name, err, tc.says)
+		}
+		if _, none := nodes.(run.Unmeasured); none != (tc.options == agentOptions{}) {
+			t.Errorf("%s: nodes are measured: %t", name, !none)
+		}
+	}
+}
