@@ -133,14 +133,9 @@ type suiteResult interface {
 // noVerdictHelp is what every suite with targets says of `--no-verdict`.
 const noVerdictHelp = "only look: a missed target is no error"
 
-// show prints what was found, and writes its page unless that is "". Errors: also runs
+// show prints what was found, and then writes its page unless that is "". Errors: also runs
 // that failed, and targets that were missed, unless noVerdict.
 func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Report, found suiteResult, noVerdict bool) error {
-	if page != "" {
-		if err := writePage(page, of); err != nil {
-			return err
-		}
-	}
 	var err error
 	if format == cmdline.JSON {
 		err = cmdline.PrintJSON(cmd.OutOrStdout(), found)
@@ -149,6 +144,12 @@ func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Repo
 	}
 	if err != nil {
 		return fmt.Errorf("print the results: %w", err)
+	}
+	// Behind the numbers, which took long, and would be lost with a page that cannot be written.
+	if page != "" {
+		if err := writePage(page, of); err != nil {
+			return err
+		}
 	}
 	if failed := found.Failed(); failed > 0 {
 		return fmt.Errorf("runs failed in %d cases", failed)

@@ -67,6 +67,14 @@ func TestMissedTargetsEndInAnError(t *testing.T) {
 			t.Errorf("%s, of all suites: error %q, want %q", test.name, got, want)
 		}
 	}
+	// A page that cannot be written takes nothing with it.
+	var out strings.Builder
+	cmd := &cobra.Command{}
+	cmd.SetOut(&out)
+	err := show(cmd, cmdline.Table, "/nowhere/page.html", report.Report{}, foundByASuite{"the numbers", 0}, false)
+	if !strings.Contains(errorText(err), "/nowhere/page.html") || out.String() != "the numbers" {
+		t.Errorf("error %v, printed %q", err, out.String())
+	}
 	if err := failedSections(report.Index{Sections: []report.Section{{}, {Failure: "no root"}}}); err == nil || err.Error() != "1 of 2 reports are missing or have runs that failed" {
 		t.Errorf("a report is missing: %v", err)
 	}

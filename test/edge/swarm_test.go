@@ -107,9 +107,8 @@ func (c *cluster) startManager(t *testing.T) {
 
 func (c *cluster) launchManager(t *testing.T, socket, dir string, more ...string) *manager {
 	t.Helper()
-	trace := fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())
-	m := &manager{log: &logBuffer{}, end: make(chan struct{}), trace: trace}
-	args := append([]string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir, "--record", trace}, more...)
+	m := &manager{log: &logBuffer{}, end: make(chan struct{}), trace: fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())}
+	args := append([]string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir, "--record", m.trace}, more...)
 	m.cmd = c.engine.Command(os.Getenv(programVariable), args...)
 	m.cmd.Stderr = m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
