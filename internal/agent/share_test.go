@@ -54,7 +54,7 @@ func TestLatency(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a", "min=90mbit")
 	c := b.start("c", "min=50mbit", "latency=20ms")
-	if state, reason := c.state(); c.latency != 0 || state != v1.StateRejected || !strings.Contains(reason, "without a minimum rate") {
+	if state, reason := c.state(); c.latency != 0 || state != v1.StateRejected || !strings.Contains(reason, "without the minimum rate, which was refused") {
 		t.Errorf("the minimum was refused: %s in force, %s, %q", c.latency, state, reason)
 	}
 }

@@ -36,10 +36,15 @@ type LatencyError struct {
 	Asked    time.Duration // the bound asked for
 	Min      time.Duration // the smallest that the link allows
 	FloorBPS uint64        // the floor, bits per second
+	// FloorRefused: there is none because that was refused.
+	FloorRefused bool
 }
 
 // Error says what was asked, what is possible, and what to do.
 func (e *LatencyError) Error() string {
+	if e.FloorRefused {
+		return fmt.Sprintf("latency %v cannot be guaranteed without the minimum rate, which was refused", e.Asked)
+	}
 	if e.FloorBPS == 0 {
 		return fmt.Sprintf("latency %v cannot be guaranteed without a minimum rate; set one", e.Asked)
 	}

@@ -9,6 +9,7 @@
 package plan
 
 import (
+	"errors"
 	"time"
 
 	"github.com/weir-project/weir/internal/alloc"
@@ -120,8 +121,13 @@ func (l Link) bound(c Claim, g *Grant) {
 	if c.Latency == 0 {
 		return
 	}
-	if g.RefusedLatency = l.feasible(g.FloorBPS, c.Latency); g.RefusedLatency == nil {
+	g.RefusedLatency = l.feasible(g.FloorBPS, c.Latency)
+	var refusal *alloc.LatencyError
+	switch {
+	case g.RefusedLatency == nil:
 		g.Latency = c.Latency
+	case errors.As(g.RefusedLatency, &refusal):
+		refusal.FloorRefused = g.FloorBPS == 0 && g.Refused != nil
 	}
 }
 

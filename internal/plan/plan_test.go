@@ -159,7 +159,7 @@ func TestLatency(t *testing.T) {
 	}
 	// A bound needs the floor that is granted, not the one that was asked for.
 	_, grants := link.Admit(Claim{}, []Claim{{FloorBPS: 90e6}, {FloorBPS: 50e6, Latency: 20 * time.Millisecond}})
-	if g := grants[1]; g.Latency != 0 || g.RefusedLatency == nil {
+	if g := grants[1]; g.Latency != 0 || g.RefusedLatency == nil || !strings.HasSuffix(g.RefusedLatency.Error(), "without the minimum rate, which was refused") {
 		t.Errorf("without its floor: %+v", g)
 	}
 	var refusal *alloc.FloorError
