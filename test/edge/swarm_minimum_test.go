@@ -277,7 +277,9 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 func (c *cluster) testTakesLittle(t *testing.T) {
 	const port, users = 8085, 12
 	labels := map[string]string{"weir.min": "20mbit", spec.LabelMode: "tcp"}
-	if err := c.deploy(t, specification("quiet", heavyImage, port, 50, labels)); err != nil {
+	document := specification("quiet", heavyImage, port, 50, labels)
+	document["limits"] = map[string]any{"instances": 1} // another one, elsewhere, has a minimum of its own
+	if err := c.deploy(t, document); err != nil {
 		t.Fatal(err)
 	}
 	defer c.must(t, "rm", "quiet")
@@ -307,18 +309,16 @@ func (c *cluster) testTakesLittle(t *testing.T) {
 	c.awaitMinimum(t, home, 18e6)
 }
 
-// askOnce asks for a page, and leaves the connection open.
+// askOnce asks for what has no body, and leaves the connection open.
 func askOnce(conn net.Conn) error {
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: quiet.example\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET /healthy HTTP/1.1\r\nHost: quiet.example\r\n\r\n"); err != nil {
 		return err
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
-	return err
+	return response.Body.Close()
 }
 
 // testMinimumMoves: the node of the instance has promised the minimum, and somebody else's
