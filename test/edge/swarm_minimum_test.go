@@ -278,7 +278,9 @@ func (c *cluster) testTakesLittle(t *testing.T) {
 	const port, users = 8085, 12
 	labels := map[string]string{"weir.min": "20mbit", spec.LabelMode: "tcp"}
 	document := specification("quiet", heavyImage, port, 50, labels)
-	document["limits"] = map[string]any{"instances": 1} // another one, elsewhere, has a minimum of its own
+	// Of TCP nobody knows how long users wait, so processors that other work keeps busy would be
+	// a reason for another instance.
+	document["limits"] = map[string]any{"instances": 1}
 	if err := c.deploy(t, document); err != nil {
 		t.Fatal(err)
 	}
