@@ -9,9 +9,9 @@ cd "$root"
 minimum=${COVER_MIN:-95}
 
 packages=()
-for package in internal/policy internal/alloc internal/plan internal/demand internal/stats internal/config internal/model internal/report \
+for package in internal/policy internal/alloc internal/plan internal/demand internal/stats internal/config internal/model internal/report internal/lab/bench/claim \
 	internal/appid internal/appid/c45 internal/appid/flow internal/sdn/openflow internal/sdn/topology internal/sdn/qos \
-	internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/metrics; do
+	internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/metrics internal/exposition; do
 	if compgen -G "$package/*.go" >/dev/null; then packages+=("$package"); fi
 done
 mkdir -p coverage

@@ -59,7 +59,7 @@ good internal/kernel/link.go 'import (
 // Family is allowed here.
 const Family = unix.AF_NETLINK'
 
-for package in api/v1 internal/policy internal/alloc internal/plan internal/sched internal/demand internal/explain internal/metrics internal/stats internal/advise internal/appid internal/appid/c45 internal/appid/flow internal/model internal/report internal/sdn/openflow internal/sdn/core internal/sdn/topology internal/sdn/qos internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/metrics; do
+for package in api/v1 internal/policy internal/alloc internal/plan internal/sched internal/demand internal/explain internal/metrics internal/stats internal/advise internal/appid internal/appid/c45 internal/appid/flow internal/model internal/report internal/lab/bench/claim internal/sdn/openflow internal/sdn/core internal/sdn/topology internal/sdn/qos internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/metrics internal/exposition; do
 	name=${package//\//_}
 	bad "$package/os_$name.go" depguard 'import _ "os" // planted'
 	bad "$package/net_$name.go" depguard 'import _ "net" // planted'

@@ -2,6 +2,7 @@ package advise
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -136,7 +137,7 @@ func TestChooseRefuses(t *testing.T) {
 }
 
 // TestInterpolate: between measured points the estimate is, outside the nearest,
-// with a warning.
+// with a warning. 64 bytes take 5.12 us and 1024 take 20.48, so 256 take 8.192.
 func TestInterpolate(t *testing.T) {
 	m := Measurements{Results: []Result{
 		result("bridge", 1, 64, 100, 0.2), result("bridge", 1, 1024, 400, 0.4),
@@ -146,7 +147,7 @@ func TestInterpolate(t *testing.T) {
 		containers, bytes int
 		mbps              float64
 		warns             bool
-	}{{1, 64, 100, false}, {2, 256, 200, false}, {4, 1024, 400, false}, {9, 1024, 400, true}, {1, 9000, 400, true}} {
+	}{{1, 64, 100, false}, {2, 256, 250, false}, {4, 1024, 400, false}, {9, 1024, 400, true}, {1, 9000, 400, true}} {
 		advice, err := Choose(m, Question{Containers: test.containers, Protocol: "tcp", MessageBytes: test.bytes})
 		if err != nil {
 			t.Fatal(err)
@@ -156,6 +157,30 @@ func TestInterpolate(t *testing.T) {
 		}
 		if warns := slices.ContainsFunc(advice.Warnings, func(w string) bool { return strings.Contains(w, "outside") }); warns != test.warns {
 			t.Errorf("%+v: warnings %q", test, advice.Warnings)
+		}
+	}
+}
+
+// TestInterpolatesCosts: where a message costs a fixed time and one for each byte, of the
+// link or of the processor, what was measured at two sizes says what is between them exactly.
+func TestInterpolatesCosts(t *testing.T) {
+	const fixedNS, byteNS, fixedCPUNS, byteCPUNS = 2000, 3, 1500, 1
+	at := func(bytes int) Result {
+		messages := 1e9 / (fixedNS + byteNS*float64(bytes)) // a second
+		return result("bridge", 1, bytes, messages*float64(bytes)*8/1e6, messages*(fixedCPUNS+byteCPUNS*float64(bytes))/1e9)
+	}
+	m := Measurements{Results: []Result{at(64), at(1024)}}
+	for _, bytes := range []int{64, 65, 200, 512, 1000, 1024} {
+		advice, err := Choose(m, Question{Containers: 1, Protocol: "tcp", MessageBytes: bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := at(bytes), advice.Options[0]
+		if off := got.RateBPS/want.Rate.Median - 1; math.Abs(off) > 1e-9 {
+			t.Errorf("%d bytes: the rate is off by %v", bytes, off)
+		}
+		if off := got.CPUPerGbit/(want.CPU.Median/want.Rate.Median*1e9) - 1; math.Abs(off) > 1e-9 {
+			t.Errorf("%d bytes: the processor time is off by %v", bytes, off)
 		}
 	}
 }

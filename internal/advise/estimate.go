@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -88,16 +89,13 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 	if len(results) == 0 {
 		return o, false
 	}
-	o.rate = interpolate(results, q, func(r Result) (median, low, high float64) {
-		low, high = r.Rate.span()
-		return r.Rate.Median, low, high
-	})
+	o.rate = interpolate(results, q, func(r Result) span { return r.rate().inverse() }).inverse()
 	// For a gigabit, so that a run that carried less because it was held up does not
 	// seem cheap.
-	o.cpu = interpolate(results, q, func(r Result) (median, low, high float64) {
-		low, high = r.CPU.span()
-		least, most := r.Rate.span()
-		return r.CPU.Median / r.Rate.Median * 1e9, low / most * 1e9, high / max(least, 1) * 1e9
+	o.cpu = interpolate(results, q, func(r Result) span {
+		low, high := r.CPU.span()
+		rate := r.rate()
+		return span{r.CPU.Median / rate.median * 1e9, low / rate.high * 1e9, high / rate.low * 1e9}
 	})
 	if q.RateBPS > 0 {
 		o.rate = o.rate.atMost(float64(q.RateBPS))
@@ -107,8 +105,24 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 	return o, true
 }
 
+// rate is what a result carried, in bits per second; nobody carries less than one.
+func (r Result) rate() span {
+	low, high := r.Rate.span()
+	return span{max(r.Rate.Median, 1), max(low, 1), max(high, 1)}
+}
+
 // span is a value with what its repeats differ by.
 type span struct{ median, low, high float64 }
+
+// inverse is one over a value above 0.
+func (s span) inverse() span {
+	return span{1 / s.median, 1 / s.high, 1 / s.low}
+}
+
+// between is a value between two, by a rule for each of their numbers.
+func (s span) between(other span, rule func(x, y float64) float64) span {
+	return span{rule(s.median, other.median), rule(s.low, other.low), rule(s.high, other.high)}
+}
 
 func (s span) atMost(most float64) span {
 	return span{min(s.median, most), min(s.low, most), min(s.high, most)}
@@ -123,40 +137,55 @@ func (s span) same(other span, part float64) bool {
 	return s.low <= other.high && other.low <= s.high
 }
 
-// interpolate is a value between the measured numbers of containers and sizes, on
-// logarithmic scales; outside, that of the nearest.
-func interpolate(results []Result, q Question, value func(Result) (median, low, high float64)) span {
-	var logs [3]float64
-	sum := 0.0
-	add := func(containers, bytes int, weight float64) {
-		for _, one := range results {
-			if one.Containers == containers && one.MessageBytes == bytes && weight > 0 {
-				median, low, high := value(one)
-				for i, v := range []float64{median, low, high} {
-					logs[i] += weight * math.Log(max(v, math.SmallestNonzeroFloat64))
-				}
-				sum += weight
-			}
+// interpolate is a cost of each bit at a size and a number of containers between those that
+// were measured; outside, that of the nearest.
+//
+// A message costs a fixed time, that of the system call and of the way through the stack,
+// and a time for each byte, that of copying it and of the link. So what a message costs is
+// on a straight line between two sizes, whichever of the two weighs more, and what a bit
+// costs follows from that. (Interpolating logarithms of rates is the same where one of them
+// is all of it, and wrong between.) Several containers have no such law: between two numbers
+// of them logarithms are interpolated.
+func interpolate(results []Result, q Question, cost func(Result) span) span {
+	fewer, more, c := around(results, q.Containers, func(r Result) int { return r.Containers }, math.Log)
+	smaller, larger, b := around(results, q.MessageBytes, func(r Result) int { return r.MessageBytes }, func(v float64) float64 { return v })
+	at := func(containers int) (span, bool) {
+		small, hasSmall := find(results, containers, smaller)
+		large, hasLarge := find(results, containers, larger)
+		switch {
+		case hasSmall && hasLarge:
+			return cost(small).between(cost(large), func(x, y float64) float64 {
+				smallWeight, largeWeight := (1-b)*float64(smaller), b*float64(larger)
+				return (smallWeight*x + largeWeight*y) / (smallWeight + largeWeight)
+			}), true
+		case hasSmall:
+			return cost(small), true
+		case hasLarge:
+			return cost(large), true
 		}
+		return span{}, false
 	}
-	fewer, more, c := around(results, q.Containers, func(r Result) int { return r.Containers })
-	smaller, larger, b := around(results, q.MessageBytes, func(r Result) int { return r.MessageBytes })
-	add(fewer, smaller, (1-c)*(1-b))
-	add(fewer, larger, (1-c)*b)
-	add(more, smaller, c*(1-b))
-	add(more, larger, c*b)
-	if sum == 0 {
-		// The grid has holes: the nearest result stands for all.
-		near := slices.MinFunc(results, func(x, y Result) int {
-			if distance(x, q) < distance(y, q) {
-				return -1
-			}
-			return 1
-		})
-		median, low, high := value(near)
-		return span{median, low, high}
+	few, hasFew := at(fewer)
+	many, hasMany := at(more)
+	switch {
+	case hasFew && hasMany:
+		return few.between(many, func(x, y float64) float64 { return math.Pow(x, 1-c) * math.Pow(y, c) })
+	case hasFew:
+		return few
+	case hasMany:
+		return many
 	}
-	return span{math.Exp(logs[0] / sum), math.Exp(logs[1] / sum), math.Exp(logs[2] / sum)}
+	// The grid has holes: the nearest result stands for all.
+	return cost(slices.MinFunc(results, func(x, y Result) int { return cmp.Compare(distance(x, q), distance(y, q)) }))
+}
+
+// find is the result of so many containers with messages of a size.
+func find(results []Result, containers, bytes int) (Result, bool) {
+	i := slices.IndexFunc(results, func(r Result) bool { return r.Containers == containers && r.MessageBytes == bytes })
+	if i < 0 {
+		return Result{}, false
+	}
+	return results[i], true
 }
 
 func distance(r Result, q Question) float64 {
@@ -165,8 +194,8 @@ func distance(r Result, q Question) float64 {
 }
 
 // around are the measured values below and above one, and how far it lies from the
-// lower to the upper, 0 to 1.
-func around(results []Result, value int, field func(Result) int) (low, high int, part float64) {
+// lower to the upper on a scale, 0 to 1.
+func around(results []Result, value int, field func(Result) int, scale func(float64) float64) (low, high int, part float64) {
 	low, high = 0, math.MaxInt
 	for _, one := range results {
 		v := field(one)
@@ -183,5 +212,6 @@ func around(results []Result, value int, field func(Result) int) (low, high int,
 	case high == math.MaxInt || low == high:
 		return low, low, 0
 	}
-	return low, high, math.Log(float64(value)/float64(low)) / math.Log(float64(high)/float64(low))
+	from, to := scale(float64(low)), scale(float64(high))
+	return low, high, (scale(float64(value)) - from) / (to - from)
 }

@@ -47,6 +47,9 @@ type container struct {
 	// trustRefused says why its DSCP field is not trusted, or still is.
 	trustRefused error
 
+	// toldRefusals are those that the log was told of and that have not ended.
+	toldRefusals []refusal
+
 	// shares are what it gets, at each uplink, in the order of the uplinks.
 	shares []*share
 }

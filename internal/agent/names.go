@@ -74,17 +74,11 @@ func match(name string, list []v1.Container) []int {
 // groups are the names of what a container is one of. What only its image says
 // does not count: it could make another's name ambiguous.
 func groups(c *container) []string {
-	label := func(name string) string {
-		text, _ := policy.OperatorLabel(c.Labels, c.ImageLabels, name)
-		return text
+	services := policy.Services(c.Labels, c.ImageLabels)
+	if c.Pod == "" {
+		return services
 	}
-	list := []string{c.Pod, label(policy.LabelComposeService)}
-	if service, stack := label(policy.LabelSwarmService), label(policy.LabelSwarmStack); stack != "" {
-		list = append(list, service, strings.TrimPrefix(service, stack+"_"))
-	} else {
-		list = append(list, service)
-	}
-	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
+	return append([]string{c.Pod}, services...)
 }
 
 // find looks a container up by what users call it, as Find does.

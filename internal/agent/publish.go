@@ -79,7 +79,7 @@ func (a *Agent) publish(now time.Time) {
 
 // status describes the agent and its uplinks.
 func (a *Agent) status() v1.Status {
-	status := v1.Status{Version: a.config.Version, State: v1.StateOK, Turns: a.turns.View()}
+	status := v1.Status{Version: a.config.Version, State: v1.StateOK, Turns: a.turns.View(), Sources: []v1.Source{}}
 	var names, schedulers, reasons []string
 	for _, u := range a.uplinks {
 		view := u.view()

@@ -36,6 +36,7 @@ func (a *Agent) reconcile() {
 		u.classLedger.Keep(u.hasClasses)
 	}
 	a.assignNumbers()
+	a.tellRefusals()
 	a.unsaved = true
 	a.saveSoon(time.Now())
 	a.publish(time.Now())

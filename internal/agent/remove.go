@@ -3,7 +3,9 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/weir-project/weir/internal/identity"
@@ -56,6 +58,9 @@ func (a *Agent) giveBack(list []*link) error {
 func Remove(stateDir, device string) ([]string, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(stateDir); errors.Is(err, fs.ErrNotExist) {
+		defer func() { _ = os.Remove(stateDir) }() // which the lock makes
 	}
 	lock, err := lockAgent(lockDir, stateDir)
 	if err != nil {

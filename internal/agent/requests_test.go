@@ -151,6 +151,10 @@ func TestSnapshot(t *testing.T) {
 		status.Scheduler != "fake" || status.State != v1.StateOK || status.Version != "test" || len(status.Sources) != 1 {
 		t.Errorf("status %+v", status)
 	}
+	b.Agent.config.Sources = nil
+	if sources := b.status().Sources; sources == nil {
+		t.Error("without sources there is no list of them, but null in JSON")
+	}
 	b.machine.gone = true
 	b.advance(b.link)
 	b.reconcile()

@@ -13,22 +13,23 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/report"
 )
 
 // measured is what weir bench netmodes found on a machine: bridge twice as fast as
 // host, no macvlan, and nothing known of Weir.
-func measured(host, kernel string) bench.NetmodesReport {
-	one := func(mode string, bps float64) bench.ModeResult {
-		return bench.ModeResult{
-			ModeCase: bench.ModeCase{Mode: mode, Protocol: "tcp", MessageBytes: 64, Containers: 1}, Runs: 3,
-			RateBPS: bench.Spread{Median: bps}, CPU: bench.Spread{Median: 0.5},
+func measured(host, kernel string) netmodes.Report {
+	one := func(mode string, bps float64) netmodes.Result {
+		return netmodes.Result{
+			Case: netmodes.Case{Mode: mode, Protocol: "tcp", MessageBytes: 64, Containers: 1}, Runs: 3,
+			RateBPS: measure.Spread{Median: bps}, CPU: measure.Spread{Median: 0.5},
 		}
 	}
-	return bench.NetmodesReport{
+	return netmodes.Report{
 		Report: report.Report{Format: report.Format, Provenance: report.Provenance{Environment: report.Environment{Kernel: kernel}}},
-		Suite:  bench.SuiteNetmodes, Host: host, Results: []bench.ModeResult{one("bridge", 200e6), one("host", 100e6)},
+		Suite:  netmodes.Suite, Host: host, Results: []netmodes.Result{one("bridge", 200e6), one("host", 100e6)},
 		Unavailable: map[string]string{"macvlan": "no driver"},
 	}
 }
@@ -171,7 +172,7 @@ func TestAdviseCheck(t *testing.T) {
 	for i := range exhaustive.Results {
 		exhaustive.Results[i].MessageBytes = 200
 	}
-	for path, m := range map[string]bench.NetmodesReport{own: measured(host, kernel), other: exhaustive} {
+	for path, m := range map[string]netmodes.Report{own: measured(host, kernel), other: exhaustive} {
 		if err := keep(path, m); err != nil {
 			t.Fatal(err)
 		}

@@ -184,6 +184,9 @@ func (f *benchFlags) parse() (err error) {
 	if _, err := options.Cases(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
+	if err := distinct("--peers", options.Peers, plainText); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")
 	}

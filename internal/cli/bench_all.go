@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/all"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -75,16 +76,16 @@ func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	// What suites have flags for of their own.
 	f.rate, f.options.Overload, f.options.Containers = "100mbit", 1.5, 50
 	f.options.Suite = bench.SuiteNames()[0]
-	all := bench.AllOptions{Dir: f.dir, Within: f.within, Options: f.options}
-	if err := all.CheckAll(); err != nil {
+	everything := all.Options{Dir: f.dir, Within: f.within, Options: f.options}
+	if err := everything.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
 	if err := f.parse(); err != nil {
 		return err
 	}
-	all.Options = f.options
-	all.Progress = cmd.ErrOrStderr()
-	index, err := bench.RunAll(cmd.Context(), all)
+	everything.Options = f.options
+	everything.Progress = cmd.ErrOrStderr()
+	index, err := all.Run(cmd.Context(), everything)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,11 @@ import (
 
 	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/liveport"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
+	"github.com/weir-project/weir/internal/lab/bench/sdn"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -78,24 +83,24 @@ func parseResult(data []byte) (report.Report, error) {
 		return report.Report{}, err
 	}
 	switch {
-	case kind.Suite == bench.SuiteNetmodes:
-		var r bench.NetmodesReport
+	case kind.Suite == netmodes.Suite:
+		var r netmodes.Report
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
-	case kind.Suite == bench.SuiteLLQ, kind.Suite == bench.SuiteSDNFigures:
-		var r bench.LLQReport
+	case kind.Suite == llq.Suite, kind.Suite == llq.SuiteFigures:
+		var r llq.Report
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
-	case kind.Suite == bench.SuiteModel:
-		var r bench.ModelReport
+	case kind.Suite == liveport.Suite:
+		var r liveport.Report
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
-	case kind.Suite == bench.SuiteSDN:
-		var r bench.SDNReport
+	case kind.Suite == sdn.Suite:
+		var r sdn.Report
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
-	case kind.Suite == bench.SuitePicasso:
-		var r bench.PicassoReport
+	case kind.Suite == picasso.Suite:
+		var r picasso.Report
 		err := report.Parse(data, &r, &r.Report)
 		return r.Report, err
 	case kind.Suite != "":

@@ -9,6 +9,11 @@ import (
 
 	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/liveport"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
+	"github.com/weir-project/weir/internal/lab/bench/sdn"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -61,12 +66,12 @@ func TestBenchCompare(t *testing.T) {
 func TestBenchCompareSuites(t *testing.T) {
 	of := costResult("6.18", 1, 2, 3, 4).Report
 	for _, result := range []any{
-		bench.NetmodesReport{Report: of, Suite: bench.SuiteNetmodes},
-		bench.LLQReport{Report: of, Suite: bench.SuiteLLQ, DurationS: 1},
-		bench.LLQReport{Report: of, Suite: bench.SuiteSDNFigures, Results: []bench.LLQResult{{Peer: bench.PeerWeir, TotalBPS: 105e6}}},
-		bench.ModelReport{Report: of, Suite: bench.SuiteModel},
-		bench.SDNReport{Report: of, Suite: bench.SuiteSDN, Switches: 100, Controllers: []bench.SDNController{{Name: "weir"}}},
-		bench.PicassoReport{Report: of, Suite: bench.SuitePicasso, NodeCPUs: 0.1, Crowds: []bench.PicassoCrowd{{Server: "nginx"}}},
+		netmodes.Report{Report: of, Suite: netmodes.Suite},
+		llq.Report{Report: of, Suite: llq.Suite, DurationS: 1},
+		llq.Report{Report: of, Suite: llq.SuiteFigures, Results: []llq.Result{{Peer: bench.PeerWeir, TotalBPS: 105e6}}},
+		liveport.Report{Report: of, Suite: liveport.Suite},
+		sdn.Report{Report: of, Suite: sdn.Suite, Switches: 100, Controllers: []sdn.Controller{{Name: "weir"}}},
+		picasso.Report{Report: of, Suite: picasso.Suite, NodeCPUs: 0.1, Crowds: []picasso.Crowd{{Server: "nginx"}}},
 	} {
 		file := resultFile(t, result)
 		if code, stdout, stderr := run("bench", "compare", file, file); code != 0 || !strings.Contains(stdout, " no difference beyond noise.") {

@@ -10,18 +10,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
 )
 
 func newBenchLLQCommand() *cobra.Command {
-	var options bench.LLQOptions
+	var options llq.Options
 	var rates []string
 	var page string
 	var noVerdict bool
 	var within time.Duration
 	var format *cmdline.Output
 	cmd := &cobra.Command{
-		Use:   bench.SuiteLLQ,
+		Use:   llq.Suite,
 		Short: "Repeat SDN-LLQ's experiment: voice, video and generic data on one link",
 		Long: `Repeat the experiment of the SDN-LLQ paper (IEEE Access 2017, section V): a container
 sends voice, video and generic data, frames of 1000 bytes in turn, at 5 to 150 Mbit/s
@@ -45,6 +45,9 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if err := options.Check(); err != nil {
 				return cmdline.WithCode(cmdline.Usage, err)
 			}
+			if err := distinct("--peers", options.Peers, plainText); err != nil {
+				return err
+			}
 			if os.Geteuid() != 0 {
 				return errors.New("the test bed needs root: run with sudo")
 			}
@@ -55,7 +58,7 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if within > 0 {
 				options.Until = time.Now().Add(within)
 			}
-			found, err := bench.RunLLQ(cmd.Context(), options)
+			found, err := llq.Run(cmd.Context(), options)
 			if err != nil {
 				return err
 			}
@@ -63,8 +66,8 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 		},
 	}
 	set := cmd.Flags()
-	set.StringSliceVar(&rates, "rates", rateTexts(bench.LLQTotals()), "what the three flows send together")
-	set.StringSliceVar(&options.Peers, "peers", bench.LLQPeers(), "peers to run")
+	set.StringSliceVar(&rates, "rates", rateTexts(llq.Totals()), "what the three flows send together")
+	set.StringSliceVar(&options.Peers, "peers", llq.Peers(), "peers to run")
 	set.DurationVar(&options.Duration, "duration", 2*time.Second, "time counted in every run")
 	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted; longer until queues are full")
 	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")

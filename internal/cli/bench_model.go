@@ -11,16 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/liveport"
 )
 
 func newBenchModelCommand() *cobra.Command {
-	var options bench.ModelOptions
+	var options liveport.Options
 	var page, only string
 	var within time.Duration
 	var format *cmdline.Output
 	cmd := &cobra.Command{
-		Use:   bench.SuiteModel,
+		Use:   liveport.Suite,
 		Short: "Hold the queueing model against real packets on a link of 100 Mbit/s",
 		Long: `Hold the queueing model of weir model llq against real packets: three queues in front
 of a link of 100 Mbit/s, with Poisson arrivals and exponential packet sizes, served by
@@ -57,7 +57,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 			if within > 0 {
 				options.Until = time.Now().Add(within)
 			}
-			found, err := bench.RunModel(cmd.Context(), options)
+			found, err := liveport.Run(cmd.Context(), options)
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 	"github.com/weir-project/weir/internal/advise"
 	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -26,14 +27,14 @@ type netmodesFlags struct {
 	save             bool
 	within           time.Duration
 	measurements     string
-	options          bench.NetmodesOptions
+	options          netmodes.Options
 }
 
 func newBenchNetmodesCommand() *cobra.Command {
 	var flags netmodesFlags
 	var format *cmdline.Output
 	cmd := &cobra.Command{
-		Use:   bench.SuiteNetmodes,
+		Use:   netmodes.Suite,
 		Short: "Measure what each network mode of containers costs on this machine",
 		Long: `Measure what each network mode of containers costs on this machine: a native
 process and containers in bridge, host, macvlan and overlay mode send 64- and
@@ -67,7 +68,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 // add adds what is measured to a command's flags.
 func (f *netmodesFlags) add(cmd *cobra.Command) {
 	set, o := cmd.Flags(), &f.options
-	set.StringSliceVar(&o.Modes, "modes", bench.NetmodesModes(), "modes to measure")
+	set.StringSliceVar(&o.Modes, "modes", netmodes.Modes(), "modes to measure")
 	set.StringSliceVar(&f.protocols, "protocols", []string{string(traffic.TCP), string(traffic.UDP)}, "protocols to measure")
 	set.IntSliceVar(&o.MessageBytes, "bytes", []int{64, 1024}, "sizes of messages in bytes")
 	set.IntVar(&o.Containers, "containers", 4, "how many send at once at most: 1 to 4, then powers of two up to 64")
@@ -126,6 +127,12 @@ func (f *netmodesFlags) parse() error {
 	if err := o.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
+	err := cmp.Or(
+		distinct("--modes", o.Modes, plainText), distinct("--protocols", o.Protocols, plainText),
+		distinct("--bytes", o.MessageBytes, plainText), distinct("--links", o.LinksBPS, linkText))
+	if err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("the test bed needs root: run with sudo")
 	}
@@ -133,7 +140,7 @@ func (f *netmodesFlags) parse() error {
 }
 
 // measure runs the suite.
-func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found bench.NetmodesReport, err error) {
+func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found netmodes.Report, err error) {
 	o := f.options
 	o.Command, o.Version, o.Progress = strings.Join(os.Args, " "), version, progress
 	if f.within > 0 {
@@ -142,12 +149,12 @@ func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found 
 	if o.WeirBinary, err = os.Executable(); err != nil {
 		return found, fmt.Errorf("find the weir that is to be measured: %w", err)
 	}
-	return bench.RunNetmodes(ctx, o)
+	return netmodes.Run(ctx, o)
 }
 
 // keep keeps a result for advice. One with failed runs is kept as well: what failed
 // is not in it.
-func keep(path string, found bench.NetmodesReport) error {
+func keep(path string, found netmodes.Report) error {
 	return saveMeasurements(path, func(w io.Writer) error { return cmdline.PrintJSON(w, found) })
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,16 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/policy"
 )
 
 func newBenchPicassoCommand() *cobra.Command {
-	var o bench.PicassoOptions
+	var o picasso.Options
 	var page, uplink string
 	var noVerdict bool
 	cmd := &cobra.Command{
-		Use:   bench.SuitePicasso,
+		Use:   picasso.Suite,
 		Short: "Repeat PiCasso's evaluation, and hold Weir's placement against Swarm's own",
 		Long: `Repeat the evaluation of the PiCasso paper on four nodes that are Docker engines in
 network namespaces, with a fortieth of this machine's processors and 1 GB each, 5 ms from
@@ -45,7 +46,7 @@ own targets; with --no-verdict a missed target is only shown.`,
 		Args: cmdline.ExactArgs(),
 	}
 	set := cmd.Flags()
-	set.StringSliceVar(&o.Parts, "parts", bench.PicassoParts(), "what to measure")
+	set.StringSliceVar(&o.Parts, "parts", picasso.Parts(), "what to measure")
 	set.IntVar(&o.Requests, "requests", 2000, "requests of each run")
 	set.DurationVar(&o.For, "for", 6*time.Second, "no request begins after that long in a run")
 	set.IntSliceVar(&o.Users, "users", []int{5, 50, 100, 500, 1000}, "crowds of figure 3")
@@ -66,19 +67,22 @@ own targets; with --no-verdict a missed target is only shown.`,
 		if err := o.Check(); err != nil {
 			return cmdline.WithCode(cmdline.Usage, err)
 		}
+		if err := cmp.Or(distinct("--parts", o.Parts, plainText), distinct("--users", o.Users, plainText), distinct("--nodes", o.Nodes, plainText)); err != nil {
+			return err
+		}
 		if os.Geteuid() != 0 {
 			return errors.New("the test bed needs root: run with sudo")
 		}
 		if o.WeirBinary, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the weir that is to be measured: %w", err)
 		}
-		if bench.NeedsEdge(o.Parts) && o.EdgeBinary == "" {
-			if o.EdgeBinary, err = bench.FindEdge(o.WeirBinary); err != nil {
+		if picasso.NeedsEdge(o.Parts) && o.EdgeBinary == "" {
+			if o.EdgeBinary, err = picasso.FindEdge(o.WeirBinary); err != nil {
 				return err
 			}
 		}
 		o.Command, o.Version, o.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
-		found, err := bench.RunPicasso(cmd.Context(), o)
+		found, err := picasso.Run(cmd.Context(), o)
 		if err != nil {
 			return err
 		}

@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
+	"github.com/weir-project/weir/internal/lab/bench/sdn"
 	"github.com/weir-project/weir/internal/policy"
 )
 
 // benchSDNFlags say what of the suite is measured.
 type benchSDNFlags struct {
-	speed     bench.SDNOptions
+	speed     sdn.Options
 	figures   bool
 	rates     []string
 	repeat    int
@@ -27,7 +28,7 @@ type benchSDNFlags struct {
 func newBenchSDNCommand() *cobra.Command {
 	var f benchSDNFlags
 	cmd := &cobra.Command{
-		Use:   bench.SuiteSDN,
+		Use:   sdn.Suite,
 		Short: "Measure the OpenFlow controller's speed, or what its queues do",
 		Long: `Measure how many new flows a second weir sdn run answers, and how soon, with
 switches that this command plays on the loopback address: every packet-in is a new
@@ -66,7 +67,7 @@ a missed target is only shown.`,
 	set.DurationVar(&f.speed.Duration, "duration", 5*time.Second, "time of each run")
 	set.StringVar(&f.speed.Python, "os-ken", "", "Python interpreter that has os-ken, to compare with")
 	set.BoolVar(&f.figures, "figures", false, "repeat the SDN-LLQ paper's figures 7 to 13 instead")
-	set.StringSliceVar(&f.rates, "rates", rateTexts(bench.LLQTotals()), "with --figures: what the three flows send together")
+	set.StringSliceVar(&f.rates, "rates", rateTexts(llq.Totals()), "with --figures: what the three flows send together")
 	set.IntVar(&f.repeat, "repeat", 1, "with --figures: interleaved rounds; results are their medians")
 	set.StringVar(&f.page, "report", "", "also write an HTML report to this file")
 	set.BoolVar(&f.noVerdict, "no-verdict", false, noVerdictHelp)
@@ -93,7 +94,7 @@ func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err
 		return cmdline.Usagef("--duration %v is less than 100ms", f.speed.Duration)
 	}
 	f.speed.Command, f.speed.Version, f.speed.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
-	found, err := bench.RunSDN(cmd.Context(), f.speed)
+	found, err := sdn.Run(cmd.Context(), f.speed)
 	if err != nil {
 		return err
 	}
@@ -105,8 +106,8 @@ func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err
 const figuresWarmup = 1500 * time.Millisecond
 
 func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format cmdline.Output) (err error) {
-	options := bench.LLQOptions{
-		Peers: bench.SDNFigurePeers(), Duration: f.speed.Duration, Warmup: figuresWarmup, Repeat: f.repeat,
+	options := llq.Options{
+		Peers: llq.FigurePeers(), Duration: f.speed.Duration, Warmup: figuresWarmup, Repeat: f.repeat,
 		Command: strings.Join(os.Args, " "), Version: version, Progress: cmd.ErrOrStderr(),
 	}
 	if options.TotalsBPS, err = parseRates("--rates", f.rates); err != nil {
@@ -121,7 +122,7 @@ func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format cmdline.Output) (e
 	if options.WeirBinary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find the weir that is to be measured: %w", err)
 	}
-	found, err := bench.SDNFigures(cmd.Context(), options)
+	found, err := llq.Figures(cmd.Context(), options)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func parseRates(flag string, texts []string) ([]uint64, error) {
 		}
 		list = append(list, rate)
 	}
-	return list, nil
+	return list, distinct(flag, list, policy.FormatRate)
 }
 
 func rateTexts(rates []uint64) []string {

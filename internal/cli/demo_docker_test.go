@@ -10,6 +10,7 @@ import (
 //weir:beside
 func TestDemoWithDocker(t *testing.T) { demoShows(t) }
 
+//weir:beside
 func TestDemoWithDockerInterrupted(t *testing.T) {
 	demoInterrupted(t, []time.Duration{
 		300 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,

@@ -25,10 +25,10 @@ import (
 func newDoctorCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this kernel and host can do",
-		Long: `Check what this kernel and host can do. Nothing is changed: what has to be tried is
-tried in a network namespace made for that. The exit code is 1 if Weir cannot
-run here.`,
+		Short: "Check what this kernel and host can do, and whether what is promised is in force",
+		Long: `Check what this kernel and host can do and, where an agent runs, whether what is
+promised is in force. Nothing is changed: what has to be tried is tried in a network
+namespace made for that. The exit code is 1 if Weir cannot run here.`,
 		Args: cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
@@ -103,12 +103,25 @@ func examine(ctx context.Context, socket string) []finding {
 	}
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
-	status, err := client.Unix(socket).Status(ctx)
+	return append(findings, examineAgent(ctx, socket)...)
+}
+
+// examineAgent asks the agent, if one runs.
+func examineAgent(ctx context.Context, socket string) []finding {
+	var findings []finding
+	add := adder(&findings)
+	seen, err := client.Unix(socket).Snapshot(ctx)
+	status := seen.Status
 	unavailable := "not running"
-	if err == nil && status.State != v1.StateOK {
+	asked := err == nil
+	if asked && status.State != v1.StateOK {
 		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
 	}
 	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
+	if asked {
+		add("policies", unkept(seen.Containers), resultLess,
+			"all that run have what they are promised", "not all that run have what they are promised")
+	}
 	if status.Classifier.Source != "" {
 		add("classifier", nil, resultOK, describeClassifier(status.Classifier, time.Now()), "")
 	}
@@ -187,6 +200,31 @@ func tunnelsOn(uplinks []v1.Uplink) error {
 		return err
 	}
 	return identity.TunnelProblem(stacked)
+}
+
+// unkeptNames is how many containers unkept names.
+const unkeptNames = 5
+
+// unkept is an error that names containers, or the host class, of whose policy a part is
+// not in force. Who is counted with another has no policy of its own.
+func unkept(list []v1.Container) error {
+	var names []string
+	count := 0
+	for _, c := range list {
+		if c.State == v1.StateOK || c.CountedWith != "" {
+			continue
+		}
+		if count++; count <= unkeptNames {
+			names = append(names, fmt.Sprintf("%s (%s)", c.Name, c.State))
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	if more := count - unkeptNames; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Errorf("%s; weir ps says why", strings.Join(names, ", "))
 }
 
 func reachable(socket string) error {

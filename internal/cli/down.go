@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -25,11 +27,15 @@ put back the queueing that was on the uplink before.`,
 			if !errors.Is(err, client.ErrNoAgent) {
 				return err
 			}
+			_, missing := os.Stat(stateDir)
 			uplinks, err := agent.Remove(stateDir, uplink)
 			for _, uplink := range uplinks {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s given back\n", uplink)
 			}
-			if err == nil && len(uplinks) == 0 {
+			switch nothing := err == nil && len(uplinks) == 0; {
+			case nothing && cmd.Flags().Changed("state-dir") && errors.Is(missing, fs.ErrNotExist):
+				return fmt.Errorf("there is no folder %s: name the one that weir agent --state-dir had", stateDir)
+			case nothing:
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing to remove")
 			}
 			return err

@@ -427,22 +427,28 @@ func ParseListen(text string) (string, error) {
 // ParseDashboard reads where the dashboard listens, "127.0.0.1:7480" or "none",
 // which is nowhere. Only loopback addresses are accepted: what it shows is for this
 // machine alone, and it asks nobody who they are.
-func ParseDashboard(text string) (string, error) {
+func ParseDashboard(text string) (string, error) { return parsePage(text, "7480") }
+
+// ParseEdgeDashboard reads where weir-edge's page listens, as ParseDashboard does.
+func ParseEdgeDashboard(text string) (string, error) { return parsePage(text, "7483") }
+
+// parsePage reads the address of a page; usual is the port that is suggested.
+func parsePage(text, usual string) (string, error) {
 	if text == "none" {
 		return "", nil
 	}
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
-		return "", errors.New("is not an address and a port; write for example 127.0.0.1:7480, or none")
+		return "", fmt.Errorf("is not an address and a port; write for example 127.0.0.1:%s, or none", usual)
 	}
 	if number, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", fmt.Errorf("has no port from 0 to 65535; write for example %s", net.JoinHostPort(host, "7480"))
+		return "", fmt.Errorf("has no port from 0 to 65535; write for example %s", net.JoinHostPort(host, usual))
 	} else if port = strconv.FormatUint(number, 10); strings.EqualFold(host, "localhost") {
 		return net.JoinHostPort("127.0.0.1", port), nil
 	}
 	address, err := netip.ParseAddr(host)
 	if err != nil || !address.IsLoopback() || address.Zone() != "" {
-		return "", errors.New("is not an address of this machine alone; write for example 127.0.0.1:7480 (from elsewhere: ssh -L 7480:127.0.0.1:7480 HOST)")
+		return "", fmt.Errorf("is not an address of this machine alone; write for example 127.0.0.1:%[1]s (from elsewhere: ssh -L %[1]s:127.0.0.1:%[1]s HOST)", usual)
 	}
 	return net.JoinHostPort(address.String(), port), nil
 }

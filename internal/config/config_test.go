@@ -318,8 +318,8 @@ func TestExample(t *testing.T) {
 		ClientCAPath: "/etc/weir/tls/clients.pem", Admins: []string{"hub.example.net"},
 	}
 	want.Dashboard = "127.0.0.1:7480"
-	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20, Class: v1.ClassAuto,
-		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}, DSCP: v1.DSCPMark}
+	want.Host = v1.Policy{Weight: 100, MinBPS: 2e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 20,
+		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
 	want.Classifier = config.Classifier{Path: "/etc/weir/classifier.json", Levels: []string{"P2P=AF"}, MinConfidence: new(0.6)}
 	want.Rules = policy.Rules{
 		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},
@@ -333,6 +333,9 @@ func TestExample(t *testing.T) {
 		Policies: []policy.Rule{
 			{Selector: policy.Selector{Name: "camera-*"}, Values: policy.Values{MinBPS: new(uint64(10e6)), LatencyMS: new(20.0)}},
 			{Selector: policy.Selector{Project: "shop", Service: "web"}, Values: policy.Values{Weight: new(uint32(300))}},
+			{Selector: policy.Selector{Name: "pbx"}, Values: policy.Values{
+				Class: new(v1.ClassAuto), EFMax: &v1.Part{Percent: 50}, AFMin: &v1.Part{Percent: 30}, DSCP: new(v1.DSCPMark),
+			}},
 		},
 	}
 	want.Containers = []config.Container{

@@ -72,10 +72,10 @@ func readEdge(e *Edge, root value) {
 	read(f["network"], &e.Network, parseName)
 	read(f["agent"], &e.Agent, parsePath)
 	read(f["state_dir"], &e.StateDir, parsePath)
-	read(f["dashboard"], &e.Dashboard, ParseDashboard)
+	read(f["dashboard"], &e.Dashboard, ParseEdgeDashboard)
 
 	agents := f["agents"].fields("url", "ca", "certificate", "key", "token_file")
-	read(agents["url"], &e.Agents.URL, parseAgentsURL)
+	read(agents["url"], &e.Agents.URL, ParseAgentsURL)
 	read(agents["ca"], &e.Agents.CAPath, parsePath)
 	read(agents["certificate"], &e.Agents.CertificatePath, parsePath)
 	read(agents["key"], &e.Agents.KeyPath, parsePath)
@@ -132,10 +132,14 @@ func readEdgeRules(v value, rules *map[string]string) {
 	}
 }
 
-// parseAgentsURL reads where the agent of a node is, given the node's address.
-func parseAgentsURL(text string) (string, error) {
-	if !strings.Contains(text, "{address}") {
-		return "", errors.New("has no {address} where a node's address belongs; write for example https://{address}:7481")
+// ParseAgentsURL reads where the agent of a node is, given the node's address.
+func ParseAgentsURL(text string) (string, error) {
+	const example = "https://{address}:7481"
+	switch {
+	case !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "unix://"):
+		return "", errors.New("is neither https:// nor unix://: agents are asked by other hosts over TLS only; write for example " + example)
+	case !strings.Contains(text, "{address}"):
+		return "", errors.New("has no {address} where a node's address belongs; write for example " + example)
 	}
 	return text, nil
 }

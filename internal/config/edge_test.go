@@ -28,7 +28,7 @@ func TestEdgeExample(t *testing.T) {
 		t.Errorf("example = %+v\nwant      %+v", got, want)
 	}
 	// What is known, an unknown key tells.
-	_, err = config.ParseEdge("edge.yaml", []byte("zzz: 0\nagents: {url: '{address}', zzz: 0}\nrepository: {address: '192.0.2.1:1', zzz: 0}\n"))
+	_, err = config.ParseEdge("edge.yaml", []byte("zzz: 0\nagents: {url: 'unix://{address}', zzz: 0}\nrepository: {address: '192.0.2.1:1', zzz: 0}\n"))
 	if err == nil {
 		t.Fatal("unknown keys are taken")
 	}
@@ -50,13 +50,14 @@ func TestEdgeExample(t *testing.T) {
 
 func TestEdgeIsRefused(t *testing.T) {
 	for file, says := range map[string]string{
-		"dcoker: /d":                      "edge.yaml:1: dcoker: unknown key; did you mean docker?",
-		"docker: d":                       `docker: "d": is not an absolute path`,
-		"dashboard: 0.0.0.0:80":           "is not an address of this machine alone",
-		"agents: {ca: /c}":                "agents: url is missing",
-		"agents: {url: 'https://h:7481'}": "has no {address}",
-		"repository: {key: /k}":           "repository: address is missing",
-		"repository: {address: here}":     `repository.address: "here": is not an address and a port`,
+		"dcoker: /d":                             "edge.yaml:1: dcoker: unknown key; did you mean docker?",
+		"docker: d":                              `docker: "d": is not an absolute path`,
+		"dashboard: 0.0.0.0:80":                  "is not an address of this machine alone; write for example 127.0.0.1:7483 (from elsewhere: ssh -L 7483:127.0.0.1:7483 HOST)",
+		"agents: {ca: /c}":                       "agents: url is missing",
+		"agents: {url: 'https://h:7481'}":        "has no {address}",
+		"agents: {url: 'http://{address}:7481'}": "is neither https:// nor unix://",
+		"repository: {key: /k}":                  "repository: address is missing",
+		"repository: {address: here}":            `repository.address: "here": is not an address and a port`,
 		"repository:\n  address: 192.0.2.1:1\n  labels: {weir.max: 10MB}": `edge.yaml:3: repository.labels.weir.max: "10MB": `,
 		"rules: {local: 'true'}": "rules.local: is not a name that a rule can have",
 		"rules: {near: [a]}":     "rules.near: is a list",

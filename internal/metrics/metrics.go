@@ -22,10 +22,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/exposition"
 )
-
-// ContentType is that of what Write writes.
-const ContentType = string(expfmt.FmtText)
 
 // Write writes all metrics of a snapshot.
 func Write(w io.Writer, s v1.Snapshot) error {
@@ -130,7 +128,7 @@ func newTables(s v1.Snapshot) *tables {
 		u := &status.Uplinks[i]
 		budget := u.RateBPS - min(u.ReserveBPS, u.RateBPS)
 		t.uplinks = append(t.uplinks, row{
-			uplink: u, labels: labels("uplink", u.Name), admitted: bytesPerSecond(admitted[u.Name]), free: bytesPerSecond(budget - min(admitted[u.Name], budget)),
+			uplink: u, labels: labels("uplink", u.Name), admitted: exposition.BytesPerSecond(admitted[u.Name]), free: exposition.BytesPerSecond(budget - min(admitted[u.Name], budget)),
 		})
 	}
 	return t
@@ -200,14 +198,4 @@ func (t *tables) sample(f family, r *row) []byte {
 	t.line = strconv.AppendFloat(t.line, f.value(r), 'g', -1, 64)
 	t.line = append(t.line, '\n')
 	return t.line
-}
-
-// bytesPerSecond is a rate in bits per second in bytes per second.
-func bytesPerSecond(bps uint64) float64 { return float64(bps) / 8 }
-
-func truth(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }

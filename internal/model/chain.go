@@ -73,6 +73,9 @@ func (p *Port) leave(s state, visit func(to state, rate float64)) {
 		to.packets[s.serves]--
 		visit(p.choose(to), p.ServicePPS[s.serves])
 	}
+	if s.busy() && s.serves == EF && p.AfterEF == FromAF {
+		return // the turn that is next begins when EF has been emptied, and is AF's
+	}
 	to := s
 	to.turn = s.other()
 	if to = p.change(to); to != s {

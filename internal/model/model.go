@@ -54,7 +54,8 @@ type AfterEF string
 const (
 	// Resume: the turn goes on, and its time too.
 	Resume AfterEF = "resume"
-	// FromAF: AF's, always (equation 8: the only way out of f = 0).
+	// FromAF: AF's, always (equation 8: the only way out of f = 0), also when BE's turn
+	// was to begin while EF was served. It begins when EF has been emptied.
 	FromAF AfterEF = "af"
 )
 

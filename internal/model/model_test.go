@@ -226,6 +226,34 @@ func TestPriority(t *testing.T) {
 	}
 }
 
+// TestAFFollowsEF: with one place each AF and BE both wait only while EF is on the line,
+// so when AF follows EF whatever becomes of the turn meanwhile, the port has priorities
+// EF, AF, BE without interruption, for turns of any length. By hand, for arrivals and
+// services at rate 1 and an empty port of weight 1: the port has no, one, two and three
+// packets with weights 1, 3, 6, 6, as each packet that is there keeps one away. With x, y
+// and z for EF, AF and BE alone on the line, x + y + z = 3 and
+//
+//	EF, AF waits:    (x+z)/2        AF, EF waits: y/2            BE, one waits: z/2, z/2
+//	EF, BE waits:    (x+y+e/2)/2    AF, BE waits: (y+e)/2        BE, both wait: z
+//	EF, both wait:   e = 2(x+3)/3   AF, both:     y+e/2
+//	3x = 1 + (y+z)/2, 3y = 1 + (x+z)/2 + z/2
+//
+// gives x = 5/7, y = 51/56, z = 11/8, so that of a weight of 16 EF is on the line for 17/3,
+// AF for 125/24 and BE for 33/8.
+func TestAFFollowsEF(t *testing.T) {
+	for _, poll := range []float64{1e-3, 1, 1e3} {
+		for _, empty := range []Empty{Lend, Skip} {
+			r := solve(t, Port{
+				ArrivalPPS: [3]float64{1, 1, 1}, ServicePPS: [3]float64{1, 1, 1}, Places: [3]int{1, 1, 1},
+				PollPerSecond: poll, AfterEF: FromAF, Switch: AtPacketEnd, Empty: empty,
+			})
+			for q, want := range [3]float64{17. / 48, 125. / 384, 33. / 128} {
+				near(t, fmt.Sprintf("%v turns a second, %s: throughput of %s", poll, empty, QueueNames[q]), r.Queues[q].ThroughputPPS, want, 1e-9)
+			}
+		}
+	}
+}
+
 // TestFastPolling: turns much shorter than a packet share the line equally among
 // the packets of AF and BE (processor sharing), served at the same rate: of all
 // packets each queue has its share of the arrivals.

@@ -347,6 +347,8 @@ func TestRules(t *testing.T) {
 		{"another name", policy.Selector{Name: "web-*"}, policy.Subject{Name: "web"}, false},
 		{"service", policy.Selector{Service: "web"}, policy.Subject{Labels: compose("shop", "web")}, true},
 		{"service of Swarm", policy.Selector{Service: "shop_web"}, policy.Subject{Labels: swarm}, true},
+		{"service of a stack", policy.Selector{Project: "shop", Service: "web"}, policy.Subject{Labels: swarm}, true},
+		{"service of no stack", policy.Selector{Service: "b"}, policy.Subject{Labels: map[string]string{"com.docker.swarm.service.name": "a_b"}}, false},
 		{"service, but none is given", policy.Selector{Service: "*"}, policy.Subject{}, false},
 		{"project", policy.Selector{Project: "sh*"}, policy.Subject{Labels: compose("shop", "web")}, true},
 		{"stack", policy.Selector{Project: "shop"}, policy.Subject{Labels: swarm}, true},
@@ -397,9 +399,11 @@ func TestRules(t *testing.T) {
 		t.Errorf("an image that claims to be a container of Compose: a minimum of %d", got)
 	}
 	stack := policy.Subject{Labels: maps(swarm, "com.docker.compose.container-number", "1"), ImageLabels: swarm}
-	rules.Policies[0].Service = "shop_web"
-	if got := rules.Resolve(stack, policy.Values{}).Policy.MinBPS; got != 0 {
-		t.Errorf("an image that claims a service of Swarm: a minimum of %d", got)
+	for _, service := range []string{"shop_web", "web"} {
+		rules.Policies[0].Service = service
+		if got := rules.Resolve(stack, policy.Values{}).Policy.MinBPS; got != 0 {
+			t.Errorf("an image that claims the service %s of Swarm: a minimum of %d", service, got)
+		}
 	}
 }
 

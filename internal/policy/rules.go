@@ -38,7 +38,7 @@ type Limit struct {
 type Selector struct {
 	Name    string // the container's
 	Project string // of Compose, or a Swarm stack
-	Service string // of Compose or Swarm
+	Service string // of Compose, or of Swarm with or without the stack's name
 	Image   string // as it was named when the container was made
 }
 
@@ -64,15 +64,12 @@ const (
 // it builds.
 const labelComposeNumber = "com.docker.compose.container-number"
 
-var (
-	projectLabels = []string{LabelComposeProject, LabelSwarmStack}
-	serviceLabels = []string{LabelComposeService, LabelSwarmService}
-)
+var groupLabels = []string{LabelComposeProject, LabelComposeService, LabelSwarmStack, LabelSwarmService}
 
 // ReadsLabel says whether a label of that name can matter to a policy.
 func ReadsLabel(name string) bool {
 	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) || name == LabelKubernetesMax ||
-		name == labelComposeNumber || slices.Contains(projectLabels, name) || slices.Contains(serviceLabels, name)
+		name == labelComposeNumber || slices.Contains(groupLabels, name)
 }
 
 // Resolve finds the policy of a container of which set was set.
@@ -102,21 +99,41 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 // project and service is not believed where notBelieved has it: an image could
 // claim another's policies.
 func (s Selector) matches(c Subject, notBelieved map[string]string) bool {
-	label := func(pattern string, names []string) bool {
-		return pattern == "" || slices.ContainsFunc(names, func(name string) bool {
-			text, given := OperatorLabel(c.Labels, notBelieved, name)
-			return given && match(pattern, text)
-		})
+	fits := func(pattern string, names []string) bool {
+		return pattern == "" || slices.ContainsFunc(names, func(name string) bool { return match(pattern, name) })
 	}
-	return (s.Name == "" || match(s.Name, c.Name)) &&
-		(s.Image == "" || match(s.Image, c.Image) || match(s.Image, repository(c.Image))) &&
-		label(s.Project, projectLabels) && label(s.Service, serviceLabels)
+	return fits(s.Name, []string{c.Name}) && fits(s.Image, []string{c.Image, repository(c.Image)}) &&
+		fits(s.Project, operatorLabels(c.Labels, notBelieved, LabelComposeProject, LabelSwarmStack)) &&
+		fits(s.Service, Services(c.Labels, notBelieved))
 }
 
-// OperatorLabel is the label of a container that says what it is one of, if it is
+// Services are the names of the service that a container is of, if that is the
+// operator's word and not only its image's: for Compose, and for Swarm as Swarm calls it
+// and without the stack's name.
+func Services(labels, imageLabels map[string]string) []string {
+	names := operatorLabels(labels, imageLabels, LabelComposeService, LabelSwarmService)
+	service, _ := operatorLabel(labels, imageLabels, LabelSwarmService)
+	stack, _ := operatorLabel(labels, imageLabels, LabelSwarmStack)
+	if short, ok := strings.CutPrefix(service, stack+"_"); ok && stack != "" && short != "" {
+		names = append(names, short)
+	}
+	return names
+}
+
+// operatorLabels are those of the labels that are given and the operator's word.
+func operatorLabels(labels, imageLabels map[string]string, names ...string) (texts []string) {
+	for _, name := range names {
+		if text, given := operatorLabel(labels, imageLabels, name); given && text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// operatorLabel is the label of a container that says what it is one of, if it is
 // the operator's word and not only its image's. A container that Compose made
 // is what its labels say, also where Compose built the image, with the same ones.
-func OperatorLabel(labels, imageLabels map[string]string, name string) (text string, given bool) {
+func operatorLabel(labels, imageLabels map[string]string, name string) (text string, given bool) {
 	text, given = labels[name]
 	if !given || !ofImage(labels, imageLabels, name) {
 		return text, given

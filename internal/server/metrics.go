@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net/http"
 
+	"github.com/weir-project/weir/internal/exposition"
 	"github.com/weir-project/weir/internal/metrics"
 )
 
@@ -17,7 +18,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	w.Header().Set("Content-Type", metrics.ContentType)
+	w.Header().Set("Content-Type", exposition.ContentType)
 	buffer := bufio.NewWriterSize(w, metricsBuffer)
 	if err := metrics.Write(buffer, seen.Snapshot); err != nil {
 		a.log.Debug("answer a scrape", "error", err)

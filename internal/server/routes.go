@@ -288,6 +288,9 @@ func readChange(r *http.Request) (v1.PolicyChange, error) {
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		return v1.PolicyChange{}, &tooLargeError{fmt.Errorf("read the policy: the request has more than %d bytes; a change of all values has less than 500", large.Limit)}
 	}
+	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) && kind.Field != "" {
+		return v1.PolicyChange{}, &badRequestError{fmt.Errorf(`read the policy: %s is a %s; write text, as in labels, such as {"weight": "300"}`, kind.Field, kind.Value)}
+	}
 	if err != nil {
 		return v1.PolicyChange{}, &badRequestError{fmt.Errorf("read the policy: %w", err)}
 	}

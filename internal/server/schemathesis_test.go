@@ -50,6 +50,8 @@ func openSchemathesis(t *testing.T) string {
 
 // Whatever is asked, the answer is what the document says, and never an error of the
 // server's. Streams that do not end are tested elsewhere.
+//
+//weir:beside
 func TestSchemathesis(t *testing.T) {
 	program := openSchemathesis(t)
 	api := New(&fakeAgent{events: stats.NewEvents(time.Now())}, slog.New(slog.DiscardHandler))

@@ -262,7 +262,7 @@ func TestBadRequests(t *testing.T) {
 	}{
 		{"PATCH", set, "", 400, "read the policy"},
 		{"PATCH", set, "weight=3", 400, "invalid character"},
-		{"PATCH", set, `{"weight": 3}`, 400, "cannot unmarshal number"},
+		{"PATCH", set, `{"weight": 3}`, 400, `weight is a number; write text, as in labels, such as {"weight": "300"}`},
 		{"PATCH", set, `{"wieght": "3"}`, 400, `unknown field "wieght"`},
 		{"PATCH", set, `{"weight": "3"`, 400, "unexpected EOF"},
 		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},

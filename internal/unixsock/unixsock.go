@@ -20,15 +20,12 @@ func Listen(owner, path, group string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, failed(owner, err)
 	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
+	err := Free(path)
+	switch {
+	case errors.Is(err, ErrTaken):
 		return nil, fmt.Errorf("another %s listens on %s: stop it, or give this one another --socket", owner, path)
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil, failed(owner, fmt.Errorf("%s is there and is not a socket: move it away, or give another --socket", path))
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, failed(owner, err)
+	case err != nil:
+		return nil, failed(owner, fmt.Errorf("%w: move it away, or give another --socket", err))
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -39,6 +36,25 @@ func Listen(owner, path, group string) (net.Listener, error) {
 		return nil, failed(owner, err)
 	}
 	return listener, nil
+}
+
+// ErrTaken is a socket on which a program answers.
+var ErrTaken = errors.New("another program listens there")
+
+// Free removes a socket that a dead program left at path. Errors: [ErrTaken], what is there
+// is no socket, or it cannot be removed.
+func Free(path string) error {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return ErrTaken
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is not a socket", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func failed(owner string, err error) error {

@@ -267,6 +267,7 @@ func contains(selector, part string) string {
 // fits is an expression: no part of the page is beyond its edge, nor of a table beyond its own.
 const fits = `document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll(".wide")].every((e) => e.scrollWidth <= e.clientWidth)`
 
+//weir:beside
 func TestPageShowsContainers(t *testing.T) {
 	for _, tc := range []struct {
 		name, scheme, background string
@@ -336,6 +337,8 @@ func checkInside(ctx context.Context, t *testing.T) {
 }
 
 // What is empty says why.
+//
+//weir:beside
 func TestEmptyStates(t *testing.T) {
 	agent := busyAgent()
 	agent.change(func(a *fakeAgent) { a.silent = true })

@@ -22,6 +22,8 @@ import (
 
 // An administrator signs in, looks at what a change would do, and makes it, with the
 // keyboard, on a phone.
+//
+//weir:beside
 func TestChangeAPolicy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	reader, err := access.AddToken(path, "reader", access.Read)
@@ -137,6 +139,8 @@ func checkAxe(ctx context.Context, t *testing.T, script, view string) {
 }
 
 // axe-core finds nothing against the page, however it looks.
+//
+//weir:beside
 func TestAccessibility(t *testing.T) {
 	script := axe(t)
 	path := filepath.Join(t.TempDir(), "tokens")

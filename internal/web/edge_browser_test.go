@@ -87,6 +87,7 @@ func serveEdge(t *testing.T, feed http.Handler) string {
 	return servePage(t, NewEdge(feed, slog.New(slog.DiscardHandler)))
 }
 
+//weir:beside
 func TestEdgePage(t *testing.T) {
 	script := axe(t)
 	for _, scheme := range []string{"light", "dark"} {
@@ -114,6 +115,8 @@ func TestEdgePage(t *testing.T) {
 }
 
 // What is empty says why.
+//
+//weir:beside
 func TestEdgeEmptyStates(t *testing.T) {
 	feed := &fakeEdge{}
 	feed.silent.Store(true)

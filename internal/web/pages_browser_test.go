@@ -40,6 +40,8 @@ func weigh(ctx context.Context, t *testing.T, weight string) {
 
 // Of two pages with the same form open, the one that applies first wins; the other learns
 // of it and has changed nothing, and both show what is.
+//
+//weir:beside
 func TestTwoPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
@@ -96,6 +98,8 @@ func serveAt(t *testing.T, address string, feed http.Handler, tokens *access.Tok
 
 // A page that is left open goes on when the agent has started again, and is that of the
 // new one when it is another version; unless somebody writes on it, who is told.
+//
+//weir:beside
 func TestPageOverRestartAndUpgrade(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
@@ -158,6 +162,8 @@ func TestFirstPaint(t *testing.T) {
 }
 
 // Every view is passed by axe-core, not only the one that everybody sees.
+//
+//weir:beside
 func TestAccessibilityOfEmptyViews(t *testing.T) {
 	script := axe(t)
 	agent := busyAgent()

@@ -85,6 +85,7 @@ func serveSDN(t *testing.T, feed http.Handler) string {
 	return servePage(t, NewSDN(feed, slog.New(slog.DiscardHandler)))
 }
 
+//weir:beside
 func TestSDNPage(t *testing.T) {
 	script := axe(t)
 	for _, scheme := range []string{"light", "dark"} {
@@ -119,6 +120,8 @@ func TestSDNPage(t *testing.T) {
 }
 
 // What is empty says why.
+//
+//weir:beside
 func TestSDNEmptyStates(t *testing.T) {
 	feed := &fakeSDN{}
 	feed.silent.Store(true)

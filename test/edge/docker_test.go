@@ -106,6 +106,9 @@ func (s *site) testReplay(t *testing.T, trace string) {
 		t.Errorf("%v: %s", err, out)
 	}
 	t.Logf("%d bytes: %s", len(whole), out)
+	if !regexp.MustCompile(`"service":"shop","node":"[^"]+","users":[^{}]*"sent_bps":[1-9]`).Match(whole) {
+		t.Error("no round knew of what the proxy sends")
+	}
 	// Another world, another decision.
 	changed := regexp.MustCompile(`"maxUsers":("?)10\b`).ReplaceAll(whole, []byte(`"maxUsers":${1}100`))
 	if err := os.WriteFile(trace, changed, 0o600); err != nil {

@@ -87,6 +87,8 @@ type manager struct {
 	cmd *exec.Cmd
 	log *logBuffer
 	end chan struct{}
+	// trace is where it writes down what it decides by; empty: nowhere.
+	trace string
 }
 
 type logBuffer struct {

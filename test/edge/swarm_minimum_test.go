@@ -3,10 +3,13 @@
 package edge
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +24,7 @@ import (
 	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -39,12 +43,14 @@ func (c *cluster) agentDir(address string) testbed.AgentDir {
 // startAgents gives every node an agent.
 func (c *cluster) startAgents(t *testing.T) {
 	t.Helper()
+	c.credentials = newCredentials(t, c.dir)
+	c.agentArgs = c.credentials.byToken(c.credentials.admin)
 	for i, node := range c.nodes {
 		dir := c.agentDir(node.Addr.String())
 		if err := os.Mkdir(string(dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := dir.WriteConfig(nil, nil); err != nil {
+		if err := dir.WriteConfig(nil, c.credentials.settings(t, node)); err != nil {
 			t.Fatal(err)
 		}
 		agent, err := node.StartAgent(testbed.AgentOptions{
@@ -86,6 +92,7 @@ func (c *cluster) testMinimums(t *testing.T) {
 	t.Run("where users come to", c.testWhereUsersCome)
 	t.Run("refused by a node", c.testMinimumMoves)
 	c.must(t, "rm", "guarded")
+	t.Run("users who take little", c.testTakesLittle)
 }
 
 // backups fill all nodes' uplinks until what is returned is called.
@@ -247,11 +254,13 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	leave := c.readers(t, other, 8082)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6, other: 21.25e6})
 	c.awaitMinimum(t, other, 20e6)
+	c.awaitSent(t, "guarded", other, home)
 	t.Logf("the instance is on %d, users are at %d, nobody is at %d\n%s", home, other, third, c.must(t, "nodes"))
 	leave()
 	leave = c.readers(t, home, 8082)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	c.awaitMinimum(t, home, 20e6)
+	c.awaitSent(t, "guarded", home, -1)
 	// Without weir-edge everything goes on, and minimums stay in force.
 	c.manager.kill()
 	c.awaitMinimum(t, home, 20e6)
@@ -261,6 +270,55 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	c.startManager(t)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	leave()
+}
+
+// testTakesLittle: users of one node hold connections and ask for nothing, and leave their part
+// of the minimum to as many users of another node.
+func (c *cluster) testTakesLittle(t *testing.T) {
+	const port, users = 8085, 12
+	labels := map[string]string{"weir.min": "20mbit", spec.LabelMode: "tcp"}
+	if err := c.deploy(t, specification("quiet", heavyImage, port, 50, labels)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.must(t, "rm", "quiet")
+	c.awaitRunning(t, "quiet", 1, 30*time.Second)
+	home := c.home(t, "quiet")
+	other := (home + 1) % 3
+	for range users {
+		conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[other].Addr.String(), fmt.Sprint(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := askOnce(conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer c.readers(t, home, port)()
+	most := uint64(0)
+	await(t, "users who take nothing have a tenth", time.Minute, func() error {
+		bps := c.guarantees(t, other, "quiet")
+		most = max(most, bps)
+		if most < 8e6 || bps != 2.125e6 {
+			return errNot(fmt.Sprintf("%d bit/s at node %d, once %d\n%s", bps, other, most, c.must(t, "ps")))
+		}
+		return nil
+	})
+	c.awaitMinimum(t, home, 18e6)
+}
+
+// askOnce asks for a page, and leaves the connection open.
+func askOnce(conn net.Conn) error {
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: quiet.example\r\n\r\n"); err != nil {
+		return err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
 }
 
 // testMinimumMoves: the node of the instance has promised the minimum, and somebody else's
@@ -342,7 +400,7 @@ func (c *cluster) testMinimumMoves(t *testing.T) {
 // has room for one minimum of 30 Mbit/s, and there are more services than nodes.
 func (c *cluster) testTwoAtOnce(t *testing.T) {
 	socket := filepath.Join(c.dir, "edge2.sock")
-	second := c.launchManager(t, socket, filepath.Join(c.dir, "state2"))
+	second := c.launchManager(t, socket, filepath.Join(c.dir, "state2"), c.credentials.byToken(c.credentials.admin)...)
 	defer second.kill()
 	await(t, "the second answers", 20*time.Second, func() error {
 		_, err := os.Stat(socket)

@@ -34,8 +34,11 @@ type cluster struct {
 	host    *testbed.Host
 	nodes   []*testbed.NetContainer
 	engines []*testbed.Engine
-	// agents are those of the nodes; none if they have none.
-	agents []*agentclient.Client
+	// agents are those of the nodes; none if they have none. weir-edge asks them with
+	// credentials, as agentArgs tell it.
+	agents      []*agentclient.Client
+	credentials *credentials
+	agentArgs   []string
 	// received is what readers of nodes have received, in bytes.
 	received [3]atomic.Uint64
 }
@@ -92,7 +95,7 @@ func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluste
 
 func (c *cluster) startManager(t *testing.T) {
 	t.Helper()
-	c.manager = c.launchManager(t, c.socket(), filepath.Join(c.dir, "state"))
+	c.manager = c.launchManager(t, c.socket(), filepath.Join(c.dir, "state"), c.agentArgs...)
 	await(t, "weir-edge knows all nodes", 20*time.Second, func() error {
 		nodes, err := c.client.Nodes(t.Context())
 		if err == nil && (len(nodes) != len(c.nodes) || slices.ContainsFunc(nodes, func(n edge.Node) bool { return n.Weir != (len(c.agents) > 0) })) {
@@ -102,13 +105,10 @@ func (c *cluster) startManager(t *testing.T) {
 	})
 }
 
-func (c *cluster) launchManager(t *testing.T, socket, dir string) *manager {
+func (c *cluster) launchManager(t *testing.T, socket, dir string, more ...string) *manager {
 	t.Helper()
-	m := &manager{log: &logBuffer{}, end: make(chan struct{})}
-	args := []string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir}
-	if len(c.agents) > 0 {
-		args = append(args, "--agents", "unix://"+c.agentDir("{address}").Socket())
-	}
+	m := &manager{log: &logBuffer{}, end: make(chan struct{}), trace: fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())}
+	args := append([]string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir, "--record", m.trace}, more...)
 	m.cmd = c.engine.Command(os.Getenv(programVariable), args...)
 	m.cmd.Stderr = m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -162,7 +162,8 @@ func (c *cluster) get(node, port int) error {
 }
 
 // TestSwarm: a crowd comes and replicas start; minimums are kept where users come to; a
-// node dies, and its service answers elsewhere. All nodes have agents.
+// node dies, and its service answers elsewhere. All nodes have agents, which weir-edge asks over
+// TLS.
 func TestSwarm(t *testing.T) {
 	c := newCluster(t)
 	c.startAgents(t)
@@ -179,6 +180,7 @@ func TestSwarm(t *testing.T) {
 	t.Run("a crowd comes", c.testCrowd)
 	t.Run("nobody commands proxies who has no key", c.testNoKey)
 	t.Run("killed and started", c.testKilled)
+	t.Run("access to agents", c.testAccess)
 	t.Run("minimums", c.testMinimums)
 	t.Run("two at once", c.testTwoAtOnce)
 	t.Run("a node dies", c.testNodeDies)

@@ -4,6 +4,8 @@ package netns
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -173,6 +175,17 @@ func TestDown(t *testing.T) {
 		b.MustWeir("down", "--state-dir", b.StateDir(), "--uplink", b.Host.UplinkName)
 		if left := b.Run("tc", "qdisc", "show", "dev", b.Host.UplinkName); strings.Contains(left, "7e1") {
 			t.Errorf("left: %s", left)
+		}
+	})
+	t.Run("no such folder", func(t *testing.T) {
+		b := newBed(t)
+		nowhere := filepath.Join(b.Dir, "nowhere")
+		result := b.Weir("down", "--state-dir", nowhere)
+		if result.Code != 1 || !strings.Contains(result.Stderr, "there is no folder "+nowhere) {
+			t.Errorf("got %+v", result)
+		}
+		if _, err := os.Stat(nowhere); !os.IsNotExist(err) {
+			t.Errorf("weir down makes the folder that it is to look into: %v", err)
 		}
 	})
 	t.Run("no such uplink", func(t *testing.T) {

@@ -52,11 +52,11 @@ func New(t *testing.T) *Authority {
 	return a
 }
 
-// Server makes a certificate of a host: of 127.0.0.1, and of name.
-func (a *Authority) Server(t *testing.T, name string) Pair {
+// Server makes a certificate of a host: of 127.0.0.1, of name, and of further addresses.
+func (a *Authority) Server(t *testing.T, name string, addresses ...net.IP) Pair {
 	t.Helper()
 	return a.issue(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: append(addresses, net.IPv4(127, 0, 0, 1)),
 		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 }

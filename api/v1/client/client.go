@@ -37,6 +37,10 @@ var ErrNoAgent = errors.New("no weir agent is running")
 // ErrNotAllowed is an agent whose socket is not for this user.
 var ErrNotAllowed = errors.New("not allowed")
 
+// ErrTrust is an agent that is there, and that this side does not trust, or that does not
+// trust this side.
+var ErrTrust = errors.New("not to be trusted")
+
 // Error is what an agent has against a request.
 type Error struct {
 	// Status is that of HTTP.
@@ -108,12 +112,21 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 func unreachable(address string, unix bool, err error) error {
 	refused := errors.Is(err, syscall.ECONNREFUSED)
 	switch {
+	case unix && address == "":
+		return errors.New("the path of the agent's socket is empty: say where it listens with --socket PATH")
 	case unix && (refused || errors.Is(err, fs.ErrNotExist)):
 		return fmt.Errorf("%w on %s: start one with `weir agent --uplink IF --rate RATE`, or say where it listens with --socket", ErrNoAgent, address)
 	case unix && errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w to use %s: run as root (sudo), or as a member of the agent's socket_group", ErrNotAllowed, address)
 	case refused:
 		return fmt.Errorf("%w at %s: start one there with `listen` in its configuration", ErrNoAgent, address)
+	}
+	if why := distrust(err); why != "" {
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err // the address is said already
+		}
+		return fmt.Errorf("agent at %s %w: %s (%w)", address, ErrTrust, why, err)
 	}
 	return fmt.Errorf("ask the agent: %w", err)
 }

@@ -45,6 +45,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v", socket, err)
 		}
 	}
+	if _, err := Unix("").Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("no path at all: %v", err)
+	}
 	for _, tc := range []struct {
 		name      string
 		transport roundTripper

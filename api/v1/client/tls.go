@@ -5,7 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"strings"
 )
 
 // LoadTLS reads whom to trust from caFile, certificates in PEM (empty: the authorities
@@ -33,6 +36,39 @@ func LoadTLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the client's certificate %s and its key %s: %w", certFile, keyFile, err)
 	}
-	config.Certificates = []tls.Certificate{certificate}
+	// It is shown whatever authorities are asked for: who does not take it says why.
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if renewed, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+			return &renewed, nil
+		}
+		return &certificate, nil
+	}
 	return config, nil
+}
+
+// distrust says which side does not trust the other, and what to do; empty if it is
+// something else that went wrong.
+func distrust(err error) string {
+	var (
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		other     *tls.CertificateVerificationError
+		alert     *net.OpError
+	)
+	switch {
+	case errors.As(err, &authority):
+		return "its certificate is of no authority that is trusted here; say whom to trust, by a file with the authority's certificate"
+	case errors.As(err, &name):
+		return "its certificate is not for this host; renew it there for this name or address"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "its certificate is not valid now; renew it there, or set the clock here"
+	case errors.As(err, &other):
+		return "its certificate cannot be verified"
+	case errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate"):
+		return "it does not take the certificate that it is shown; show one that is valid now, for clients, and of an authority in its client_ca"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "what answers there does not speak TLS; ask at the address that `listen` of its configuration has"
+	}
+	return ""
 }

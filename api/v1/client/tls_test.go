@@ -2,13 +2,18 @@ package client
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A token is for the agent that is trusted, and for nobody else.
@@ -51,8 +56,36 @@ func TestTLS(t *testing.T) {
 		t.Errorf("sent elsewhere: %q, %v", got, err)
 	}
 	got = nil
-	if _, err := ask(nil); err == nil || !strings.Contains(err.Error(), "certificate") || got != nil {
+	if _, err := ask(nil); !errors.Is(err, ErrTrust) || !strings.Contains(err.Error(), "its certificate is of no authority that is trusted here") || got != nil {
 		t.Errorf("of an authority that nobody trusts: %q, %v", got, err)
+	}
+}
+
+// TestDistrust: what is wrong between two that do not trust each other is said.
+func TestDistrust(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	for name, tc := range map[string]struct {
+		url, says string
+		config    *tls.Config
+	}{
+		"another name": {server.URL, "its certificate is not for this host", &tls.Config{RootCAs: trusted, ServerName: "other.example"}},
+		"too late":     {server.URL, "its certificate is not valid now", &tls.Config{RootCAs: trusted, Time: func() time.Time { return time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }}},
+		"without TLS":  {strings.Replace(plain.URL, "http://", "https://", 1), "what answers there does not speak TLS", &tls.Config{}},
+	} {
+		c, err := New(tc.url, Options{TLS: tc.config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Status(t.Context()); !errors.Is(err, ErrTrust) || !strings.Contains(err.Error(), "agent at "+tc.url+" not to be trusted: "+tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.Close()
 	}
 }
 

@@ -32,7 +32,7 @@ type Snapshot struct {
 type Instance struct {
 	Service string `json:"service"`
 	Node    string `json:"node"`
-	// Instance is SERVICE.NUMBER.
+	// Instance is SERVICE-NUMBER.
 	Instance string `json:"instance"`
 	// State is "starting", "running", "unhealthy" (it runs and does not answer),
 	// "unknown" (it runs, and its proxy does not say whether it answers), "stopping"

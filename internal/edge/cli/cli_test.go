@@ -2,6 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,10 +97,12 @@ func TestUsage(t *testing.T) {
 		{"help ps fly", 2, `has no command "fly"`},
 		{"ps --socket /nonexistent/edge.sock", 1, "weir-edge run"},
 		{"run --docker /nonexistent/docker.sock --state-dir DIR", 1, "no Docker engine answers at /nonexistent/docker.sock"},
-		{"run --dashboard 0.0.0.0:80 --state-dir DIR", 2, "--dashboard"},
+		{"run --dashboard 0.0.0.0:80 --state-dir DIR", 2, "write for example 127.0.0.1:7483"},
 		{"run --repository here --state-dir DIR", 2, "--repository"},
 		{"run --repository-key key --state-dir DIR", 2, "--repository-cert"},
 		{"run --agents https://agent:7481 --state-dir DIR", 2, "{address}"},
+		{"run --agents http://{address}:7481 --state-dir DIR", 2, "over TLS only; write for example https://{address}:7481"},
+		{"run --agents-token-file token --state-dir DIR", 2, "--agents is missing"},
 		{"profile nginx --docker /nonexistent/docker.sock", 1, "no Docker engine answers"},
 		{"push DIR --spec SPEC --docker /nonexistent/docker.sock", 1, "no Docker engine answers"},
 		{"deploy /nonexistent.json", 1, "nonexistent.json"},
@@ -136,12 +141,24 @@ func TestPrintable(t *testing.T) {
 }
 
 func TestEventIsOneLine(t *testing.T) {
-	var b strings.Builder
-	if err := printEvent(&b, edge.Event{Kind: edge.EventFailed, Node: "a\nb", Message: "no room\n2026-01-01 00:00:00  node  c  is ready"}); err != nil {
+	socket := filepath.Join(t.TempDir(), "edge.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(b.String(), "\n") != 1 {
-		t.Errorf("%q", b.String())
+	event := edge.Event{Kind: edge.EventFailed, Node: "a\nb", Message: "no room\n2026-01-01 00:00:00  node  c  is ready"}
+	daemon := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(event)
+		_ = json.NewEncoder(w).Encode(event)
+	})}
+	defer daemon.Close()
+	go func() { _ = daemon.Serve(listener) }()
+	for _, format := range []string{"table", "json"} {
+		var out, errs bytes.Buffer
+		code := Run([]string{"events", "-o", format, "--socket", socket}, &out, &errs)
+		if code != 0 || strings.Count(out.String(), "\n") != 2 {
+			t.Errorf("%s: exit code %d, %q on stdout, %q on stderr", format, code, out.String(), errs.String())
+		}
 	}
 }
 

@@ -136,6 +136,7 @@ func newEventsCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened lately and what happens",
+		Long:  `Show what happened lately and, with --follow, what happens. With -o json, one object a line.`,
 		Args:  cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
@@ -144,7 +145,7 @@ func newEventsCommand(g *global) *cobra.Command {
 		out := cmd.OutOrStdout()
 		err := server.NewClient(g.socket).Events(cmd.Context(), *follow, func(e edge.Event) error {
 			if *format == cmdline.JSON {
-				return cmdline.PrintJSON(out, e)
+				return writeLine(out, e)
 			}
 			return printEvent(out, e)
 		})
@@ -154,6 +155,14 @@ func newEventsCommand(g *global) *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// writeLine writes an event for programs, one a line as weir events does.
+func writeLine(w io.Writer, e edge.Event) error {
+	if err := json.NewEncoder(w).Encode(e); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
 }
 
 func printEvent(w io.Writer, e edge.Event) error {

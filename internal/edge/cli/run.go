@@ -8,10 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	moby "github.com/moby/moby/client"
@@ -137,12 +134,12 @@ func (o *runOptions) readConfig(changed func(flag string) bool) error {
 // check refuses options before anything is made.
 func (o *runOptions) check() error {
 	if o.dashboard != "" {
-		if _, err := config.ParseDashboard(o.dashboard); err != nil {
+		if _, err := config.ParseEdgeDashboard(o.dashboard); err != nil {
 			return cmdline.Usagef("--dashboard: %q %w", o.dashboard, err)
 		}
 	}
-	if o.agents.url != "" && !strings.Contains(o.agents.url, "{address}") {
-		return cmdline.Usagef("--agents %s: write {address} where a node's address belongs", o.agents.url)
+	if err := o.agents.check(); err != nil {
+		return err
 	}
 	return o.repository.check()
 }
@@ -292,38 +289,4 @@ func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtim
 	}
 	nodes, err := run.NewLocal(ctx, o.agent)
 	return rt, nodes, err
-}
-
-// agentOptions say how to reach the agents of a swarm's nodes.
-type agentOptions struct{ url, ca, cert, key, tokenFile string }
-
-// nodes are measured by their agents; without a URL nobody measures them.
-func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
-	if a.url == "" {
-		return run.Unmeasured{}, nil
-	}
-	if socket, ok := strings.CutPrefix(a.url, "unix://"); ok {
-		return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
-			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
-		})
-	}
-	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
-	if err != nil {
-		return nil, err
-	}
-	options := client.Options{TLS: trust}
-	if a.tokenFile != "" {
-		token, err := os.ReadFile(a.tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the token of the agents: %w", err)
-		}
-		options.Token = strings.TrimSpace(string(token))
-	}
-	return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
-		host := address.String()
-		if address.Is6() {
-			host = "[" + host + "]"
-		}
-		return client.New(strings.ReplaceAll(a.url, "{address}", host), options)
-	})
 }

@@ -177,6 +177,27 @@ func TestShrink(t *testing.T) {
 	}
 }
 
+// TestShrinkOnOneUplink: what two instances share is no more than one has, but for
+// processors of which one may use less.
+func TestShrinkOnOneUplink(t *testing.T) {
+	for used, want := range map[float64]engine.Action{10: engine.Stop, 90: engine.Keep} {
+		e := newEngine(t)
+		in := crowd(web(), boards("ab"), 20, 0.1, running("web", "a", 1, 10, used/200*4), running("web", "a", 2, 10, used/200*4))
+		in.Demand[0].SentBPS, in.Nodes[0].UplinkSentBPS, in.Nodes[0].CPUUsedPercent = 90e6, 90e6, used
+		var d engine.Decision
+		for range 100 {
+			r := e.Round(in)
+			if d = r.Decisions[0]; d.Action == engine.Stop {
+				break
+			}
+			in = later(in, r, time.Second)
+		}
+		if d.Action != want {
+			t.Errorf("processors used to %v %%: %s %s", used, d.Action, d.Reason)
+		}
+	}
+}
+
 // TestShrinkNot: what is not known, must be, or was needed lately stays.
 func TestShrinkNot(t *testing.T) {
 	for name, change := range map[string]func(*engine.Input){
@@ -191,6 +212,9 @@ func TestShrinkNot(t *testing.T) {
 		"processors need two": func(in *engine.Input) { in.Instances[0].CPUs, in.Nodes[0].CPUUsedPercent = 3, 80 },
 		"the uplink needs two": func(in *engine.Input) {
 			in.Instances[0].SentBPS, in.Nodes[0].UplinkSentBPS = 90e6, 95e6
+		},
+		"the uplink that a proxy uses needs two": func(in *engine.Input) {
+			in.Demand[0].SentBPS, in.Nodes[0].UplinkSentBPS = 90e6, 95e6
 		},
 		"it was added for as many users": func(in *engine.Input) {
 			in.Memory.Services = map[string]engine.ServiceMemory{"web": {GrownUsers: 22, GrownAt: start.Add(-time.Hour)}}

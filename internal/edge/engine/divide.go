@@ -2,11 +2,12 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weir-project/weir/internal/alloc"
 )
 
 // # Where a minimum is in force
@@ -14,8 +15,8 @@ import (
 // An instance is promised its minimum m at the uplink of its own node. Users who come to
 // that node get what its proxy sends there, and nothing of the instance's passes the
 // uplink. What users of another node get passes two: the instance sends it from its node
-// to the other one, whose proxy sends it to the users. So of the users of an instance let
-// the part f(k) come to node k; then
+// to the other one, whose proxy sends it to the users. So let the part f(k) of m be for the
+// users of node k; then
 //
 //	m f(own)        is in force at its own node for the service's proxy there,
 //	m (1 - f(own))  is in force at its own node for the instance itself,
@@ -28,17 +29,30 @@ import (
 // uplinks can keep it. A node that no user comes to promises nothing, and an instance
 // without users has its minimum at its own node's proxy.
 //
+// # How large the parts are
+//
+// By how many users come to a node; but users of one node may want a page a minute and
+// those of another one films. What is sent does not say what is wanted: who is given little
+// sends little, and to divide by that would keep it so. It does where it is clearly less
+// than what is in force, as then nothing holds it back ([Taken]). So
+//
+//	f(k) m = min(L users(k), twice what they take where that is known),  sum of f(k) = 1:
+//
+// the level L of package alloc, with users as weights. If all are known, what is left is
+// divided by users. Nobody is held to less than a tenth by that, and who begins to take what
+// he has is at once not known any more, and has his part by users again.
+//
 // Users come and go all the time, so parts are tenths, and change when they are clearly
 // others.
 
 // Path is the way of users who come to a node and are served by an instance.
 type Path struct{ Instance, Node string }
 
-// Place is a service's proxy on a node.
-type Place struct{ Service, Node string }
+// Entry is where users of a service come to: its proxy on a node.
+type Entry struct{ Service, Node string }
 
-func (p Place) compare(other Place) int {
-	return cmp.Or(strings.Compare(p.Service, other.Service), strings.Compare(p.Node, other.Node))
+func (e Entry) compare(other Entry) int {
+	return cmp.Or(strings.Compare(e.Service, other.Service), strings.Compare(e.Node, other.Node))
 }
 
 // Tenths are the parts of instances' minimums that are for users of other nodes.
@@ -48,7 +62,7 @@ type Tenths map[Path]uint64
 type Division struct {
 	// Local is what proxies send of instances of their own node, Relayed what they do of
 	// those of other nodes.
-	Local, Relayed map[Place]uint64
+	Local, Relayed map[Entry]uint64
 	// Sent is what instances send to proxies of other nodes.
 	Sent map[string]uint64
 }
@@ -58,110 +72,139 @@ const (
 	allTenths = 10
 	// relayExtra is 1/a: a relay takes a sixteenth more than what it passes on.
 	relayExtra = 16
-	// sticky is by how many tenths a part has to be another one to be changed.
-	sticky = 0.8
+	// sticky is how much of a tenth more others have to have a claim to than who has it: so
+	// of two a part has to be another one by 0.8 tenths to be changed.
+	sticky = 0.6
+	// headroom is how many times what they take users are given.
+	headroom = 2
 )
 
-// Divide divides what instances are promised by where their users come from. before is
-// the second result of the last time.
-func Divide(promises Promises, users map[Path]float64, before Tenths) (Division, Tenths) {
-	d := Division{Local: map[Place]uint64{}, Relayed: map[Place]uint64{}, Sent: map[string]uint64{}}
+// crowd are the users of one node that an instance serves.
+type crowd struct {
+	node  string
+	users float64
+	// most is what they can make use of, in bits per second.
+	most float64
+	// before is their part of the last time, in tenths.
+	before uint64
+}
+
+// Divide divides what instances are promised by where their users come from, and by what
+// those take where that is known. before is the second result of the last time.
+func Divide(promises Promises, users map[Path]float64, taken Taken, before Tenths) (Division, Tenths) {
+	d := Division{Local: map[Entry]uint64{}, Relayed: map[Entry]uint64{}, Sent: map[string]uint64{}}
 	after := Tenths{}
-	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
-		return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
-	})
-	all, left := map[string]float64{}, map[string]uint64{}
-	for _, path := range paths {
-		all[path.Instance] += finite(users[path])
-		left[path.Instance] = allTenths
-	}
-	for _, path := range paths {
-		p, promised := promises[path.Instance]
-		if !promised || p.Relay || p.MinBPS == 0 || path.Node == p.Node || all[path.Instance] == 0 {
-			continue
-		}
-		part := min(tenths(finite(users[path])/all[path.Instance], before[path]), left[path.Instance])
-		if part == 0 {
-			continue
-		}
-		left[path.Instance] -= part
-		after[path] = part
-		bps := p.MinBPS / allTenths * part
-		d.Sent[path.Instance] += bps
-		place := Place{p.Service, path.Node}
-		d.Relayed[place] = sum(d.Relayed[place], bps+bps/relayExtra)
-	}
+	crowds := crowdsOf(promises, users, taken, before)
 	for id, p := range promises {
-		if !p.Relay && p.MinBPS > 0 {
-			place := Place{p.Service, p.Node}
-			d.Local[place] = sum(d.Local[place], p.MinBPS-d.Sent[id])
+		if p.Relay || p.MinBPS == 0 {
+			continue
 		}
+		parts := tenthsOf(p.MinBPS, crowds[id])
+		for i, c := range crowds[id] {
+			if c.node == p.Node || parts[i] == 0 {
+				continue
+			}
+			after[Path{id, c.node}] = parts[i]
+			bps := p.MinBPS / allTenths * parts[i]
+			d.Sent[id] += bps
+			entry := Entry{p.Service, c.node}
+			d.Relayed[entry] = sum(d.Relayed[entry], bps+bps/relayExtra)
+		}
+		entry := Entry{p.Service, p.Node}
+		d.Local[entry] = sum(d.Local[entry], p.MinBPS-d.Sent[id])
 	}
 	return d, after
 }
 
-// tenths rounds a part of 1, unless it is about what it was before.
-func tenths(part float64, before uint64) uint64 {
-	exact := min(part, 1) * allTenths
-	if math.Abs(exact-float64(before)) < sticky {
-		return before
-	}
-	return uint64(math.Round(exact))
-}
-
-// RelayID is what the ledger calls a relay: "@" is in no service's name.
-func RelayID(p Place) string { return p.Service + "@" + p.Node }
-
-// AdmitRelays promises relays as far as nodes have room. inForce is what proxies were
-// seen to have of relays: that stays promised, and so does all of those that nobody has
-// looked at.
-func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Place]uint64) Promises {
-	after := maps.Clone(now)
-	if after == nil {
-		after = Promises{}
-	}
-	sums := sumUp(now)
-	set := func(p Place, bps uint64) {
-		s := sums[p.Node]
-		s.bps = s.bps - after[RelayID(p)].MinBPS + bps
-		sums[p.Node] = s
-		after[RelayID(p)] = Promise{Service: p.Service, Node: p.Node, MinBPS: bps, Relay: true}
-		if bps == 0 {
-			delete(after, RelayID(p))
-		}
-	}
-	byName := map[string]*Node{}
-	for i := range nodes {
-		byName[nodes[i].Name] = &nodes[i]
-	}
-	for _, p := range now { // what is given back comes first
-		place := Place{p.Service, p.Node}
-		has, looked := inForce[place]
-		if keep := max(wanted[place], has); p.Relay && looked && keep < p.MinBPS {
-			set(place, keep)
-		}
-	}
-	for _, place := range slices.SortedFunc(maps.Keys(wanted), Place.compare) {
-		n, has := byName[place.Node], after[RelayID(place)].MinBPS
-		if n == nil || !n.Weir || n.State != NodeReady || wanted[place] <= has {
+// crowdsOf are the users of each instance that has a minimum, by node.
+func crowdsOf(promises Promises, users map[Path]float64, taken Taken, before Tenths) map[string][]crowd {
+	crowds, all, others := map[string][]crowd{}, map[Entry]float64{}, map[string]uint64{}
+	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
+		return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
+	})
+	for _, path := range paths {
+		p, n := promises[path.Instance], finite(users[path])
+		if p.Relay || p.MinBPS == 0 || n == 0 {
 			continue
 		}
-		taken := sum(sums[place.Node].bps, n.OtherMinBPS)
-		set(place, has+min(wanted[place]-has, n.BudgetBPS-min(taken, n.BudgetBPS)))
+		all[Entry{p.Service, path.Node}] += n
+		crowds[path.Instance] = append(crowds[path.Instance], crowd{node: path.Node, users: n, before: before[path]})
 	}
-	return after
+	for path, part := range before {
+		others[path.Instance] += part
+	}
+	for id, list := range crowds {
+		p := promises[id]
+		for i := range list {
+			c := &list[i]
+			entry := Entry{p.Service, c.node}
+			c.most = math.Inf(1)
+			if took, known := taken[entry]; known { // by all users there; these are some of them
+				c.most = headroom * took.bps() * c.users / all[entry]
+			}
+			if c.node == p.Node {
+				c.before = allTenths - min(others[id], allTenths)
+			}
+		}
+	}
+	return crowds
 }
 
-// PromiseRelays enters relays into the ledger; see [AdmitRelays]. It returns what is
-// promised then.
-func PromiseRelays(ctx context.Context, ledger Ledger, nodes []Node, wanted, inForce map[Place]uint64) (Promises, error) {
-	var after Promises
-	err := change(ctx, ledger, func(now Promises) Promises {
-		after = AdmitRelays(nodes, now, wanted, inForce)
-		return after
-	})
-	if err != nil {
-		return nil, err
+// tenthsOf divides ten tenths of a minimum among crowds: by level, in whole tenths by largest
+// remainder.
+func tenthsOf(minBPS uint64, crowds []crowd) []uint64 {
+	shares := sharesOf(minBPS, crowds)
+	parts, claims := make([]uint64, len(crowds)), make([]float64, len(crowds))
+	left := allTenths
+	for i, c := range crowds {
+		exact := math.Round(float64(shares[i])/float64(minBPS)*allTenths*1000) / 1000 // shares are whole bits
+		whole := math.Floor(exact)
+		parts[i], claims[i] = uint64(whole), exact-whole
+		left -= int(whole)
+		if claims[i] > 0 && c.before > parts[i] {
+			claims[i] += sticky
+		}
 	}
-	return after, nil
+	for ; left > 0; left-- {
+		best := -1
+		for i, claim := range claims {
+			if claim > 0 && (best < 0 || claim > claims[best]) {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		parts[best]++
+		claims[best] = 0
+	}
+	return parts
+}
+
+// sharesOf divides a minimum among crowds, all of it, in bits per second.
+func sharesOf(minBPS uint64, crowds []crowd) []uint64 {
+	largest := 0.0
+	for _, c := range crowds {
+		largest = max(largest, c.users)
+	}
+	const precision = 1e6 // of weights
+	limited, free := make([]alloc.Container, len(crowds)), make([]alloc.Container, len(crowds))
+	for i, c := range crowds {
+		weight := uint32(max(c.users/largest*precision, 1))
+		most := minBPS
+		if c.most < float64(minBPS) {
+			most = max(uint64(c.most), minBPS/allTenths)
+		}
+		limited[i] = alloc.Container{Weight: weight, CeilingBPS: most}
+		free[i] = alloc.Container{Weight: weight, CeilingBPS: alloc.Unlimited}
+	}
+	shares := alloc.Entitle(minBPS, limited)
+	given := uint64(0)
+	for _, bps := range shares {
+		given += bps
+	}
+	for i, bps := range alloc.Entitle(minBPS-min(given, minBPS), free) {
+		shares[i] += bps
+	}
+	return shares
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
+// took is what users have taken for long.
+func took(bps uint64) engine.Took { return engine.Took{MostBPS: bps, BeforeBPS: bps} }
+
 // TestDivide: a minimum is in force where users come to, and at its own node once.
 func TestDivide(t *testing.T) {
 	promises := engine.Promises{
@@ -20,31 +23,38 @@ func TestDivide(t *testing.T) {
 		"free-1": {Service: "free", Node: "a"},
 	}
 	path := func(node string) engine.Path { return engine.Path{Instance: "web-1", Node: node} }
+	at := func(node string) engine.Entry { return engine.Entry{Service: "web", Node: node} }
 	for name, test := range map[string]struct {
 		users  map[engine.Path]float64
+		taken  engine.Taken
 		before engine.Tenths
 		want   string // local at a, sent, relayed at b and c, in Mbit/s
 	}{
-		"nobody":                 {nil, nil, "20 0 0 0"},
-		"at its own node":        {map[engine.Path]float64{path("a"): 7}, nil, "20 0 0 0"},
-		"at another":             {map[engine.Path]float64{path("b"): 1}, nil, "0 20 21 0"},
-		"half and half":          {map[engine.Path]float64{path("a"): 5, path("b"): 5}, nil, "10 10 10 0"},
-		"at three":               {map[engine.Path]float64{path("a"): 5, path("b"): 3, path("c"): 2}, nil, "10 10 6 4"},
-		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, "20 0 0 0"},
-		"about as before":        {map[engine.Path]float64{path("a"): 57, path("b"): 43}, engine.Tenths{path("b"): 5}, "10 10 10 0"},
-		"clearly another":        {map[engine.Path]float64{path("a"): 59, path("b"): 41}, engine.Tenths{path("b"): 5}, "12 8 8 0"},
-		"what cannot be":         {map[engine.Path]float64{path("a"): math.NaN(), path("b"): math.Inf(1), path("c"): -1}, nil, "20 0 0 0"},
-		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, "20 0 0 0"},
-		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, engine.Tenths{path("b"): 5, path("c"): 5}, "0 20 10 10"},
+		"nobody":                 {nil, nil, nil, "20 0 0 0"},
+		"at its own node":        {map[engine.Path]float64{path("a"): 7}, nil, nil, "20 0 0 0"},
+		"at another":             {map[engine.Path]float64{path("b"): 1}, nil, nil, "0 20 21 0"},
+		"half and half":          {map[engine.Path]float64{path("a"): 5, path("b"): 5}, nil, nil, "10 10 10 0"},
+		"at three":               {map[engine.Path]float64{path("a"): 5, path("b"): 3, path("c"): 2}, nil, nil, "10 10 6 4"},
+		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, nil, "20 0 0 0"},
+		"about as before":        {map[engine.Path]float64{path("a"): 57, path("b"): 43}, nil, engine.Tenths{path("b"): 5}, "10 10 10 0"},
+		"clearly another":        {map[engine.Path]float64{path("a"): 59, path("b"): 41}, nil, engine.Tenths{path("b"): 5}, "12 8 8 0"},
+		"what cannot be":         {map[engine.Path]float64{path("a"): math.NaN(), path("b"): math.Inf(1), path("c"): -1}, nil, nil, "20 0 0 0"},
+		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, nil, "20 0 0 0"},
+		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, nil, engine.Tenths{path("b"): 5, path("c"): 5}, "0 20 10 10"},
+		"one takes little":       {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("a"): took(1e6)}, nil, "2 18 19 0"},
+		"one takes a third":      {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("b"): took(3e6)}, nil, "14 6 6 0"},
+		"one takes half of his":  {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("b"): took(5e6)}, nil, "10 10 10 0"},
+		"one takes nothing":      {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("b"): took(0)}, nil, "18 2 2 0"},
+		"all take little":        {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("a"): took(1e6), at("b"): took(1e6)}, nil, "10 10 10 0"},
+		"of somebody else":       {map[engine.Path]float64{path("b"): 1}, engine.Taken{{Service: "free", Node: "b"}: took(1)}, nil, "0 20 21 0"},
 	} {
-		d, after := engine.Divide(promises, test.users, test.before)
+		d, after := engine.Divide(promises, test.users, test.taken, test.before)
 		mbit := func(bps uint64) uint64 { return bps / 1e6 }
-		web := func(node string) engine.Place { return engine.Place{Service: "web", Node: node} }
-		got := fmt.Sprint(mbit(d.Local[web("a")]), mbit(d.Sent["web-1"]), mbit(d.Relayed[web("b")]), mbit(d.Relayed[web("c")]))
+		got := fmt.Sprint(mbit(d.Local[at("a")]), mbit(d.Sent["web-1"]), mbit(d.Relayed[at("b")]), mbit(d.Relayed[at("c")]))
 		if got != test.want || len(d.Local) != 1 {
 			t.Errorf("%s: %s, want %s: %+v", name, got, test.want, d)
 		}
-		if again, _ := engine.Divide(promises, test.users, after); fmt.Sprint(again) != fmt.Sprint(d) {
+		if again, _ := engine.Divide(promises, test.users, test.taken, after); fmt.Sprint(again) != fmt.Sprint(d) {
 			t.Errorf("%s: once more %+v, was %+v", name, again, d)
 		}
 	}
@@ -55,27 +65,27 @@ func TestDivide(t *testing.T) {
 func TestRelays(t *testing.T) {
 	nodes := boards("ab")
 	nodes[1].OtherMinBPS = 80e6 // of 95
-	at := func(node string) engine.Place { return engine.Place{Service: "web", Node: node} }
+	at := func(node string) engine.Entry { return engine.Entry{Service: "web", Node: node} }
 	now := engine.Promises{"web-1": {Service: "web", Node: "a", MinBPS: 20e6}}
-	wants := map[engine.Place]uint64{at("b"): 20e6, at("gone"): 1e6}
+	wants := map[engine.Entry]uint64{at("b"): 20e6, at("gone"): 1e6}
 	after := engine.AdmitRelays(nodes, now, wants, nil)
 	if want := (engine.Promise{Service: "web", Node: "b", MinBPS: 15e6, Relay: true}); len(after) != 2 || after["web@b"] != want {
 		t.Errorf("%+v", after)
 	}
-	for _, node := range []engine.Node{{Name: "b", State: engine.NodeStale, Weir: true, BudgetBPS: 95e6}, {Name: "b", State: engine.NodeReady, BudgetBPS: 95e6}} {
+	for _, node := range []engine.Node{{Name: "b", State: engine.NodeStale, Weir: true, BudgetBPS: 95e6}, {Name: "b", State: engine.NodeReady, BudgetBPS: 95e6}, {Name: "b", State: engine.NodeReady, Weir: true, ReadOnly: true, BudgetBPS: 95e6}} {
 		if p := engine.AdmitRelays([]engine.Node{node}, now, wants, nil); len(p) != 1 {
 			t.Errorf("on %+v: %+v", node, p)
 		}
 	}
 	// It is not wanted any more.
 	for _, tc := range []struct {
-		inForce map[engine.Place]uint64
+		inForce map[engine.Entry]uint64
 		want    uint64
 	}{
 		{nil, 15e6}, // nobody has looked
-		{map[engine.Place]uint64{at("b"): 15e6}, 15e6},
-		{map[engine.Place]uint64{at("b"): 4e6}, 4e6},
-		{map[engine.Place]uint64{at("b"): 0}, 0},
+		{map[engine.Entry]uint64{at("b"): 15e6}, 15e6},
+		{map[engine.Entry]uint64{at("b"): 4e6}, 4e6},
+		{map[engine.Entry]uint64{at("b"): 0}, 0},
 	} {
 		p := engine.AdmitRelays(nodes, after, nil, tc.inForce)
 		if _, there := p["web@b"]; p["web@b"].MinBPS != tc.want || there != (tc.want > 0) {
@@ -112,7 +122,7 @@ func TestInstanceInPlaceOfRelay(t *testing.T) {
 	}
 }
 
-// TestDivided: whatever users do, an instance's own uplink has to keep its minimum and no
+// TestDivided: whatever users do and take, an instance's own uplink has to keep its minimum and no
 // more, and with relays nothing is promised that a node does not have.
 func TestDivided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -137,15 +147,21 @@ func TestDivided(t *testing.T) {
 		}
 		var tenths engine.Tenths
 		for range 3 {
+			taken := engine.Taken{}
+			for _, node := range nodes {
+				if rapid.Bool().Draw(t, "known") {
+					taken[engine.Entry{Service: "web", Node: node.Name}] = took(bps(30e6).Draw(t, "taken"))
+				}
+			}
 			var d engine.Division
-			d, tenths = engine.Divide(promises, users, tenths)
+			d, tenths = engine.Divide(promises, users, taken, tenths)
 			for id, p := range promises {
 				if !p.Relay && d.Sent[id] > p.MinBPS {
 					t.Fatalf("%s sends %d of %d", id, d.Sent[id], p.MinBPS)
 				}
 			}
 			for _, node := range nodes {
-				own := d.Local[engine.Place{Service: "web", Node: node.Name}]
+				own := d.Local[engine.Entry{Service: "web", Node: node.Name}]
 				for id, p := range promises {
 					if p.Node == node.Name {
 						own += d.Sent[id]
@@ -156,7 +172,7 @@ func TestDivided(t *testing.T) {
 				}
 			}
 			before := maps.Clone(promises)
-			promises = engine.AdmitRelays(nodes, promises, d.Relayed, map[engine.Place]uint64{})
+			promises = engine.AdmitRelays(nodes, promises, d.Relayed, map[engine.Entry]uint64{})
 			for id, p := range before {
 				if !p.Relay && promises[id] != p {
 					t.Fatalf("%s: %+v became %+v", id, p, promises[id])

@@ -140,11 +140,14 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 		return fmt.Sprintf("there is an instance %s already, on %s", d.Instance, old.Node)
 	}
 	n := nodes[d.Node]
-	if n == nil {
+	switch {
+	case n == nil:
 		return fmt.Sprintf("there is no node %s any more", d.Node)
+	case d.MinBPS > 0 && !n.promises():
+		return fmt.Sprintf("%s has no Weir agent that can be told minimums", d.Node)
 	}
 	// What the service's proxy there relays makes room: users come to the instance now.
-	relay := Place{d.Service, d.Node}
+	relay := Entry{d.Service, d.Node}
 	relayed := min(p[RelayID(relay)].MinBPS, d.MinBPS)
 	s := sums[d.Node]
 	s.bps -= relayed

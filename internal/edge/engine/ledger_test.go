@@ -155,3 +155,25 @@ func TestRelease(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAdmitsWhatCanBeKept: a minimum is not promised where no agent can be told of it, whatever
+// was decided.
+func TestAdmitsWhatCanBeKept(t *testing.T) {
+	e := newEngine(t)
+	for name, change := range map[string]func(*engine.Node){
+		"no agent":                   func(n *engine.Node) { n.Weir = false },
+		"one that lets it look only": func(n *engine.Node) { n.ReadOnly = true },
+	} {
+		nodes := boards("a")
+		change(&nodes[0])
+		d := engine.Decision{Action: engine.Start, Service: "web", Instance: "web-1", Node: "a", MinBPS: 1e6}
+		after, admitted, refused := e.Admit(nodes, nil, nil, []engine.Decision{d})
+		if len(after) != 0 || len(admitted) != 0 || len(refused) != 1 || !strings.Contains(refused[0].Reason, "has no Weir agent that can be told minimums") {
+			t.Errorf("%s: %+v, %+v", name, after, refused)
+		}
+		d.MinBPS = 0
+		if after, _, _ := e.Admit(nodes, nil, nil, []engine.Decision{d}); len(after) != 1 {
+			t.Errorf("%s: without a minimum: %+v", name, after)
+		}
+	}
+}

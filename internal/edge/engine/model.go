@@ -13,8 +13,18 @@ import "math"
 // the service there (at most count_n * limits.cpus), of which one user keeps k busy;
 // and B_n bits per second of its uplink that others leave, or that its minimum takes from
 // them, of which one user takes b.
-// k and b are measured: what all instances use together, by all users. A limit that
-// is not known does not bind.
+// k and b are measured: what the service uses, by its users. A limit that is not known
+// does not bind.
+//
+// What users get passes the uplink of the node that they come to, sent by its proxy, and,
+// if another node serves them, also that one's, sent by the instance: b on each. So b is
+// what proxies send, by the users who come to them; and the service's own part of an
+// uplink, which others do not take, is what its proxy and its instances there send. On one
+// engine only the proxy sends, as nothing of the instances' leaves the host.
+//
+// That proxies' uplinks bound what comes in there, wherever instances are, is not in this:
+// where users come to follows instances, if names say the nodes that a service runs on. If
+// it does not, another instance does not help, and that is noticed (grow.go).
 //
 // Proxies balance, so all of a service's nodes are used to the same part
 // rho = users / sum K_n, and users wait
@@ -57,16 +67,20 @@ type model struct {
 // newModel measures a service.
 func newModel(w *world, s *service) model {
 	m := model{users: s.users}
-	var cpus, bps, served float64
+	var cpus, sent, served float64
 	for _, i := range s.instances {
 		if i.State == InstanceRunning {
 			cpus += i.CPUs
-			bps += float64(i.SentBPS)
+			sent += float64(i.SentBPS)
 			served += i.Users
 		}
 	}
 	if served = max(served, s.users); served >= 1 {
-		m.cpusPerUser, m.bpsPerUser = cpus/served, bps/served
+		m.cpusPerUser = cpus / served
+		m.bpsPerUser = sent / served
+	}
+	if s.told.users >= 1 {
+		m.bpsPerUser = max(m.bpsPerUser, s.told.bps/s.told.users)
 	}
 	m.rho = m.use(m.carried(w, s, true))
 	wait := s.response
@@ -114,6 +128,12 @@ func (m *model) carried(w *world, s *service, running bool) float64 {
 	return sum
 }
 
+// without is how many of carried users are carried without one instance.
+func (m *model) without(i *instance, s *service, carried float64) float64 {
+	h := s.host(i.node.index)
+	return carried - m.carries(i.node, s, h, h.count) + m.carries(i.node, s, h, h.count-1)
+}
+
 // carries is how many users a node carries with count instances, of which own are
 // there already: K_n.
 func (m *model) carries(n *node, s *service, own *host, count int) float64 {
@@ -137,11 +157,16 @@ func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 	return users
 }
 
-// uplinkLeft is what others leave the service of a node's uplink, in bit/s: its minimum at
-// least, where that is promised, and never nothing.
+// uplinkLeft is what others leave the service of a node's uplink.
 func (s *service) uplinkLeft(n *node, own *host) float64 {
-	rate := float64(n.UplinkBPS)
-	return min(max(rate-max(n.sentBPS-own.bps, 0), float64(s.minBPS), rate/100), rate)
+	return UplinkLeftBPS(float64(n.UplinkBPS), n.sentBPS, own.bps+s.proxyBPS[n.index], float64(s.minBPS))
+}
+
+// UplinkLeftBPS is what others leave a service of an uplink of that rate, which sends so
+// much, so much of it the service's own: its minimum at least, where that is promised, and
+// never nothing. All are bit/s.
+func UplinkLeftBPS(rate, sent, own, minimum float64) float64 {
+	return min(max(rate-max(sent-own, 0), minimum, rate/100), rate)
 }
 
 // mostMeasured is more than anything measured can be: users, seconds, processors. It

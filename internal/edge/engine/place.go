@@ -166,6 +166,8 @@ func (pl *placement) cannot(n *node) string {
 		return "has a processor that the image is not made for"
 	case s.minBPS > 0 && !n.Weir:
 		return "has no Weir agent, which would keep the minimum"
+	case s.minBPS > 0 && !n.promises():
+		return "has a Weir agent that lets weir-edge only look, and so keeps no minimum for it"
 	case s.minBPS > n.freeBPS(s):
 		return pl.noPromise
 	case s.Spec.Limits.MemoryBytes > p.freeBytes(n):
@@ -321,9 +323,13 @@ func (w *world) put(s *service, o *option) {
 		cpus = min(cpus, s.Spec.Limits.CPUs)
 	}
 	n.busyCPUs += cpus
+	// What users who come to the node get, its proxy sends already.
+	bps := s.model.bpsPerUser * s.users / float64(len(s.instances)+1)
+	bps = min(max(bps-s.proxyBPS[n.index], 0), mostMeasured)
+	n.sentBPS += bps
 	n.usedBytes += float64(cmp.Or(s.Spec.Limits.MemoryBytes, unknownBytes))
 	n.exhausted = w.e.policy.exhausted(n)
-	fresh := &instance{Instance: Instance{Service: s.Spec.Name, Node: n.Name, State: InstanceStarting, Since: w.at, CPUs: cpus}, node: n}
+	fresh := &instance{Instance: Instance{Service: s.Spec.Name, Node: n.Name, State: InstanceStarting, Since: w.at, CPUs: cpus, SentBPS: uint64(bps)}, node: n}
 	if o.away != nil {
 		o.away.replacedBy = fresh
 		if o.away.reachable() {

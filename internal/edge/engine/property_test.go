@@ -82,6 +82,7 @@ func anyInput(t *rapid.T) engine.Input {
 		in.Demand = append(in.Demand, engine.Demand{
 			Service: rapid.SampledFrom(owners).Draw(t, "service"), Node: rapid.SampledFrom(places).Draw(t, "node"),
 			Users: odd(200).Draw(t, "users"), RequestsPerSecond: odd(100).Draw(t, "requests"), ResponseSeconds: odd(5).Draw(t, "response"),
+			SentBPS: bps(100e6).Draw(t, "sent"),
 		})
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "links") {

@@ -84,6 +84,10 @@ func (w *world) leaver(s *service) *instance {
 	}
 	given, required := s.availability(w, nil), s.Spec.AvailabilityPercent/100
 	carried := s.model.carried(w, s, false)
+	// Of its node's uplink there is as much without an instance, if another one stays there.
+	offline := s.model
+	offline.bpsPerUser = 0
+	offlineCarried := offline.carried(w, s, false)
 	var best *instance
 	var bestTrip, bestCarried float64
 	for _, i := range s.instances {
@@ -91,8 +95,9 @@ func (w *world) leaver(s *service) *instance {
 			continue
 		}
 		h := s.host(i.node.index)
-		rest := carried - s.model.carries(i.node, s, h, h.count) + s.model.carries(i.node, s, h, h.count-1)
-		if s.model.use(rest) > low {
+		rest := s.model.without(i, s, carried)
+		same := rest > carried*(1-1e-9) && offline.use(offline.without(i, s, offlineCarried)) <= low
+		if s.model.use(rest) > low && !same {
 			continue
 		}
 		h.count--

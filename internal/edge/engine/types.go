@@ -67,6 +67,9 @@ type Node struct {
 	// Weir: an agent shares out the node's uplink. Without one nothing can be
 	// promised there, and the rates below are unknown.
 	Weir bool `json:"weir"`
+	// ReadOnly: the agent lets who decides look and change nothing, so that nothing can be
+	// promised there either.
+	ReadOnly bool `json:"read_only,omitempty"`
 	// UplinkBPS is the rate of the uplink, UplinkSentBPS what it sends now.
 	UplinkBPS     uint64 `json:"uplink_bps"`
 	UplinkSentBPS uint64 `json:"uplink_sent_bps"`
@@ -85,6 +88,9 @@ type Node struct {
 	// Images are those of services that the node has already.
 	Images []string `json:"images"`
 }
+
+// promises says whether a minimum can be promised on a node at all.
+func (n *Node) promises() bool { return n.Weir && !n.ReadOnly }
 
 // Service is a service that should run: its specification, and what is measured of
 // it in place of what that says.
@@ -134,7 +140,8 @@ type Instance struct {
 	// CPUs are the processors that it keeps busy; 0.5 is half of one.
 	CPUs        float64 `json:"cpus"`
 	MemoryBytes uint64  `json:"memory_bytes"`
-	SentBPS     uint64  `json:"sent_bps"`
+	// SentBPS is what it sends over its node's uplink itself: to proxies of other nodes.
+	SentBPS uint64 `json:"sent_bps"`
 
 	// MinBPS and LimitBytes are what the ledger promised it, which may differ from
 	// its service's specification of today: 0 for nothing.
@@ -157,6 +164,9 @@ type Demand struct {
 	// RequestsPerSecond and ResponseSeconds are the mean of the last period.
 	RequestsPerSecond float64 `json:"requests_per_second"`
 	ResponseSeconds   float64 `json:"response_seconds"`
+	// SentBPS is what the service's proxy there sends over the node's uplink: all that users
+	// get who come to it, whichever node serves them. 0: nothing, or no agent says it.
+	SentBPS uint64 `json:"sent_bps,omitempty"`
 }
 
 // Relay is what a service's proxy on a node is promised for users of instances of other

@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/spec"
@@ -37,5 +39,64 @@ func TestFreeUplinks(t *testing.T) {
 		if len(on) != 2 || !on["b"] || !on["d"] {
 			t.Errorf("minimum %q: instances on %v, want b and d", label, on)
 		}
+	}
+}
+
+// TestProxySends: on one engine all that users get is sent by the proxy. Another instance
+// there does not make more of the uplink.
+func TestProxySends(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		sentBPS uint64 // at the uplink
+		ownBPS  uint64 // of it
+		action  engine.Action
+		reason  string
+	}{
+		{"the service fills the uplink", 90e6, 90e6, engine.Keep, "users would not wait less"},
+		{"others do", 90e6, 0, engine.Start, ""},
+		{"both", 75e6, 45e6, engine.Start, ""},
+	} {
+		in := crowd(web(), boards("a"), 45, 1, running("web", "a", 1, 45, 0.1))
+		in.Nodes[0].UplinkSentBPS, in.Demand[0].SentBPS = tc.sentBPS, tc.ownBPS
+		e := newEngine(t)
+		d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+		if d.Action != tc.action || d.Cause != engine.CauseUsers || tc.reason != "" && !refused(d, tc.reason) {
+			t.Errorf("%s: %s %s; %+v", tc.name, d.Action, d.Reason, d.Alternatives)
+		}
+	}
+}
+
+// TestOwnUplink: what a service's proxy sends at a node is the service's own there, also
+// where no instance is, and not what others leave it.
+func TestOwnUplink(t *testing.T) {
+	in := crowd(web(), boards("bac"), 45, 1, running("web", "a", 1, 45, 0.1))
+	in.Nodes[0].UplinkSentBPS, in.Demand[0].SentBPS = 60e6, 60e6 // users come to b
+	in.Nodes[1].UplinkSentBPS, in.Instances[0].SentBPS = 62e6, 62e6
+	in.Nodes[2].UplinkSentBPS = 50e6 // of others, at c
+	e := newEngine(t)
+	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+	if d.Action != engine.Start || d.Node != "b" || len(d.Alternatives) != 3 {
+		t.Fatalf("%s on %s: %s; %+v", d.Action, d.Node, d.Reason, d.Alternatives)
+	}
+	for _, a := range d.Alternatives {
+		if want := map[string]float64{"c": 50}[a.Node]; math.Abs(a.UplinkPercent-want) > 0.001 {
+			t.Errorf("%v %% of %s's uplink are others', want %v", a.UplinkPercent, a.Node, want)
+		}
+	}
+}
+
+// TestUplinkToCome: what an instance is expected to send is not there for the next one.
+func TestUplinkToCome(t *testing.T) {
+	nodes := boards("abc")
+	nodes[0].State, nodes[0].UplinkSentBPS = engine.NodeDraining, 80e6 // users come to a
+	nodes[2].CPUUsedPercent = 20                                       // b is a little better than c
+	busy, quiet := web(), web(func(s *spec.Spec) { s.Name = "zoo" })
+	in := engine.Input{At: start, Nodes: nodes, Services: []engine.Service{busy, quiet}, Demand: []engine.Demand{{Service: "web", Node: "a", Users: 10, SentBPS: 80e6}}}
+	on := map[string]string{}
+	for _, d := range newEngine(t).Round(in).Decisions {
+		on[d.Service] = d.Node
+	}
+	if on["web"] != "b" || on["zoo"] != "c" {
+		t.Errorf("%v, want web on b, which fills its uplink, and zoo on c", on)
 	}
 }

@@ -56,7 +56,11 @@ type service struct {
 	arriving  []*instance // that start in place of others, and do not count yet
 	hosts     []host      // nodes with instances, by index
 	entries   []entry     // where users come to
-	measured  bool        // somebody has counted users
+	// proxyBPS is what proxies send, by node, of those that agents tell of, told that and
+	// their users together.
+	proxyBPS  map[int]float64
+	told      struct{ users, bps float64 }
+	measured  bool // somebody has counted users
 	users     float64
 	requests  float64
 	response  float64
@@ -153,7 +157,7 @@ func (p *Policy) exhausted(n *node) string {
 func (w *world) addServices(in *Input) map[string]*service {
 	byName := make(map[string]*service, len(in.Services))
 	for i := range in.Services {
-		s := &service{Service: in.Services[i], numbers: map[int]bool{}}
+		s := &service{Service: in.Services[i], numbers: map[int]bool{}, proxyBPS: map[int]float64{}}
 		if byName[s.Spec.Name] != nil {
 			continue
 		}
@@ -294,7 +298,7 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b Demand) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Node, b.Node), cmp.Compare(a.Users, b.Users),
-			cmp.Compare(a.RequestsPerSecond, b.RequestsPerSecond), cmp.Compare(a.ResponseSeconds, b.ResponseSeconds))
+			cmp.Compare(a.RequestsPerSecond, b.RequestsPerSecond), cmp.Compare(a.ResponseSeconds, b.ResponseSeconds), cmp.Compare(a.SentBPS, b.SentBPS))
 	})
 	waited := map[*service]float64{} // users times seconds
 	for _, d := range list {
@@ -307,7 +311,17 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 		s.users += users
 		s.requests += finite(d.RequestsPerSecond)
 		waited[s] += users * response
-		if at, known := index[d.Node]; known && users > 0 {
+		at, known := index[d.Node]
+		if !known {
+			continue
+		}
+		if w.nodes[at].UplinkBPS > 0 {
+			sent := min(finite(float64(d.SentBPS)), w.nodes[at].sentBPS)
+			s.proxyBPS[at] += sent
+			s.told.users += users
+			s.told.bps += sent
+		}
+		if users > 0 {
 			s.entries = append(s.entries, entry{node: at, users: users})
 		}
 	}

@@ -25,8 +25,9 @@ const (
 // check leaves out of an answer what cannot be, and says so. A node that claims too
 // much would be given what it cannot carry, so what is left out is left out as not
 // there.
-func check(name string, node v1.Node, snapshot v1.Snapshot) (v1.Node, v1.Snapshot, []string) {
+func check(said answer) (answer, []string) {
 	c := &checker{}
+	node, snapshot := said.node, said.snapshot
 	m := &node.Measured
 	c.old(&node)
 	m.CPUs = int(c.number("cpus", float64(m.CPUs), 0, maxCPUs))
@@ -57,7 +58,8 @@ func check(name string, node v1.Node, snapshot v1.Snapshot) (v1.Node, v1.Snapsho
 	if node.PiID != "" && m.Hostname != "" && node.PiID != m.Hostname {
 		c.say("it calls itself %q and %q", node.PiID, m.Hostname)
 	}
-	return node, snapshot, c.problems
+	access := v1.Access{Name: Cut(said.access.Name), Role: Cut(said.access.Role)}
+	return answer{node, snapshot, access}, c.problems
 }
 
 // crowd bounds how much there is of an answer. What minimums containers have that are left

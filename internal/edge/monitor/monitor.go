@@ -43,6 +43,8 @@ import (
 type Agent interface {
 	Node(context.Context) (v1.Node, error)
 	Snapshot(context.Context) (v1.Snapshot, error)
+	// Access is who asks, for it, and what they may do.
+	Access(context.Context) (v1.Access, error)
 }
 
 // Target is a node to ask.
@@ -100,13 +102,20 @@ type reading struct {
 	since, answered, spoke time.Time
 	err                    error
 	noAgent                bool
-	node                   v1.Node
-	snapshot               v1.Snapshot
-	problems               []string
-	used                   usage
-	cpus                   map[string]float64
-	trips                  []float64
-	offset                 float64
+	answer
+	problems []string
+	used     usage
+	cpus     map[string]float64
+	trips    []float64
+	offset   float64
+}
+
+// answer is what an agent says, all of it of one question: nothing is known of a node
+// whose agent has not said all.
+type answer struct {
+	node     v1.Node
+	snapshot v1.Snapshot
+	access   v1.Access
 }
 
 // usage is what containers have used by a moment of their node's clock.
@@ -193,12 +202,19 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(m.options.TimeoutSeconds*float64(time.Second)))
 	defer cancel()
-	var node v1.Node
+	var said answer
+	var err error
 	began := m.now()
-	snapshot, err := agent.Snapshot(ctx)
+	said.snapshot, err = agent.Snapshot(ctx)
 	trip := m.now().Sub(began).Seconds()
 	if err == nil {
-		node, err = agent.Node(ctx)
+		said.node, err = agent.Node(ctx)
+	}
+	if err == nil {
+		said.access, err = agent.Access(ctx)
+		if isNotFound(err) {
+			err = nil // it is too old to say, and says so when it is told something
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,11 +222,11 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	if errors.Is(context.Cause(ctx), context.Canceled) && err != nil {
 		return // it is we who end
 	}
-	r.note(m.now(), m.options, node, snapshot, trip, err)
+	r.note(m.now(), m.options, said, trip, err)
 }
 
 // note takes over an answer, or that there was none.
-func (r *reading) note(now time.Time, o Options, node v1.Node, snapshot v1.Snapshot, trip float64, err error) {
+func (r *reading) note(now time.Time, o Options, said answer, trip float64, err error) {
 	r.asked++
 	r.noAgent = errors.Is(err, client.ErrNoAgent)
 	spoke := err == nil || r.noAgent || speaks(err)
@@ -223,7 +239,7 @@ func (r *reading) note(now time.Time, o Options, node v1.Node, snapshot v1.Snaps
 		return
 	}
 	r.answered, r.missed = now, 0
-	r.node, r.snapshot, r.problems = check(r.Name, node, snapshot)
+	r.answer, r.problems = check(said)
 	r.offset = r.node.Measured.At.Sub(now).Seconds()
 	if r.node.Measured.At.IsZero() {
 		r.offset = 0
@@ -236,10 +252,17 @@ func (r *reading) note(now time.Time, o Options, node v1.Node, snapshot v1.Snaps
 // tripsKept is of how many questions the fastest is the round trip.
 const tripsKept = 10
 
-// speaks: an agent is there, whatever it says.
+// speaks: an agent is there, whatever it says, also if it does not trust weir-edge or is not
+// to be trusted.
 func speaks(err error) bool {
 	var refusal *client.Error
-	return errors.As(err, &refusal) || strings.Contains(err.Error(), "read the agent's answer")
+	return errors.As(err, &refusal) || errors.Is(err, client.ErrTrust) || strings.Contains(err.Error(), "read the agent's answer")
+}
+
+// isNotFound: an agent does not know what it is asked for.
+func isNotFound(err error) bool {
+	var refusal *client.Error
+	return errors.As(err, &refusal) && refusal.Status == http.StatusNotFound
 }
 
 // measureCPUs finds out how many processors containers keep busy, between two answers
@@ -270,11 +293,10 @@ func (r *reading) measureCPUs(now time.Time) {
 
 // why is the last error in words.
 func (r *reading) why() string {
-	var refusal *client.Error
 	switch {
 	case r.err == nil:
 		return ""
-	case errors.As(r.err, &refusal) && refusal.Status == http.StatusNotFound:
+	case isNotFound(r.err):
 		return "its agent is too old to say what the node has: update Weir there"
 	case errors.Is(r.err, context.DeadlineExceeded):
 		return "no answer in time"

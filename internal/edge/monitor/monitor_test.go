@@ -25,6 +25,8 @@ type agent struct {
 	mu       sync.Mutex
 	node     v1.Node
 	snapshot v1.Snapshot
+	access   v1.Access
+	noAccess error // an agent that does not say who asks
 	err      error
 	asked    int
 	hang     bool
@@ -34,6 +36,15 @@ func (a *agent) Node(context.Context) (v1.Node, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.node, a.err
+}
+
+func (a *agent) Access(context.Context) (v1.Access, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.noAccess != nil {
+		return v1.Access{}, a.noAccess
+	}
+	return a.access, a.err
 }
 
 func (a *agent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
@@ -68,7 +79,7 @@ func board(name string) *agent {
 				{Name: "eth1", RateBPS: 1e9},
 			}},
 			Containers: []v1.Container{
-				{ID: "c1", Name: "web-1", RateBPS: 3e6, Policy: v1.Policy{MinBPS: 5e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1}, {Uplink: "eth0", AdmittedBPS: 5e6}}},
+				{ID: "c1", Name: "web-1", RateBPS: 4e6, Policy: v1.Policy{MinBPS: 5e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1, RateBPS: 1e6}, {Uplink: "eth0", AdmittedBPS: 5e6, RateBPS: 3e6}}},
 				{ID: "c2", Name: "other", Policy: v1.Policy{MinBPS: 20e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 20e6}}},
 				{ID: "host", Name: "host", Runtime: "host", Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 1e6}}},
 			},
@@ -389,5 +400,46 @@ func TestRealClient(t *testing.T) {
 	m.Pull(t.Context())
 	if n := m.Nodes()[0]; n.State != StateNoWeir || !strings.Contains(n.Reason, "no weir agent is running") {
 		t.Errorf("%+v", n)
+	}
+}
+
+// TestAccess: a node is ready when it is known what its agent lets who asks do, or that it
+// is too old to say.
+func TestAccess(t *testing.T) {
+	for name, tc := range map[string]struct {
+		access    v1.Access
+		err       error
+		state     State
+		looksOnly bool
+	}{
+		"may look":            {v1.Access{Name: "token hub", Role: "read"}, nil, StateReady, true},
+		"may change policies": {v1.Access{Name: "token hub", Role: "admin"}, nil, StateReady, false},
+		"on the socket":       {v1.Access{Name: "root", Role: "root"}, nil, StateReady, false},
+		"too old to say":      {v1.Access{}, &client.Error{Status: 404, Message: "there is no such path"}, StateReady, false},
+		"nobody knows":        {v1.Access{}, &client.Error{Status: 500, Message: "no"}, StateStale, false},
+		"of many words":       {v1.Access{Name: strings.Repeat("x", 1<<20), Role: "read"}, nil, StateReady, true},
+	} {
+		a := board("a")
+		a.access, a.noAccess = tc.access, tc.err
+		m, _ := newMonitor(t, Target{Name: "a", Agent: a})
+		m.Pull(t.Context())
+		if n := m.Nodes()[0]; n.State != tc.state || n.LooksOnly() != tc.looksOnly || len(n.Access.Name) > 2*maxText {
+			t.Errorf("%s: %s, looks only: %t, %.100s", name, n.State, n.LooksOnly(), n.Access.Name)
+		}
+	}
+}
+
+// TestDistrusted: who is not trusted, or does not trust us, is there all the same.
+func TestDistrusted(t *testing.T) {
+	a := board("a")
+	m, clock := newMonitor(t, Target{Name: "a", Agent: a})
+	m.Pull(t.Context())
+	a.err = fmt.Errorf("agent at a %w: its certificate is not valid now", client.ErrTrust)
+	for range 20 {
+		clock.pass(1)
+		m.Pull(t.Context())
+	}
+	if n := m.Nodes()[0]; n.State != StateStale || !strings.Contains(n.Reason, "its certificate is not valid now") {
+		t.Errorf("%s: %s", n.State, n.Reason)
 	}
 }

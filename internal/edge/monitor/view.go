@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/policy"
 )
@@ -38,6 +39,9 @@ type Node struct {
 	Problems []string
 	// AgeSeconds is how old all of the following is; absent if it never answered.
 	AgeSeconds *float64
+	// Access is who asks, for the node's agent, and what they may do; without a role if the
+	// agent is too old to say.
+	Access v1.Access
 	// RoundTripSeconds is the shortest of the last questions.
 	RoundTripSeconds float64
 	// Node is the paper's monitoring object, and the same in numbers.
@@ -67,7 +71,8 @@ type Container struct {
 	// CPUs are the processors that it keeps busy; nil if that is not known.
 	CPUs        *float64
 	MemoryBytes *uint64
-	SentBPS     uint64
+	// SentBPS is what it sends at the node's uplink.
+	SentBPS uint64
 	// MinBPS is the minimum that it asks for, AdmittedBPS what is in force at the
 	// node's uplink.
 	MinBPS      uint64
@@ -81,6 +86,9 @@ type Container struct {
 func (c *Container) Is(name string) bool {
 	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
 }
+
+// LooksOnly says whether the node's agent lets who asks change no policy.
+func (n *Node) LooksOnly() bool { return n.Access.Role == access.Read.String() }
 
 // Nodes are all nodes by name, as they are known now: the "json object with monitored data
 // that includes information of all edge nodes" (PiCasso, section III.B).
@@ -110,7 +118,7 @@ func (r *reading) view(now time.Time, o Options) Node {
 		n.RoundTripSeconds = slices.Min(r.trips)
 	}
 	node := r.node
-	n.Node = &node
+	n.Node, n.Access = &node, r.access
 	n.Uplink = uplink(&r.snapshot)
 	n.Containers = r.containers(n.Uplink)
 	return n
@@ -167,14 +175,19 @@ func uplink(s *v1.Snapshot) *Uplink {
 	return u
 }
 
-// admitted is the minimum of a container that is in force at an uplink.
-func admitted(c *v1.Container, u *Uplink) uint64 {
+// share is what a container has and sends at an uplink.
+func share(c *v1.Container, u *Uplink) v1.Share {
 	for _, s := range c.Shares {
 		if s.Uplink == u.Name {
-			return min(s.AdmittedBPS, policy.MaxRateBPS)
+			return s
 		}
 	}
-	return 0
+	return v1.Share{}
+}
+
+// admitted is the minimum of a container that is in force at an uplink.
+func admitted(c *v1.Container, u *Uplink) uint64 {
+	return min(share(c, u).AdmittedBPS, policy.MaxRateBPS)
 }
 
 func (r *reading) containers(u *Uplink) []Container {
@@ -190,10 +203,10 @@ func (r *reading) containers(u *Uplink) []Container {
 			continue
 		}
 		c := Container{
-			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, SentBPS: seen.RateBPS, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
+			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
 		}
 		if u != nil {
-			c.AdmittedBPS = admitted(seen, u)
+			c.AdmittedBPS, c.SentBPS = admitted(seen, u), share(seen, u).RateBPS
 		}
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes

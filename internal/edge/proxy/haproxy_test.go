@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -177,5 +178,76 @@ func TestNotListeningYet(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the second instance answers and gets no users")
 		}
+	}
+}
+
+// Instances of other nodes get users by how near and how free they are, and no word is said
+// to the proxy while that is about the same.
+func TestWeightsArrive(t *testing.T) {
+	const ms = time.Millisecond
+	there := []Place{
+		{Answers: true, RoundTrip: ms, FreeBPS: 40e6}, {Answers: true, RoundTrip: ms, FreeBPS: 10e6}, {Answers: true, RoundTrip: 7 * ms, FreeBPS: 40e6},
+	}
+	var mu sync.Mutex
+	answered := map[string]int{}
+	port := Port{Host: freePort(t)}
+	for _, name := range []string{"near", "busy", "far"} {
+		address := answering(t, func(http.ResponseWriter, *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			answered[name]++
+		})
+		port.Servers = append(port.Servers, Server{Name: name, Address: address, Weight: maxWeight})
+	}
+	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: 30 * time.Second, Ports: []Port{port}})
+	words, dial := 0, control.Dial
+	control.Dial = func(ctx context.Context) (net.Conn, error) {
+		words++
+		return dial(ctx)
+	}
+	tell := func() (weights []int, commands int) {
+		t.Helper()
+		for i, w := range Weights(there, 0, 10) {
+			port.Servers[i].Weight = w
+		}
+		words = 0
+		if _, err := control.Apply(context.Background(), []Port{port}); err != nil {
+			t.Fatal(err)
+		}
+		commands = words - 1 // one is a question
+		seen, err := control.See(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range there {
+			at := slices.IndexFunc(seen.Servers, func(s SeenServer) bool { return s.Name == port.Servers[i].Name })
+			there[i].Weight = seen.Servers[at].Weight
+			weights = append(weights, there[i].Weight)
+		}
+		return weights, commands
+	}
+	want := []int{256, 128, 64}
+	if weights, _ := tell(); !slices.Equal(weights, want) {
+		t.Fatalf("HAProxy has the weights %v, want %v", weights, want)
+	}
+	for range 140 {
+		get(t, fmt.Sprintf("http://127.0.0.1:%d/", port.Host))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i, name := range []string{"near", "busy", "far"} {
+		if most := 140 * want[i] / (256 + 128 + 64); answered[name] < most*3/4 || answered[name] > most*5/4 {
+			t.Errorf("of 140 users %v: %s should have about %d", answered, name, most)
+		}
+	}
+	for round := range 10 {
+		there[1].FreeBPS = 10e6 + uint64(round%3)*1e6
+		if weights, commands := tell(); commands != 0 || !slices.Equal(weights, want) {
+			t.Errorf("a little more is free: %d commands, and the weights are %v", commands, weights)
+		}
+	}
+	there[1].FreeBPS = 40e6
+	if weights, commands := tell(); commands != 1 || !slices.Equal(weights, []int{256, 256, 64}) {
+		t.Errorf("as much is free: %d commands, and the weights are %v", commands, weights)
 	}
 }

@@ -1,11 +1,15 @@
 package proxy
 
 import (
+	"math"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func server(name string, weight, maxUsers int) Server {
@@ -89,6 +93,9 @@ func TestStat(t *testing.T) {
 func TestWeights(t *testing.T) {
 	const ms = time.Millisecond
 	local, near, far := Place{Local: true, Answers: true}, Place{Answers: true, RoundTrip: ms}, Place{Answers: true, RoundTrip: 7 * ms}
+	free := func(p Place, bps uint64) Place { p.FreeBPS = bps; return p }
+	now := func(p Place, weight int) Place { p.Weight = weight; return p }
+	dead := func(p Place) Place { p.Answers = false; return p }
 	for name, test := range map[string]struct {
 		places          []Place
 		users, maxUsers int
@@ -100,11 +107,103 @@ func TestWeights(t *testing.T) {
 		"no local one":                  {[]Place{near, far}, 0, 10, []int{256, 64}},
 		"the local one does not answer": {[]Place{{Local: true}, near}, 1, 10, []int{256, 256}},
 		"nobody knows how many":         {[]Place{local, near}, 1, 0, []int{256, 256}},
+		"a quarter is free":             {[]Place{free(near, 40e6), free(near, 10e6)}, 0, 10, []int{256, 128}},
+		"far and free":                  {[]Place{free(near, 1e6), free(far, 64e6)}, 0, 10, []int{128, 256}},
+		"free, nobody knows":            {[]Place{free(near, 40e6), near, free(near, 10e6)}, 0, 10, []int{256, 256, 128}},
+		"the free one does not answer":  {[]Place{dead(free(near, 40e6)), free(near, 10e6)}, 0, 10, []int{256, 256}},
+		"about as before":               {[]Place{now(near, 256), now(far, 80)}, 0, 10, []int{256, 80}},
+		"not as before":                 {[]Place{now(near, 256), now(far, 90)}, 0, 10, []int{256, 64}},
+		"still crowded":                 {[]Place{local, now(near, 256)}, 7, 10, []int{256, 256}},
+		"calm again":                    {[]Place{local, now(near, 256)}, 5, 10, []int{256, 1}},
 	} {
 		if got := Weights(test.places, test.users, test.maxUsers); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
+}
+
+// places are instances as a proxy may see them.
+func places(t *rapid.T) []Place {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Place {
+		return Place{
+			Local: rapid.IntRange(0, 3).Draw(t, "local") == 0, Answers: rapid.IntRange(0, 3).Draw(t, "answers") > 0,
+			RoundTrip: time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "round trip")),
+			FreeBPS:   rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(1, 1e9), rapid.Just(uint64(math.MaxUint64))).Draw(t, "free"),
+			Weight:    rapid.IntRange(0, maxWeight).Draw(t, "weight"),
+		}
+	}), 1, 8).Draw(t, "places")
+}
+
+// TestWeightsAlways is what holds of weights whatever a proxy sees.
+func TestWeightsAlways(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seen := places(t)
+		users, maxUsers := rapid.IntRange(0, 100).Draw(t, "users"), rapid.IntRange(0, 20).Draw(t, "max users")
+		weights := Weights(seen, users, maxUsers)
+		for i, w := range weights {
+			if w < 1 || w > maxWeight || seen[i].Local && w != maxWeight {
+				t.Fatalf("%+v has the weight %d", seen[i], w)
+			}
+		}
+		numbers := make([]int, len(seen))
+		for i := range numbers {
+			numbers[i] = i
+		}
+		numbers = rapid.Permutation(numbers).Draw(t, "order")
+		other := make([]Place, len(seen))
+		for i, n := range numbers {
+			other[i] = seen[n]
+		}
+		for i, w := range Weights(other, users, maxUsers) {
+			if w != weights[numbers[i]] {
+				t.Fatalf("in another order %+v has the weight %d, not %d", other[i], w, weights[numbers[i]])
+			}
+		}
+		for i := range seen {
+			better := slices.Clone(seen)
+			if better[i].FreeBPS > 0 { // else nobody knows
+				better[i].FreeBPS = rapid.Uint64Range(better[i].FreeBPS, math.MaxUint64).Draw(t, "freer")
+			}
+			better[i].RoundTrip = time.Duration(rapid.Int64Range(0, int64(better[i].RoundTrip)).Draw(t, "nearer"))
+			if w := Weights(better, users, maxUsers)[i]; w < weights[i] {
+				t.Fatalf("%+v has %d, and better than that, %+v, %d", seen[i], weights[i], better[i], w)
+			}
+		}
+	})
+}
+
+// TestWeightsRest: once told, weights stay as they are while users and what others send
+// go up and down by a tenth.
+func TestWeightsRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seen := places(t)
+		for i := range seen {
+			seen[i].Weight = 0
+			if seen[i].FreeBPS > 0 {
+				seen[i].FreeBPS = min(max(seen[i].FreeBPS, 1e3), 1e12)
+			}
+		}
+		usual := rapid.SampledFrom([]int{0, 68, 100, 500}).Draw(t, "users") // of locals with 100 each
+		users := usual
+		tell := func() []int {
+			weights := Weights(seen, users, 100)
+			for i, w := range weights {
+				seen[i].Weight = w
+			}
+			return weights
+		}
+		first := tell()
+		sure := slices.Clone(seen)
+		for range 10 {
+			for i := range seen {
+				seen[i].FreeBPS = uint64(float64(sure[i].FreeBPS) * rapid.Float64Range(0.9, 1.1).Draw(t, "noise"))
+			}
+			users = rapid.IntRange(usual*9/10, usual*11/10).Draw(t, "users now")
+			if again := tell(); !slices.Equal(again, first) {
+				t.Fatalf("the weights were %v and are %v", first, again)
+			}
+		}
+	})
 }
 
 func TestHealthPath(t *testing.T) {

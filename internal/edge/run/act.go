@@ -147,6 +147,9 @@ func (m *Manager) arrived(s *seen) {
 	}
 }
 
+// drainTimeout is how long an instance that is to stop keeps its users.
+const drainTimeout = 10 * time.Second
+
 // drain lets an instance have no new users; endDrained ends it.
 func (m *Manager) drain(d engine.Decision) {
 	m.mu.Lock()
@@ -207,76 +210,3 @@ func (m *Manager) end(ctx context.Context, id string, d engine.Decision) {
 	}
 	m.record(edge.Event{Kind: edge.EventStopped, Service: d.Service, Instance: id, Node: d.Node, Message: fmt.Sprintf("%s on %s has ended", id, d.Node)})
 }
-
-// mendPromises takes back what is promised to instances that nobody starts, and
-// promises what instances have that nobody promised anything.
-func (m *Manager) mendPromises(ctx context.Context, s *seen) {
-	if m.opts.DryRun {
-		return
-	}
-	gone := m.orphaned(s)
-	adopted := engine.Promises{}
-	m.mu.Lock()
-	for _, c := range s.state.Instances {
-		if _, promised := s.promises[c.ID]; !promised && m.stopping[c.ID] == nil && !m.ended[c.ID].After(s.at) {
-			parsed := s.specs[c.Service]
-			adopted[c.ID] = engine.Promise{Service: c.Service, Node: c.Node, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
-		}
-	}
-	m.mu.Unlock()
-	if len(gone) == 0 && len(adopted) == 0 {
-		return
-	}
-	err := engine.Release(ctx, m.rt.Ledger(), gone...)
-	if err == nil {
-		err = m.adopt(ctx, adopted)
-	}
-	if err != nil && !errors.Is(err, engine.ErrConflict) { // the next round tries again
-		m.failed("", "", "", err)
-		return
-	}
-	for _, id := range gone {
-		delete(m.orphans, id)
-	}
-}
-
-// adopt promises instances what they have.
-func (m *Manager) adopt(ctx context.Context, adopted engine.Promises) error {
-	if len(adopted) == 0 {
-		return nil
-	}
-	promises, token, err := m.rt.Ledger().Read(ctx)
-	if err != nil {
-		return err
-	}
-	maps.Copy(promises, adopted)
-	return m.rt.Ledger().Swap(ctx, token, promises)
-}
-
-// orphaned are promises that have had no instance for too long.
-func (m *Manager) orphaned(s *seen) (gone []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, p := range s.promises {
-		if p.Relay {
-			continue
-		}
-		_, deployed := s.specs[p.Service]
-		_, broken := s.broken[p.Service]
-		removed := !deployed && !broken
-		here := slices.ContainsFunc(s.state.Instances, func(c runtime.Instance) bool { return c.ID == id })
-		switch since := m.orphans[id]; {
-		case here || m.starting[id] != nil && !removed || m.stopping[id] != nil:
-			delete(m.orphans, id)
-		case since.IsZero():
-			m.orphans[id] = time.Now()
-		case time.Since(since) > orphanTimeout, removed && time.Since(since) > lateStart:
-			gone = append(gone, id)
-		}
-	}
-	return gone
-}
-
-// lateStart is how long the start of an instance may be on its way whose service has
-// been removed meanwhile.
-const lateStart = 5 * time.Second

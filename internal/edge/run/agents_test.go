@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // TestAgents: one node with an agent that answers over TLS, one whose agent nobody
@@ -32,6 +35,11 @@ func TestAgents(t *testing.T) {
 		answer(w, v1.Node{Measured: v1.Measured{
 			At: time.Now(), Hostname: "near", CPUs: 4, CPUUsedPercent: 12, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 29,
 		}})
+	})
+	var role atomic.Value
+	role.Store("read")
+	mux.HandleFunc("GET /v1/access", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, v1.Access{Name: "token hub", Role: role.Load().(string)})
 	})
 	mux.HandleFunc("GET /v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, v1.Snapshot{
@@ -65,11 +73,31 @@ func TestAgents(t *testing.T) {
 			break
 		}
 	}
+	decider, err := engine.New(engine.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In the first round in which it is ready it is known that weir-edge may only look.
+	if found[1].Agent == nil {
+		t.Fatal("it cannot be told anything")
+	}
+	first := (&Manager{presence: newPresence(nil)}).node(&seen{}, found[1])
+	shop := engine.Service{Spec: spec.Spec{Name: "shop", Image: "i:1", Algorithm: "hybrid", Labels: map[string]string{"weir.min": "1mbit"}}}
+	result := decider.Round(engine.Input{At: time.Now(), Nodes: []engine.Node{first}, Services: []engine.Service{shop}})
+	if d := result.Decisions; len(d) != 1 || d[0].Action != engine.Keep || !first.ReadOnly || !strings.Contains(d[0].Reason, "lets weir-edge only look") {
+		t.Errorf("of %+v it decides %+v", first, d)
+	}
+	role.Store("admin")
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if found = agents.Measure(t.Context(), nodes); found[1].Seen.State == monitor.StateReady && !found[1].readOnly() {
+			break
+		}
+	}
 	promises := engine.Promises{"s.1": {Service: "s", Node: "near", MinBPS: 40e6}}
 	m := &Manager{presence: newPresence(nil)}
 	is := func(i int) engine.Node { return m.node(&seen{promises: promises}, found[i]) }
 	// What weir-edge itself has promised is not others'; an uplink that is not there gives nothing.
-	if n := is(1); !n.Weir || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.BudgetBPS != 95e6 || n.OtherMinBPS != 7e6 || !found[1].there() {
+	if n := is(1); !n.Weir || n.ReadOnly || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.BudgetBPS != 95e6 || n.OtherMinBPS != 7e6 || !found[1].there() {
 		t.Errorf("the one that answers: %+v", n)
 	}
 	if n := is(0); n.Weir {

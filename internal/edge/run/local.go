@@ -41,6 +41,15 @@ func (l *localAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	return seen, err
 }
 
+// Access implements monitor.Agent.
+func (l *localAgent) Access(ctx context.Context) (v1.Access, error) {
+	who, err := l.agent.Access(ctx)
+	if errors.Is(err, client.ErrNoAgent) {
+		return v1.Access{}, nil
+	}
+	return who, err
+}
+
 // Node implements monitor.Agent.
 func (l *localAgent) Node(ctx context.Context) (v1.Node, error) {
 	seen, err := l.agent.Node(ctx)

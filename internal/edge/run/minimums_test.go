@@ -27,18 +27,8 @@ type agent struct {
 	roomBPS uint64
 	has     map[string]string // by container
 	status  int               // of every answer, if it is not 0
-	role    string            // admin, if it is empty
 	words   string            // of a status; "no" if it is empty
-}
-
-func (a *agent) Access(context.Context) (v1.Access, error) {
-	if a.role == "silent" {
-		return v1.Access{}, client.ErrNoAgent
-	}
-	if a.role == "old" {
-		return v1.Access{}, &client.Error{Status: 404, Message: "there is no such path"}
-	}
-	return v1.Access{Name: "hub", Role: cmp.Or(a.role, "admin")}, nil
+	silent  bool              // it does not answer
 }
 
 func (a *agent) Set(_ context.Context, container string, change v1.PolicyChange) (v1.Container, error) {
@@ -46,6 +36,9 @@ func (a *agent) Set(_ context.Context, container string, change v1.PolicyChange)
 }
 
 func (a *agent) set(container string, change v1.PolicyChange) error {
+	if a.silent {
+		return client.ErrNoAgent
+	}
 	if a.status != 0 {
 		return &client.Error{Status: a.status, Message: cmp.Or(a.words, "no")}
 	}
@@ -155,8 +148,7 @@ func TestWishes(t *testing.T) {
 			test.mend(test.s)
 		}
 		x := newMinimums()
-		x.smooth(test.s, time.Now())
-		division, _ := engine.Divide(test.s.promises, x.users, nil)
+		division := x.divide(test.s, time.Now())
 		got := ""
 		for _, n := range test.s.nodes {
 			got += " " + n.Node.Name
@@ -181,8 +173,7 @@ func TestToldSince(t *testing.T) {
 	a := &s.nodes[0]
 	a.Seen.AgeSeconds = &age
 	told := func() (text string) {
-		m.minimums.smooth(s, time.Now())
-		division, _ := engine.Divide(s.promises, m.minimums.users, nil)
+		division := m.minimums.divide(s, time.Now())
 		for _, w := range m.minimums.wanting(m.minimums.wishesOf(s, *a, division, s.promises)) {
 			text += fmt.Sprintf("%s=%d ", w.container, w.bps/1e6)
 		}
@@ -211,13 +202,13 @@ func TestToldSince(t *testing.T) {
 // TestSmooth: who has just come counts for a part, and of a proxy that does not answer
 // the users stay.
 func TestSmooth(t *testing.T) {
-	x, now := newMinimums(), time.Now()
+	x := newMinimums()
 	at := func(node string) float64 { return x.users[engine.Path{Instance: "shop-1", Node: node}] }
-	x.smooth(shop(4, 0), now)
+	x.smooth(shop(4, 0), time.Hour)
 	if at("a") != 4 || at("b") != 0 {
 		t.Errorf("%v", x.users)
 	}
-	x.smooth(shop(4, 4), now.Add(usersSmoothing))
+	x.smooth(shop(4, 4), usersSmoothing)
 	if at("a") != 4 || at("b") < 2 || at("b") > 3 {
 		t.Errorf("%v", x.users)
 	}
@@ -225,21 +216,21 @@ func TestSmooth(t *testing.T) {
 	for i := range silent.proxies["shop"] {
 		silent.proxies["shop"][i].err = errors.New("timeout")
 	}
-	if x.smooth(silent, now.Add(time.Minute)); !maps.Equal(x.users, was) {
+	if x.smooth(silent, time.Minute); !maps.Equal(x.users, was) {
 		t.Errorf("%v, was %v", x.users, was)
 	}
 	// A node that is off has no users, as its proxy is none any more; if all are, nobody knows.
 	cut := shop(4, 4)
 	cut.proxies = nil
-	if x.smooth(cut, now.Add(time.Minute)); !maps.Equal(x.users, was) {
+	if x.smooth(cut, time.Minute); !maps.Equal(x.users, was) {
 		t.Errorf("without proxies %v, was %v", x.users, was)
 	}
 	off := shop(4, 4)
 	off.proxies["shop"] = off.proxies["shop"][:1]
-	if x.smooth(off, now.Add(time.Minute)); at("a") == 0 || at("b") != 0 {
+	if x.smooth(off, time.Minute); at("a") == 0 || at("b") != 0 {
 		t.Errorf("b is off: %v", x.users)
 	}
-	if x.smooth(shop(0, 0), now.Add(2*time.Minute)); len(x.users) != 0 {
+	if x.smooth(shop(0, 0), time.Minute); len(x.users) != 0 {
 		t.Errorf("%v", x.users)
 	}
 }
@@ -250,25 +241,24 @@ func TestTell(t *testing.T) {
 		agent agent
 		wish  wish
 		has   string
-		// refused after a while, denied, and what is said of it.
-		refused, denied bool
-		says            string
+		// refused after a while, and what is said of it.
+		refused bool
+		says    string
 	}{
-		"room":                {agent{roomBPS: 30e6}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
-		"a bound on delay":    {agent{roomBPS: 30e6}, wish{bps: 20e6, promised: 20e6, latency: "5ms"}, "20mbit/5ms", false, false, ""},
-		"given back":          {agent{}, wish{has: 20e6, latency: "5ms"}, "none/none", false, false, ""},
-		"no room":             {agent{roomBPS: 10e6}, wish{bps: 20e6, promised: 20e6}, "", true, false, "the agent of a refuses the minimum 20mbit of shop: too much"},
-		"no room for a relay": {agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 20e6}, "20mbit/none", false, false, "does not relay 10mbit"},
+		"room":                {agent{roomBPS: 30e6}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, ""},
+		"a bound on delay":    {agent{roomBPS: 30e6}, wish{bps: 20e6, promised: 20e6, latency: "5ms"}, "20mbit/5ms", false, ""},
+		"given back":          {agent{}, wish{has: 20e6, latency: "5ms"}, "none/none", false, ""},
+		"no room":             {agent{roomBPS: 10e6}, wish{bps: 20e6, promised: 20e6}, "", true, "the agent of a refuses the minimum 20mbit of shop: too much"},
+		"no room for a relay": {agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 20e6}, "20mbit/none", false, "does not relay 10mbit"},
 		"the relay that it has stays": {
-			agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 5e6, has: 10e6}, "", false, false, "does not relay 25mbit",
+			agent{roomBPS: 20e6}, wish{bps: 30e6, promised: 5e6, has: 10e6}, "", false, "does not relay 25mbit",
 		},
-		"may only look":  {agent{roomBPS: 30e6, role: "read"}, wish{bps: 20e6, promised: 20e6}, "", false, true, "lets hub only look: give weir-edge a token with the role admin"},
-		"an older agent": {agent{roomBPS: 30e6, role: "old"}, wish{bps: 20e6, promised: 20e6}, "20mbit/none", false, false, ""},
+		"may only look": {agent{status: 403, words: "token hub may look only"}, wish{bps: 20e6, promised: 20e6}, "", true, "the agent of a refuses the minimum 20mbit of shop: token hub may look only"},
 		"of many words": {
-			agent{status: 409, words: strings.Repeat("x", 1<<20)}, wish{bps: 20e6, promised: 20e6}, "", true, false, "refuses the minimum 20mbit of shop: xxx",
+			agent{status: 409, words: strings.Repeat("x", 1<<20)}, wish{bps: 20e6, promised: 20e6}, "", true, "refuses the minimum 20mbit of shop: xxx",
 		},
-		"it has ended":   {agent{status: 404}, wish{bps: 20e6, promised: 20e6}, "", false, false, ""},
-		"something else": {agent{status: 500}, wish{bps: 20e6, promised: 20e6}, "", false, false, "tell the agent of a the minimum of shop: no"},
+		"it has ended":   {agent{status: 404}, wish{bps: 20e6, promised: 20e6}, "", false, ""},
+		"something else": {agent{status: 500}, wish{bps: 20e6, promised: 20e6}, "", false, "tell the agent of a the minimum of shop: no"},
 	} {
 		m := newManager(t)
 		test.agent.has = map[string]string{}
@@ -278,10 +268,10 @@ func TestTell(t *testing.T) {
 		if got := test.agent.has["p"]; got != test.has {
 			t.Errorf("%s: it has %q, want %q", name, got, test.has)
 		}
-		if m.minimums.refusal("p") != "" || m.minimums.denies("a") != test.denied {
-			t.Errorf("%s: at once %q, denied %v", name, m.minimums.refusal("p"), m.minimums.denies("a"))
+		if m.minimums.refusal("p") != "" {
+			t.Errorf("%s: at once %q", name, m.minimums.refusal("p"))
 		}
-		if left := m.minimums.wanting([]wish{test.wish}); !test.denied && test.wish.has != test.wish.bps && len(left) != 0 {
+		if left := m.minimums.wanting([]wish{test.wish}); test.wish.has != test.wish.bps && len(left) != 0 {
 			t.Errorf("%s: it is told again at once", name)
 		}
 		// Refused once is not refused for long.
@@ -309,28 +299,37 @@ func TestTell(t *testing.T) {
 // TestSilentAgent: who does not answer is asked in the next round, and is no reason for
 // one; what an agent was told is.
 func TestSilentAgent(t *testing.T) {
-	for role, want := range map[string]int{"silent": 0, "admin": 1} {
+	for silent, want := range map[bool]int{true: 0, false: 1} {
 		m := newManager(t)
-		n := Measured{Node: runtime.Node{Name: "a"}, Agent: &agent{role: role, roomBPS: 30e6, has: map[string]string{}}}
+		n := Measured{Node: runtime.Node{Name: "a"}, Agent: &agent{silent: silent, roomBPS: 30e6, has: map[string]string{}}}
 		m.tell(t.Context(), n, []wish{{container: "p", service: "shop", bps: 20e6, promised: 20e6}})
 		if len(m.kick) != want {
-			t.Errorf("%s: %d rounds are asked for, want %d", role, len(m.kick), want)
+			t.Errorf("silent %t: %d rounds are asked for, want %d", silent, len(m.kick), want)
 		}
 	}
 }
 
-// TestDenied: a node whose agent lets weir-edge only look is asked again after a while,
-// and until it has answered nothing is promised there.
-func TestDenied(t *testing.T) {
-	x := newMinimums()
-	x.may["a"] = permission{denied: true, at: time.Now()}
-	if x.begin("a") {
-		t.Error("it is asked again at once")
+// TestReadOnly: an agent that lets weir-edge only look is told nothing, and what it would have
+// had to be told counts as refused.
+func TestReadOnly(t *testing.T) {
+	m := newManager(t)
+	told := &agent{roomBPS: 95e6, has: map[string]string{}}
+	n := Measured{
+		Node: runtime.Node{Name: "a"}, Agent: told,
+		Seen: monitor.Node{State: monitor.StateReady, Access: v1.Access{Name: "token hub", Role: "read"}},
 	}
-	x.may["a"] = permission{denied: true, at: time.Now().Add(-2 * askAgain)}
-	x.forget(time.Now())
-	if !x.denies("a") || x.asked("a") || !x.begin("a") {
-		t.Errorf("a while later: denied %t, asked %t", x.denies("a"), x.asked("a"))
+	wishes := []wish{{container: "p", service: "shop", bps: 20e6, promised: 20e6}, {container: "q", service: "shop", has: 20e6}}
+	m.tell(t.Context(), n, wishes)
+	last := m.minimums.told["p"]
+	last.at, last.since = last.at.Add(-2*refusalPatience), last.since.Add(-2*refusalPatience)
+	m.minimums.told["p"] = last
+	m.tell(t.Context(), n, wishes)
+	if len(told.has) > 0 || !strings.Contains(m.minimums.refusal("p"), "it lets token hub only look") || m.minimums.refusal("q") != "" || len(m.kick) > 0 {
+		t.Errorf("it was told %v, refused %q and %q, %d rounds are asked for", told.has, m.minimums.refusal("p"), m.minimums.refusal("q"), len(m.kick))
+	}
+	m.sayReadOnly(&seen{nodes: []Measured{n}})
+	if said := m.said(); !strings.Contains(said, "no minimum can be promised on a: its agent lets token hub only look: give weir-edge a token with the role admin") {
+		t.Error(said)
 	}
 }
 

@@ -27,7 +27,6 @@ type Measured struct {
 
 // Changer is an agent that can be told policies; *client.Client is one.
 type Changer interface {
-	Access(context.Context) (v1.Access, error)
 	Set(ctx context.Context, container string, change v1.PolicyChange) (v1.Container, error)
 }
 
@@ -131,6 +130,7 @@ func (m *Manager) input(s *seen) engine.Input {
 			if p.err == nil {
 				in.Demand = append(in.Demand, engine.Demand{
 					Service: service.Name, Node: p.Node, Users: float64(p.seen.Users), ResponseSeconds: p.seen.Response.Seconds(),
+					SentBPS: s.proxySentBPS(service.Name, p.Node),
 				})
 			}
 		}
@@ -154,10 +154,26 @@ func (m *Manager) input(s *seen) engine.Input {
 	return in
 }
 
+// proxySentBPS is what a service's proxy sends over the uplink of its node, as the agent
+// there says; 0 without one.
+func (s *seen) proxySentBPS(service, node string) (bps uint64) {
+	for _, n := range s.nodes {
+		if n.Node.Name != node {
+			continue
+		}
+		for i := range n.Seen.Containers {
+			if c := &n.Seen.Containers[i]; c.Is(runtime.ProxyName(service)) { // one may be ending
+				bps += c.SentBPS
+			}
+		}
+	}
+	return bps
+}
+
 func (m *Manager) node(s *seen, n Measured) engine.Node {
 	node := n.Seen.Engine(nil)
 	node.OtherMinBPS -= min(s.heldBPS(n), node.OtherMinBPS)
-	node.Weir = node.Weir && !m.minimums.denies(n.Node.Name)
+	node.ReadOnly = n.readOnly()
 	node.Name = n.Node.Name
 	node.Availability = m.presence.availability(n.Node.Name, engine.DefaultPolicy().NodeAvailability)
 	if node.CPUs == 0 {
@@ -249,7 +265,7 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 		return engine.InstanceRunning, ""
 	}
 	was := m.since[c.ID]
-	waited := time.Since(later(was.first, c.StartedAt))
+	waited := min(time.Since(was.first), time.Since(c.StartedAt))
 	if was.first.IsZero() {
 		waited = 0
 	}
@@ -268,13 +284,6 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v: does it listen at the port of its specification?", notAnswering)
 	}
 	return engine.InstanceStarting, ""
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // notAnswering is after how long an instance has failed that has not answered since this

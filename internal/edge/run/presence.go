@@ -20,6 +20,9 @@ func newPresence(s *store.Store) presence {
 	return presence{store: s, nodes: map[string]store.Presence{}}
 }
 
+// presencePeriod is the time between two notes on which nodes are there.
+const presencePeriod = time.Minute
+
 // longestPause is the longest time between two rounds that counts as watched.
 const longestPause = 5 * time.Second
 

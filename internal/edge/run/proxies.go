@@ -15,6 +15,7 @@ func (m *Manager) syncProxies(ctx context.Context, s *seen) {
 	if m.opts.DryRun {
 		return
 	}
+	m.free.take(s.freeUplinks(), s.at)
 	for _, service := range s.services {
 		for _, p := range s.proxies[service.Name] {
 			ports := m.ports(s, service, p)
@@ -69,9 +70,17 @@ func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.P
 	}
 	m.mu.Unlock()
 	slices.SortFunc(ready, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
+	on := map[string]int{}
+	for _, c := range ready {
+		on[c.Node]++
+	}
 	var places []proxy.Place
 	for _, c := range ready {
-		places = append(places, proxy.Place{Local: c.Node == p.Node, Answers: answers(p, c.ID), RoundTrip: roundTrip(s, p.Node, c.Node)})
+		there := serverOf(p, c.ID)
+		places = append(places, proxy.Place{
+			Local: c.Node == p.Node, Answers: there.Up, RoundTrip: roundTrip(s, p.Node, c.Node),
+			FreeBPS: m.free.of(service.Name, c.Node, on[c.Node]), Weight: there.Weight,
+		})
 	}
 	maxUsers := s.specs[service.Name].MaxUsers
 	weights := proxy.Weights(places, p.seen.Users, maxUsers)
@@ -87,9 +96,15 @@ func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.P
 	return ports
 }
 
-// answers says whether a proxy finds an instance well.
-func answers(p seenProxy, id string) bool {
-	return slices.ContainsFunc(p.seen.Servers, func(t proxy.SeenServer) bool { return t.Name == serverName(id) && t.Up })
+// serverOf is an instance as a proxy sees it: up if it is at one of its ports.
+func serverOf(p seenProxy, id string) (there proxy.SeenServer) {
+	for _, t := range p.seen.Servers {
+		if t.Name == serverName(id) {
+			t.Up = t.Up || there.Up
+			there = t
+		}
+	}
+	return there
 }
 
 // roundTrip between two nodes; 0 where it is not known, and on one.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,7 +108,10 @@ func wireNode(s *seen, n engine.Node, measured Measured) edge.Node {
 			w.PromisedBPS += p.MinBPS
 		}
 	}
-	w.FreeBPS = n.BudgetBPS - min(n.BudgetBPS, n.OtherMinBPS+w.PromisedBPS)
+	if w.FreeBPS = n.BudgetBPS - min(n.BudgetBPS, n.OtherMinBPS+w.PromisedBPS); n.ReadOnly {
+		w.FreeBPS = 0
+		w.Reason = cmp.Or(w.Reason, "its agent lets "+measured.Seen.Access.Name+" only look: no minimum can be promised there")
+	}
 	for _, i := range s.input.Instances {
 		if i.Node == n.Name {
 			w.Instances++

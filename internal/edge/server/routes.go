@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/metrics"
+	"github.com/weir-project/weir/internal/exposition"
 )
 
 // route is one thing that the API does. What it says of itself is what openapi.json
@@ -128,7 +129,7 @@ func (a *api) deploy(r *http.Request) (any, error) {
 
 func (a *api) metrics(w http.ResponseWriter, _ *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTimeout))
-	w.Header().Set("Content-Type", metrics.ContentType)
+	w.Header().Set("Content-Type", exposition.ContentType)
 	if err := metrics.Write(w, a.snapshot(), a.Manager.Events().Counts()); err != nil {
 		a.Log.Debug("answer a scrape", "error", err)
 	}

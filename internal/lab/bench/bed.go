@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// basePort is the port container 1 sends to; echoPort is where pings go.
-	basePort = 5201
-	echoPort = basePort - 1
+	// BasePort is the port container 1 sends to; echoPort is where pings go.
+	BasePort = 5201
+	echoPort = BasePort - 1
 
 	// maxBedContainers is what a bridge has ports for (BR_MAX_PORTS is 1024)
 	// and the test bed addresses.
 	maxBedContainers = 1000
 
 	toolTimeout = 20 * time.Second
-	// ethernetMTUBytes is how long an IP packet on the link may be.
-	ethernetMTUBytes    = 1500
+	// EthernetMTUBytes is how long an IP packet on the link may be.
+	EthernetMTUBytes    = 1500
 	ethernetHeaderBytes = 14
 
 	engineImage  = "weir-bench"
 	binaryInside = "/bin/weir"
 )
 
-// bed is what all cases run on: a host with its neighbour, containers, and
+// Bed is what all cases run on: a host with its neighbour, containers, and
 // receivers at the neighbour.
-type bed struct {
-	host   *testbed.Host
+type Bed struct {
+	Host   *testbed.Host
 	engine *testbed.Engine // nil: containers are network namespaces
 	sink   *traffic.Sink
 	echo   *traffic.Echo
@@ -47,8 +47,8 @@ type bed struct {
 	namespaces map[testbed.Mode][]*testbed.NetContainer
 }
 
-// placed is a container of a case on the bed.
-type placed struct {
+// Placed is a container of a case on the bed.
+type Placed struct {
 	Container
 	// Mode is how the container reaches the network.
 	Mode      testbed.Mode
@@ -62,23 +62,23 @@ type placed struct {
 	MTUBytes             int
 	// ID is the engine's; empty without one.
 	ID string
-	// enter calls a function so that sockets it makes are the container's.
-	enter func(func() error) error
+	// Enter calls a function so that sockets it makes are the container's.
+	Enter func(func() error) error
 }
 
-// newBed builds the bed for cases that send to up to so many ports.
-func newBed(ctx context.Context, options Options, ports int) (b *bed, err error) {
-	b = &bed{namespaces: map[testbed.Mode][]*testbed.NetContainer{}}
+// NewBed builds the bed for cases that send to up to so many ports.
+func NewBed(ctx context.Context, options Options, ports int) (b *Bed, err error) {
+	b = &Bed{namespaces: map[testbed.Mode][]*testbed.NetContainer{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("build the test bed: %w", err), b.close())
+			err = errors.Join(fmt.Errorf("build the test bed: %w", err), b.Close())
 		}
 	}()
-	if b.host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
+	if b.Host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
 		return b, err
 	}
-	err = testbed.InNetNS(b.host.PeerNetNSPath(), func() (err error) {
-		if b.sink, err = traffic.NewSink(basePort, ports); err != nil {
+	err = testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
+		if b.sink, err = traffic.NewSink(BasePort, ports); err != nil {
 			return err
 		}
 		b.echo, err = traffic.NewEcho(echoPort)
@@ -88,9 +88,9 @@ func newBed(ctx context.Context, options Options, ports int) (b *bed, err error)
 		return b, err
 	}
 	b.engine, err = testbed.StartEngine(ctx, testbed.EngineOptions{
-		NetNSPath:   b.host.NetNSPath(),
-		BridgeCIDR:  b.host.EngineBridgeCIDR().String(),
-		AddressPool: b.host.EngineAddressPool().String(),
+		NetNSPath:   b.Host.NetNSPath(),
+		BridgeCIDR:  b.Host.EngineBridgeCIDR().String(),
+		AddressPool: b.Host.EngineAddressPool().String(),
 	})
 	if err != nil {
 		return b, err
@@ -98,7 +98,8 @@ func newBed(ctx context.Context, options Options, ports int) (b *bed, err error)
 	return b, b.engine.ImportBinary(ctx, engineImage, map[string]string{binaryInside: options.WeirBinary})
 }
 
-func (b *bed) close() error {
+// Close takes the bed down.
+func (b *Bed) Close() error {
 	var problems []error
 	if b.echo != nil {
 		problems = append(problems, b.echo.Close())
@@ -111,15 +112,15 @@ func (b *bed) close() error {
 		defer cancel()
 		problems = append(problems, b.engine.Stop(ctx))
 	}
-	if b.host != nil {
-		problems = append(problems, b.host.Close())
+	if b.Host != nil {
+		problems = append(problems, b.Host.Close())
 	}
 	return errors.Join(problems...)
 }
 
-// place makes the containers of a case: started with labels by the engine, or
+// Place makes the containers of a case: started with labels by the engine, or
 // namespaces. The caller calls remove when the case is over.
-func (b *bed) place(ctx context.Context, c Case) (containers []placed, remove func() error, err error) {
+func (b *Bed) Place(ctx context.Context, c Case) (containers []Placed, remove func() error, err error) {
 	if b.engine == nil {
 		containers, err = b.placeNamespaces(ctx, c)
 		return containers, func() error { return nil }, err
@@ -138,33 +139,33 @@ func (b *bed) place(ctx context.Context, c Case) (containers []placed, remove fu
 		if err != nil {
 			return nil, remove, errors.Join(err, remove())
 		}
-		containers = append(containers, placed{
+		containers = append(containers, Placed{
 			Container:   one,
 			Mode:        testbed.ModeBridge,
 			NetNSPath:   started.NetNSPath(),
 			Address:     started.Addresses["bridge"],
-			PeerAddress: b.host.PeerAddr,
-			MTUBytes:    ethernetMTUBytes,
+			PeerAddress: b.Host.PeerAddr,
+			MTUBytes:    EthernetMTUBytes,
 			ID:          started.ID,
-			enter:       func(fn func() error) error { return testbed.InNetNS(started.NetNSPath(), fn) },
+			Enter:       func(fn func() error) error { return testbed.InNetNS(started.NetNSPath(), fn) },
 		})
 	}
 	return containers, remove, nil
 }
 
-func (b *bed) placeNamespaces(ctx context.Context, c Case) ([]placed, error) {
+func (b *Bed) placeNamespaces(ctx context.Context, c Case) ([]Placed, error) {
 	mode := c.mode()
-	var containers []placed
+	var containers []Placed
 	for i, one := range c.Containers {
 		if i == len(b.namespaces[mode]) {
-			made, err := b.host.AddContainerMode(ctx, one.Name, mode)
+			made, err := b.Host.AddContainerMode(ctx, one.Name, mode)
 			if err != nil {
 				return nil, err
 			}
 			b.namespaces[mode] = append(b.namespaces[mode], made)
 		}
 		made := b.namespaces[mode][i]
-		containers = append(containers, placed{
+		containers = append(containers, Placed{
 			Container:   one,
 			Mode:        mode,
 			NetNSPath:   made.NetNSPath(),
@@ -172,7 +173,7 @@ func (b *bed) placeNamespaces(ctx context.Context, c Case) ([]placed, error) {
 			Address:     made.Addr,
 			PeerAddress: made.PeerAddr,
 			MTUBytes:    made.MTUBytes,
-			enter:       made.Enter,
+			Enter:       made.Enter,
 		})
 	}
 	return containers, nil
@@ -200,12 +201,12 @@ func labels(c Container) map[string]string {
 // formatLatency spells milliseconds as labels and flags do.
 func formatLatency(ms float64) string { return strconv.FormatFloat(ms, 'f', -1, 64) + "ms" }
 
-// newMeter starts to count at the neighbour.
-func (b *bed) newMeter(containers, bins int, binWidth time.Duration) (m *meter.Meter, err error) {
-	err = testbed.InNetNS(b.host.PeerNetNSPath(), func() (err error) {
+// NewMeter starts to count at the neighbour.
+func (b *Bed) NewMeter(containers, bins int, binWidth time.Duration) (m *meter.Meter, err error) {
+	err = testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
 		m, err = meter.New(meter.Options{
-			Interface: b.host.PeerInterface,
-			BasePort:  basePort,
+			Interface: b.Host.PeerInterface,
+			BasePort:  BasePort,
 			Slots:     containers,
 			BinWidth:  binWidth,
 			Bins:      bins,
@@ -216,10 +217,10 @@ func (b *bed) newMeter(containers, bins int, binWidth time.Duration) (m *meter.M
 }
 
 // newSender makes a sender in container number i for a load.
-func (b *bed) newSender(ctx context.Context, c Case, containers []placed, i int, overload float64) (s *traffic.Sender, err error) {
+func (b *Bed) newSender(ctx context.Context, c Case, containers []Placed, i int, overload float64) (s *traffic.Sender, err error) {
 	load, to := containers[i].Load, containers[i].PeerAddress
 	options := traffic.SenderOptions{
-		Target:          netip.AddrPortFrom(to, basePort+uint16(i)),
+		Target:          netip.AddrPortFrom(to, BasePort+uint16(i)),
 		Protocol:        load.Protocol,
 		Connections:     load.Connections,
 		PayloadBytes:    load.PayloadBytes,
@@ -235,7 +236,7 @@ func (b *bed) newSender(ctx context.Context, c Case, containers []placed, i int,
 		headerBytes := traffic.WireBytesUDP(to, 0) - ethernetHeaderBytes
 		options.PayloadBytes = containers[i].MTUBytes - headerBytes
 	}
-	err = containers[i].enter(func() (err error) {
+	err = containers[i].Enter(func() (err error) {
 		s, err = traffic.NewSender(ctx, options)
 		return err
 	})
@@ -246,25 +247,25 @@ func (b *bed) newSender(ctx context.Context, c Case, containers []placed, i int,
 }
 
 // newPinger makes a pinger in a container.
-func (b *bed) newPinger(from placed) (p *traffic.Pinger, err error) {
-	err = from.enter(func() (err error) {
+func (b *Bed) newPinger(from Placed) (p *traffic.Pinger, err error) {
+	err = from.Enter(func() (err error) {
 		p, err = traffic.NewPinger(traffic.PingOptions{Target: netip.AddrPortFrom(from.PeerAddress, echoPort)})
 		return err
 	})
 	return p, err
 }
 
-// onHost runs a tool in the host's network namespace.
-func (b *bed) onHost(ctx context.Context, name string, args ...string) error {
+// OnHost runs a tool in the host's network namespace.
+func (b *Bed) OnHost(ctx context.Context, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	_, err := output(b.host.Command(ctx, name, args...))
+	_, err := Output(b.Host.Command(ctx, name, args...))
 	return err
 }
 
-// output runs a command to its end and returns what it printed; its error
+// Output runs a command to its end and returns what it printed; its error
 // carries what it complained about.
-func output(cmd *exec.Cmd) ([]byte, error) {
+func Output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
 	if err != nil {
 		said := strings.TrimSpace(string(out))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -178,7 +179,7 @@ func TestAgentSuiteMeasuresTheAgent(t *testing.T) {
 		if p99 := a.TurnP99MS.Median; p99 < 10 || p99 > 2000 {
 			t.Errorf("%s: 99 of 100 turns of the control loop within %v ms", result.id(), p99)
 		}
-		if start := a.StartMS.Median; start <= 0 || start > milliseconds(agentStartTimeout) {
+		if start := a.StartMS.Median; start <= 0 || start > measure.Milliseconds(agentStartTimeout) {
 			t.Errorf("%s: started in %v ms", result.id(), start)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/report"
@@ -82,13 +83,13 @@ type suite struct {
 
 // The suites that repeat papers, whose claims claim.go judges.
 const (
-	suiteQCon = "qcon"
-	suiteCNTC = "cntc"
+	SuiteQCon = "qcon"
+	SuiteCNTC = "cntc"
 )
 
 var suites = []suite{
-	{name: suiteQCon, cases: qconSuite, note: qconNote},
-	{name: suiteCNTC, cases: cntcSuite, note: cntcNote, bare: true},
+	{name: SuiteQCon, cases: qconSuite, note: qconNote},
+	{name: SuiteCNTC, cases: cntcSuite, note: cntcNote, bare: true},
 	{name: "accuracy", cases: accuracySuite, note: accuracyNote},
 	{name: "reaction", cases: reactionSuite},
 	{name: "cap", cases: capSuite},
@@ -163,17 +164,17 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	}
 
 	started := time.Now()
-	b, err := newBed(ctx, options, ports)
+	b, err := NewBed(ctx, options, ports)
 	if err != nil {
 		return found, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	found = Report{
 		Report: report.Report{
 			Format: report.Format, Title: "weir bench " + options.Suite, Note: table.note,
 			Provenance: report.Provenance{
 				Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat,
-				Environment: environment(ctx, b, options.Version),
+				Environment: b.Environment(ctx, options.Version),
 			},
 		},
 		Suite: options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
@@ -193,7 +194,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			}
 		}
 	}
-	found.Note = joined(found.Note, leftOut(r.leftOut))
+	found.Note = measure.Joined(found.Note, measure.LeftOut(r.leftOut))
 	found.Results = r.results(cases)
 	found.RepeatedRuns, found.PausedRuns = r.repeatedRuns, r.pausedRuns()
 	for _, result := range found.Results {
@@ -207,7 +208,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 // namedPeer is a peer that takes part.
 type namedPeer struct {
 	name string
-	peer peer
+	peer Peer
 }
 
 // makePeers makes the peers that the cases need. One that cannot be made is
@@ -219,7 +220,7 @@ func makePeers(ctx context.Context, options Options, cases []Case) (peers []name
 		if !wanted || !slices.ContainsFunc(cases, func(c Case) bool { return c.takesPart(name) }) {
 			continue
 		}
-		made, err := newPeer(ctx, name, options)
+		made, err := NewPeer(ctx, name, options)
 		if err != nil {
 			skipped[name] = err.Error()
 			continue
@@ -232,7 +233,7 @@ func makePeers(ctx context.Context, options Options, cases []Case) (peers []name
 // runner runs cases on a bed.
 type runner struct {
 	options  Options
-	bed      *bed
+	bed      *Bed
 	peers    []namedPeer
 	progress *progress
 	pauses   *testbed.PauseWatch
@@ -255,17 +256,17 @@ type outcomes struct {
 
 // runCase runs one round of a case with all its peers.
 func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (err error) {
-	if overdue(r.options.Until) {
+	if measure.Overdue(r.options.Until) {
 		r.leftOut++
 		return nil
 	}
-	containers, remove, err := r.bed.place(ctx, c)
+	containers, remove, err := r.bed.Place(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	for _, one := range r.peers {
-		if !c.takesPart(one.name) || overdue(r.options.Until) {
+		if !c.takesPart(one.name) || measure.Overdue(r.options.Until) {
 			continue
 		}
 		r.progress.run(c, one.name, round)
@@ -287,39 +288,16 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 	return nil
 }
 
-// maxAttempts is how often a run is done at most until no processor stood still
-// in it. If one always did, the run counts in which it did so for the shortest time.
-const maxAttempts = 3
-
-// hurriedAttempts are the same where time is short.
-const hurriedAttempts = 2
-
-// overdue says whether it is too late to start a run.
-func overdue(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
-
-// leftOut says how many cases there was no time for.
-func leftOut(cases int) string {
-	if cases == 0 {
-		return ""
-	}
-	return fmt.Sprintf("There was no time for %d cases.", cases)
-}
-
-// joined puts sentences one after the other.
-func joined(sentences ...string) string {
-	return strings.Join(slices.DeleteFunc(sentences, func(s string) bool { return s == "" }), " ")
-}
-
 // runUndisturbed runs a case once, and again while the machine stood still.
-func (r *runner) runUndisturbed(ctx context.Context, c Case, p peer, containers []placed) (observation, error) {
+func (r *runner) runUndisturbed(ctx context.Context, c Case, p Peer, containers []Placed) (observation, error) {
 	run := func() (observation, error) {
 		seen, err := r.runOnce(ctx, c, p, containers)
 		seen.pause = r.pauses.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
 		return seen, err
 	}
-	attempts := maxAttempts
+	attempts := measure.MaxAttempts
 	if !r.options.Until.IsZero() {
-		attempts = hurriedAttempts
+		attempts = measure.HurriedAttempts
 	}
 	return leastDisturbed(run, attempts, func(pause time.Duration) {
 		r.repeatedRuns++
@@ -378,7 +356,7 @@ func (r *runner) results(cases []Case) []CaseResult {
 	return results
 }
 
-func (r *runner) runOnce(ctx context.Context, c Case, p peer, containers []placed) (seen observation, err error) {
+func (r *runner) runOnce(ctx context.Context, c Case, p Peer, containers []Placed) (seen observation, err error) {
 	var idleCPU float64
 	if c.Measures.has(MeasureCost) {
 		if idleCPU, err = idleUse(ctx); err != nil {
@@ -389,9 +367,9 @@ func (r *runner) runOnce(ctx context.Context, c Case, p peer, containers []place
 		// Also after ctx has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		err = errors.Join(err, p.remove(ctx, r.bed, containers))
+		err = errors.Join(err, p.Remove(ctx, r.bed, containers))
 	}()
-	if err := p.apply(ctx, r.bed, c, containers); err != nil {
+	if err := p.Apply(ctx, r.bed, c, containers); err != nil {
 		return seen, err
 	}
 	seen, err = observe(ctx, r.bed, c, p, containers, r.options)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 func TestLeastDisturbed(t *testing.T) {
@@ -26,7 +28,7 @@ func TestLeastDisturbed(t *testing.T) {
 		got, err := leastDisturbed(func() (observation, error) {
 			runs++
 			return observation{pause: test.pauses[runs-1]}, nil
-		}, maxAttempts, func(pause time.Duration) { repeated = append(repeated, pause) })
+		}, measure.MaxAttempts, func(pause time.Duration) { repeated = append(repeated, pause) })
 		if err != nil || got.pause != test.want || !slices.Equal(repeated, test.wantRepeated) {
 			t.Errorf("%s: the run with %v counts, %v were repeated, %v; want %v, %v", test.name, got.pause, repeated, err, test.want, test.wantRepeated)
 		}
@@ -35,7 +37,7 @@ func TestLeastDisturbed(t *testing.T) {
 
 func TestLeastDisturbedFails(t *testing.T) {
 	failure := errors.New("no such case")
-	_, err := leastDisturbed(func() (observation, error) { return observation{}, failure }, maxAttempts,
+	_, err := leastDisturbed(func() (observation, error) { return observation{}, failure }, measure.MaxAttempts,
 		func(time.Duration) { t.Error("what failed was repeated") })
 	if !errors.Is(err, failure) {
 		t.Errorf("got %v, want %v", err, failure)

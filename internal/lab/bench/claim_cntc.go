@@ -4,116 +4,117 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/report"
 )
 
 // cntcClaims are those of sections 2 and 4 of CNTC, each in the mode in which
 // the paper measured it.
-func cntcClaims() []claim {
+func cntcClaims(f findings) []claim.Claim {
 	overlay := func(figure string) string { return cntcGroup(figure, testbed.ModeOverlay) }
 	nat := func(figure string) string { return cntcGroup(figure, testbed.ModeBridge) }
 	const connections, latencyCase = "6 connections against 1", "CN1 has 6 connections"
-	return []claim{
+	return []claim.Claim{
 		{
-			where: "figure 1a", says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
-			numbers: func(f findings) []number {
+			Where: "figure 1a", Says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
+			Numbers: func() []claim.Number {
 				return f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, connectionTolerance)
 			},
-			otherwise: "Connections of one queue share it by their own congestion control, and equally only over a longer time.",
+			Otherwise: "Connections of one queue share it by their own congestion control, and equally only over a longer time.",
 		},
 		{
-			where: "figure 7a", says: "With CNTC both get half of the link as soon as CN1 starts, however many connections it has.",
-			numbers:   func(f findings) []number { return f.shares(overlay("figures 1a and 7a"), connections) },
-			otherwise: missedShares,
+			Where: "figure 7a", Says: "With CNTC both get half of the link as soon as CN1 starts, however many connections it has.",
+			Numbers:   func() []claim.Number { return f.shares(overlay("figures 1a and 7a"), connections) },
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 1b", says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
-			numbers: func(f findings) []number {
-				return []number{f.roundTrip(number{name: "p99 with tc", rule: atLeast, ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerTC, p99)}
+			Where: "figure 1b", Says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
+			Numbers: func() []claim.Number {
+				return []claim.Number{f.roundTrip(claim.Number{Name: "p99 with tc", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerTC, p99)}
 			},
-			otherwise: "The tc of this suite is HTB, whose queue for CN1 and CN2 together is kept short here by TCP's limit on what waits in the sender.",
+			Otherwise: "The tc of this suite is HTB, whose queue for CN1 and CN2 together is kept short here by TCP's limit on what waits in the sender.",
 		},
 		{
-			where: "figure 7b", says: "With CNTC the latency of CN2 grows a little and hardly exceeds its bound of 2 ms.",
-			numbers: func(f findings) []number {
-				return []number{f.roundTrip(number{name: "p99 with weir", rule: atMost, ideal: 2, paper: report.Number(2)}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)}
+			Where: "figure 7b", Says: "With CNTC the latency of CN2 grows a little and hardly exceeds its bound of 2 ms.",
+			Numbers: func() []claim.Number {
+				return []claim.Number{f.roundTrip(claim.Number{Name: "p99 with weir", Rule: claim.AtMost, Ideal: 2, Paper: report.Number(2)}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)}
 			},
-			otherwise: "The 99th percentile of round trips is above the bound.",
+			Otherwise: "The 99th percentile of round trips is above the bound.",
 		},
 		{
-			where: "figure 8a", says: "tc treats two containers of different priority alike.",
-			numbers: func(f findings) []number {
+			Where: "figure 8a", Says: "tc treats two containers of different priority alike.",
+			Numbers: func() []claim.Number {
 				return f.paperShares(overlay("figure 8"), "priority", PeerTC, connectionTolerance)
 			},
-			otherwise: "In an overlay both are in one queue, which their connections share by their own congestion control.",
+			Otherwise: "In an overlay both are in one queue, which their connections share by their own congestion control.",
 		},
 		{
-			where: "figure 8b", says: "With CNTC CN1 of the higher priority gets about five times as much as CN2; both have a minimum.",
-			numbers:   func(f findings) []number { return f.shares(overlay("figure 8"), "priority") },
-			otherwise: missedShares,
+			Where: "figure 8b", Says: "With CNTC CN1 of the higher priority gets about five times as much as CN2; both have a minimum.",
+			Numbers:   func() []claim.Number { return f.shares(overlay("figure 8"), "priority") },
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 9b", says: "When CN3 (rate-style) stops, CN1 and CN2 get its bandwidth by 1:2, give it up when CN4 starts, and have it back when that stops.",
-			numbers:   func(f findings) []number { return f.shares(nat("figure 9"), "start and stop") },
-			otherwise: missedShares,
+			Where: "figure 9b", Says: "When CN3 (rate-style) stops, CN1 and CN2 get its bandwidth by 1:2, give it up when CN4 starts, and have it back when that stops.",
+			Numbers:   func() []claim.Number { return f.shares(nat("figure 9"), "start and stop") },
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 9", says: "So CNTC uses the link better than tc, whose rates stay as they were set.",
-			numbers: func(f findings) []number {
-				n := number{name: "link use, tc over weir", rule: atMost, ideal: 1}
-				return []number{f.quotient(n, nat("figure 9"), "start and stop", PeerTC, PeerWeir, linkUse)}
+			Where: "figure 9", Says: "So CNTC uses the link better than tc, whose rates stay as they were set.",
+			Numbers: func() []claim.Number {
+				n := claim.Number{Name: "link use, tc over weir", Rule: claim.AtMost, Ideal: 1}
+				return []claim.Number{f.quotient(n, nat("figure 9"), "start and stop", PeerTC, PeerWeir, linkUse)}
 			},
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 10", says: "Idle bandwidth goes in equal parts to CN1 and CN2 while their priority interval is the same, and almost five times as much " +
+			Where: "figure 10", Says: "Idle bandwidth goes in equal parts to CN1 and CN2 while their priority interval is the same, and almost five times as much " +
 				"to CN2 when a new container moves it to a higher one.",
-			numbers: func(f findings) []number { return f.shares(nat("figure 10"), "priority interval") },
-			design: "What is idle goes by weight within a priority, and all of it to the higher one between two: a ratio nobody asked for cannot be promised. " +
+			Numbers: func() []claim.Number { return f.shares(nat("figure 10"), "priority interval") },
+			Design: "What is idle goes by weight within a priority, and all of it to the higher one between two: a ratio nobody asked for cannot be promised. " +
 				"And nobody's priority changes because somebody else starts: it is what the user wrote, not derived from weights.",
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 11a", says: "Control of one container with the whole link costs 0.16 % of bandwidth.",
-			numbers: func(f findings) []number {
-				return []number{f.overhead("bandwidth lost", nat("figure 11"), "one container, bandwidth", 0.16)}
+			Where: "figure 11a", Says: "Control of one container with the whole link costs 0.16 % of bandwidth.",
+			Numbers: func() []claim.Number {
+				return []claim.Number{f.overhead("bandwidth lost", nat("figure 11"), "one container, bandwidth", 0.16)}
 			},
-			otherwise: "Beside the token bucket that stands for the link, Weir keeps a little of its rate for what the host itself sends.",
+			Otherwise: "Beside the token bucket that stands for the link, Weir keeps a little of its rate for what the host itself sends.",
 		},
 		{
-			where: "figure 11a", says: "It adds 1.24 % to the latency, and not more than 0.006 ms.",
-			numbers: func(f findings) []number {
+			Where: "figure 11a", Says: "It adds 1.24 % to the latency, and not more than 0.006 ms.",
+			Numbers: func() []claim.Number {
 				group, name := nat("figure 11"), "one container, round trip"
-				added := number{name: "round trip added", unit: unitTime, rule: atMost, ideal: 0.006, paper: report.Number(0.006)}
+				added := claim.Number{Name: "round trip added", Unit: claim.UnitTime, Rule: claim.AtMost, Ideal: 0.006, Paper: report.Number(0.006)}
 				if result := f.of(group, name, PeerWeir); result != nil && result.Overhead != nil {
-					added.measured = result.Overhead.AddedMS
+					added.Measured = result.Overhead.AddedMS
 				}
-				return []number{f.overhead("round trip added", group, name, 1.24), added}
+				return []claim.Number{f.overhead("round trip added", group, name, 1.24), added}
 			},
-			otherwise: "A veth pair in one machine answers in a few hundredths of a millisecond, so that each microsecond of a program at the veth, one at the uplink and " +
+			Otherwise: "A veth pair in one machine answers in a few hundredths of a millisecond, so that each microsecond of a program at the veth, one at the uplink and " +
 				"of HTB is a percent and more; the paper's packets went through network cards, and its increase of 0.006 ms is 1.24 % of 0.5 ms.",
 		},
 		{
-			where: "figure 11b", says: "With two containers that share 80 to 20, control costs 2.8 % of bandwidth.",
-			numbers: func(f findings) []number {
-				return []number{f.overhead("bandwidth lost", nat("figure 11"), "80 to 20", 2.8)}
+			Where: "figure 11b", Says: "With two containers that share 80 to 20, control costs 2.8 % of bandwidth.",
+			Numbers: func() []claim.Number {
+				return []claim.Number{f.overhead("bandwidth lost", nat("figure 11"), "80 to 20", 2.8)}
 			},
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
 		{
-			where: "conclusion", says: "Bandwidth and latency are guaranteed in all network modes.",
-			numbers: func(f findings) []number {
-				var list []number
+			Where: "conclusion", Says: "Bandwidth and latency are guaranteed in all network modes.",
+			Numbers: func() []claim.Number {
+				var list []claim.Number
 				for _, mode := range cntcModes {
 					group := cntcGroup("figures 1a and 7a", mode)
 					list = append(list, named(string(mode)+", ", f.shares(group, connections))...)
-					n := number{name: string(mode) + ", p99", rule: atMost, ideal: 2}
+					n := claim.Number{Name: string(mode) + ", p99", Rule: claim.AtMost, Ideal: 2}
 					list = append(list, f.roundTrip(n, cntcGroup("figures 1b and 7b", mode), latencyCase, PeerWeir, p99))
 				}
 				return list
 			},
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
 	}
 }
@@ -125,36 +126,36 @@ const connectionTolerance = 0.15
 // cntcGroup names the cases of a figure in a mode.
 func cntcGroup(figure string, mode testbed.Mode) string { return fmt.Sprintf("%s, %s", figure, mode) }
 
-func named(prefix string, numbers []number) []number {
+func named(prefix string, numbers []claim.Number) []claim.Number {
 	for i := range numbers {
-		numbers[i].name = prefix + strings.TrimPrefix(numbers[i].name, prefix)
+		numbers[i].Name = prefix + strings.TrimPrefix(numbers[i].Name, prefix)
 	}
 	return numbers
 }
 
 // paperShares are shares of a peer that should be what the paper saw of it.
-func (f findings) paperShares(group, name, peer string, tolerance float64) []number {
+func (f findings) paperShares(group, name, peer string, tolerance float64) []claim.Number {
 	result := f.of(group, name, peer)
 	if result == nil {
-		return []number{{name: name, unit: unitRate}}
+		return []claim.Number{{Name: name, Unit: claim.UnitRate}}
 	}
-	var list []number
+	var list []claim.Number
 	for _, share := range result.Shares {
 		if share.PaperBPS == nil {
 			continue
 		}
 		n := share.number("")
-		n.ideal, n.tolerance = *n.paper, tolerance
+		n.Ideal, n.Tolerance = *n.Paper, tolerance
 		list = append(list, n)
 	}
 	return list
 }
 
 // roundTrip is a number of milliseconds.
-func (f findings) roundTrip(n number, group, name, peer string, value func(Latency) float64) number {
-	n.unit = unitTime
+func (f findings) roundTrip(n claim.Number, group, name, peer string, value func(Latency) float64) claim.Number {
+	n.Unit = claim.UnitTime
 	if result := f.of(group, name, peer); result != nil && result.Latency != nil {
-		n.measured = report.Number(value(*result.Latency))
+		n.Measured = report.Number(value(*result.Latency))
 	}
 	return n
 }
@@ -165,10 +166,10 @@ func p99(l Latency) float64 { return l.P99MS.Median }
 func linkUse(r CaseResult) float64 { return r.LinkUse.Median }
 
 // overhead is what Weir takes, at most what the paper's percentage says.
-func (f findings) overhead(name, group, caseName string, paperPercent float64) number {
-	n := number{name: name, unit: unitPart, rule: atMost, ideal: paperPercent, paper: report.Number(paperPercent)}
+func (f findings) overhead(name, group, caseName string, paperPercent float64) claim.Number {
+	n := claim.Number{Name: name, Unit: claim.UnitPart, Rule: claim.AtMost, Ideal: paperPercent, Paper: report.Number(paperPercent)}
 	if result := f.of(group, caseName, PeerWeir); result != nil && result.Overhead != nil {
-		n.measured = report.Number(result.Overhead.Fraction * 100)
+		n.Measured = report.Number(result.Overhead.Fraction * 100)
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 
+	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -14,75 +15,75 @@ const qconGoodput = 1448. / 1538
 const qconResolutionMbps = 1
 
 // qconClaims are those of section 4 of qCon.
-func qconClaims() []claim {
-	claims := []claim{
-		qconShares("figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
+func qconClaims(f findings) []claim.Claim {
+	claims := []claim.Claim{
+		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
 			"with 1:1:1 all get the same.", "weights 1:1:1", "weights 1:2:3", "weights 1:3:5"),
-		qconShares("figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s for C4 and 12 for C2 when "+
+		qconShares(f, "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s for C4 and 12 for C2 when "+
 			"all five send.", "1 of 5 sends", "2 of 5 send", "3 of 5 send", "4 of 5 send", "5 of 5 send"),
 		{
-			where: "figure 9", says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s for C1 with a minimum of 30, " +
+			Where: "figure 9", Says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s for C1 with a minimum of 30, " +
 				"20 for C2 with 20, and C3 its 15.",
-			numbers: func(f findings) []number {
+			Numbers: func() []claim.Number {
 				return append(f.floors("figure 9", "min 30"), append(f.floors("figure 9", "min 30,20"), f.floors("figure 9", "min 30,20,15")...)...)
 			},
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 9, last case", says: "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 gets less than before: what is left.",
-			numbers: func(f findings) []number {
+			Where: "figure 9, last case", Says: "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 gets less than before: what is left.",
+			Numbers: func() []claim.Number {
 				return append(f.floors("figure 9", "min 30,20,15,15"), f.shares("figure 9", "min 30,20,15,15")...)
 			},
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
-		qconShares("figure 10", "A container with a maximum of 10 Mbit/s gets 9 and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
+		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
 			"C5 gets 34.", "no maximum", "max 10", "max 10,10", "max 10,10,15", "max 10,10,15,25"),
-		qconShares("figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 while the others get less.", "weights only", "C1 min 30"),
+		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 while the others get less.", "weights only", "C1 min 30"),
 		{
-			where: "figure 11, last case", says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
-			numbers: func(f findings) []number { return f.shares("figure 11", "C1 min 30, C3 max 15") },
-			design: "A minimum lifts a container to that rate, it is not added to its share: of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
+			Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
+			Numbers: func() []claim.Number { return f.shares("figure 11", "C1 min 30, C3 max 15") },
+			Design: "A minimum lifts a container to that rate, it is not added to its share: of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
 				"C1's minimum of 30. So C1 stays at 30 and C2 gets all that C3 leaves. qCon's algorithm hands the surplus out on top of minimums, " +
 				"so that the result depends on the order in which it looks at containers.",
-			otherwise: missedShares,
+			Otherwise: missedShares,
 		},
 		{
-			where: "figure 12", says: "qCon takes the least processor time of the three, less than Docker without control and than tc, with one to five containers.",
-			numbers: func(f findings) []number {
-				var list []number
+			Where: "figure 12", Says: "qCon takes the least processor time of the three, less than Docker without control and than tc, with one to five containers.",
+			Numbers: func() []claim.Number {
+				var list []claim.Number
 				for count := 1; count <= costContainers; count++ {
 					name := fmt.Sprintf("%d containers", count)
 					for _, over := range []string{PeerNone, PeerHTB} {
-						n := number{name: name + ", weir over " + over, rule: atMost, ideal: 1}
+						n := claim.Number{Name: name + ", weir over " + over, Rule: claim.AtMost, Ideal: 1}
 						list = append(list, f.quotient(n, "figure 12", name, PeerWeir, over, cpuUse))
 					}
 				}
 				return list
 			},
-			otherwise: "On a link this slow Weir has packets cut to a few frames, so that shares hold within 50 ms and latency bounds are kept; " +
+			Otherwise: "On a link this slow Weir has packets cut to a few frames, so that shares hold within 50 ms and latency bounds are kept; " +
 				"every packet passes the stack by itself, where the peers pass up to 64 KB at once. That costs processor time. qCon handles whole " +
 				"packets in the bridge, every 30 ms, and bounds no latency.",
 		},
 		{
-			where: "figure 12", says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
-			numbers: func(f findings) []number {
-				var list []number
+			Where: "figure 12", Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
+			Numbers: func() []claim.Number {
+				var list []claim.Number
 				for count := 1; count <= costContainers; count++ {
 					name := fmt.Sprintf("%d containers", count)
-					list = append(list, f.quotient(number{name: name + ", htb over none", rule: atLeast, ideal: 1}, "figure 12", name, PeerHTB, PeerNone, cpuUse))
+					list = append(list, f.quotient(claim.Number{Name: name + ", htb over none", Rule: claim.AtLeast, Ideal: 1}, "figure 12", name, PeerHTB, PeerNone, cpuUse))
 				}
 				return list
 			},
-			otherwise: "The link without control is a token bucket here, which has a lock of its own, and a lock is not what limits 100 Mbit/s on this processor.",
+			Otherwise: "The link without control is a token bucket here, which has a lock of its own, and a lock is not what limits 100 Mbit/s on this processor.",
 		},
 		{
-			where: "table 1", says: "A round trip of 64 bytes takes 0.5 ms with qCon as with Docker alone, and 0.6 ms with tc.",
-			numbers: func(f findings) []number {
-				return []number{f.quotient(number{
-					name: "mean round trip, weir over none", rule: atMost, ideal: 1, paper: report.Number(1), tolerance: 0.1,
+			Where: "table 1", Says: "A round trip of 64 bytes takes 0.5 ms with qCon as with Docker alone, and 0.6 ms with tc.",
+			Numbers: func() []claim.Number {
+				return []claim.Number{f.quotient(claim.Number{
+					Name: "mean round trip, weir over none", Rule: claim.AtMost, Ideal: 1, Paper: report.Number(1), Tolerance: 0.1,
 				}, "table 1", "idle", PeerWeir, PeerNone, meanRoundTrip)}
 			},
-			otherwise: "A veth pair answers much faster than the paper's Raspberry Pi over Ethernet, so the few microseconds of Weir's programs and of " +
+			Otherwise: "A veth pair answers much faster than the paper's Raspberry Pi over Ethernet, so the few microseconds of Weir's programs and of " +
 				"HTB are a larger part of a round trip; the table of round trips has them. The paper gives its numbers to 0.1 ms.",
 		},
 	}
@@ -92,32 +93,32 @@ func qconClaims() []claim {
 const missedShares = "Look at the shares of the case, and at how busy the machine was."
 
 // qconShares is a claim about the shares of cases of a figure.
-func qconShares(figure, says string, cases ...string) claim {
-	return claim{where: figure, says: says, otherwise: missedShares, numbers: func(f findings) []number {
-		var list []number
+func qconShares(f findings, figure, says string, cases ...string) claim.Claim {
+	return claim.Claim{Where: figure, Says: says, Otherwise: missedShares, Numbers: func() []claim.Number {
+		var list []claim.Number
 		for _, name := range cases {
 			list = append(list, f.shares(figure, name)...)
 		}
 		for i := range list {
-			list[i].resolution, list[i].paperScale = qconResolutionMbps, qconGoodput
+			list[i].Resolution, list[i].PaperScale = qconResolutionMbps, qconGoodput
 		}
 		return list
 	}}
 }
 
 // floors are the minimums of a case, which must be reached.
-func (f findings) floors(group, name string) []number {
+func (f findings) floors(group, name string) []claim.Number {
 	result := f.of(group, name, PeerWeir)
 	if result == nil {
-		return []number{{name: name, unit: unitRate}}
+		return []claim.Number{{Name: name, Unit: claim.UnitRate}}
 	}
-	var list []number
+	var list []claim.Number
 	for _, share := range result.Shares {
 		if share.MinBPS == 0 {
 			continue
 		}
 		n := share.number(name + ", minimum of ")
-		n.rule, n.ideal = atLeast, float64(share.MinBPS)/1e6
+		n.Rule, n.Ideal = claim.AtLeast, float64(share.MinBPS)/1e6
 		list = append(list, n)
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/report"
 )
@@ -25,7 +26,7 @@ func idealResults(t *testing.T, name string) []CaseResult {
 			if !c.takesPart(peer) {
 				continue
 			}
-			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &Spread{Median: 1, Min: 1, Max: 1}}
+			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &measure.Spread{Median: 1, Min: 1, Max: 1}}
 			for number, p := range c.phases() {
 				ideal := c.ideal(p.at)
 				for i, one := range c.policiesAt(p.at) {
@@ -33,20 +34,20 @@ func idealResults(t *testing.T, name string) []CaseResult {
 						continue
 					}
 					share := Share{Phase: p.name, Container: one.Name, MinBPS: one.MinBPS, IdealBPS: ideal[i], PaperBPS: one.Paper.bps(peer, number)}
-					share.Measured = exactly(float64(ideal[i]))
+					share.Measured = measure.Exactly(float64(ideal[i]))
 					if peer != PeerWeir && share.PaperBPS != nil {
-						share.Measured = exactly(*share.PaperBPS)
+						share.Measured = measure.Exactly(*share.PaperBPS)
 					}
 					result.Shares = append(result.Shares, share)
 				}
 			}
 			if c.Measures.has(MeasureCost) {
-				result.Cost = &Cost{CPUUse: exactly(0.2)}
+				result.Cost = &Cost{CPUUse: measure.Exactly(0.2)}
 			}
 			if c.Measures.has(MeasureLatency) {
-				result.Latency = &Latency{MeanMS: exactly(0.5), P99MS: exactly(0.6)}
+				result.Latency = &Latency{MeanMS: measure.Exactly(0.5), P99MS: measure.Exactly(0.6)}
 				if peer == PeerTC {
-					result.Latency.P99MS = exactly(10)
+					result.Latency.P99MS = measure.Exactly(10)
 				}
 			}
 			results = append(results, result)
@@ -81,7 +82,7 @@ func claimAbout(t *testing.T, suite string, results []CaseResult, where, words s
 // TestEveryClaimFindsItsCases: a claim that looks for a case nobody runs would
 // never be judged.
 func TestEveryClaimFindsItsCases(t *testing.T) {
-	for _, suite := range []string{suiteQCon, suiteCNTC} {
+	for _, suite := range []string{SuiteQCon, SuiteCNTC} {
 		results := idealResults(t, suite)
 		for _, judged := range judgeClaims(suite, results) {
 			if judged.Judgement == report.NotMeasured || judged.Judgement == report.NotReproduced {
@@ -96,8 +97,8 @@ func TestEveryClaimFindsItsCases(t *testing.T) {
 				t.Errorf("%s is %s without a result", judged.Where, judged.Judgement)
 			}
 		}
-		for i, one := range claimsOf(suite).claims {
-			if one.otherwise == "" {
+		for i, one := range claimsOf(suite, findings{}).claims {
+			if one.Otherwise == "" {
 				t.Errorf("claim %d of %s does not say why it may fail", i, suite)
 			}
 		}
@@ -118,47 +119,47 @@ func TestClaimsAreJudged(t *testing.T) {
 	}{
 		{
 			// The paper's 43 of 47 Mbit/s are further off than rounding explains.
-			"closer than the paper", suiteQCon, "figure 7", "43 Mbit/s", "figure 7", "weights 1:2:3", PeerWeir,
+			"closer than the paper", SuiteQCon, "figure 7", "43 Mbit/s", "figure 7", "weights 1:2:3", PeerWeir,
 			func(*CaseResult) {}, report.Exceeded,
 		},
 		{
-			"2 % off", suiteQCon, "figure 7", "43 Mbit/s", "figure 7", "weights 1:2:3", PeerWeir,
-			func(r *CaseResult) { r.Shares[2].Measured = exactly(0.98 * 50e6) }, report.NotReproduced,
+			"2 % off", SuiteQCon, "figure 7", "43 Mbit/s", "figure 7", "weights 1:2:3", PeerWeir,
+			func(r *CaseResult) { r.Shares[2].Measured = measure.Exactly(0.98 * 50e6) }, report.NotReproduced,
 		},
 		{
-			"below a minimum", suiteQCon, "figure 9, last case", "minimums", "figure 9", "min 30,20,15,15", PeerWeir,
-			func(r *CaseResult) { r.Shares[0].Measured = exactly(29e6) }, report.NotReproduced,
+			"below a minimum", SuiteQCon, "figure 9, last case", "minimums", "figure 9", "min 30,20,15,15", PeerWeir,
+			func(r *CaseResult) { r.Shares[0].Measured = measure.Exactly(29e6) }, report.NotReproduced,
 		},
 		{
-			"more processor time than without control", suiteQCon, "figure 12", "least processor time", "figure 12", "3 containers", PeerWeir,
-			func(r *CaseResult) { r.Cost.CPUUse = exactly(0.3) }, report.NotReproduced,
+			"more processor time than without control", SuiteQCon, "figure 12", "least processor time", "figure 12", "3 containers", PeerWeir,
+			func(r *CaseResult) { r.Cost.CPUUse = measure.Exactly(0.3) }, report.NotReproduced,
 		},
 		{
-			"half a round trip more", suiteQCon, "table 1", "0.5 ms", "table 1", "idle", PeerWeir,
-			func(r *CaseResult) { r.Latency.MeanMS = exactly(0.75) }, report.NotReproduced,
+			"half a round trip more", SuiteQCon, "table 1", "0.5 ms", "table 1", "idle", PeerWeir,
+			func(r *CaseResult) { r.Latency.MeanMS = measure.Exactly(0.75) }, report.NotReproduced,
 		},
 		{
-			"a floor is a floor", suiteQCon, "figure 11, last case", "C3 is limited", "figure 11", "C1 min 30, C3 max 15", PeerWeir,
+			"a floor is a floor", SuiteQCon, "figure 11, last case", "C3 is limited", "figure 11", "C1 min 30, C3 max 15", PeerWeir,
 			func(*CaseResult) {}, report.DifferentByDesign,
 		},
 		{
-			"far below the bound", suiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
+			"far below the bound", SuiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
 			func(*CaseResult) {}, report.Exceeded,
 		},
 		{
-			"just below the bound", suiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
-			func(r *CaseResult) { r.Latency.P99MS = exactly(1.9) }, report.Reproduced,
+			"just below the bound", SuiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
+			func(r *CaseResult) { r.Latency.P99MS = measure.Exactly(1.9) }, report.Reproduced,
 		},
 		{
-			"above the bound", suiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
-			func(r *CaseResult) { r.Latency.P99MS = exactly(2.5) }, report.NotReproduced,
+			"above the bound", SuiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
+			func(r *CaseResult) { r.Latency.P99MS = measure.Exactly(2.5) }, report.NotReproduced,
 		},
 		{
-			"8 us more", suiteCNTC, "figure 11a", "1.24", cntcGroup("figure 11", testbed.ModeBridge), "one container, round trip", PeerWeir,
+			"8 us more", SuiteCNTC, "figure 11a", "1.24", cntcGroup("figure 11", testbed.ModeBridge), "one container, round trip", PeerWeir,
 			func(r *CaseResult) { r.Overhead.AddedMS = report.Number(0.008) }, report.NotReproduced,
 		},
 		{
-			"failed", suiteCNTC, "figure 10", "Idle bandwidth", cntcGroup("figure 10", testbed.ModeBridge), "priority interval", PeerWeir,
+			"failed", SuiteCNTC, "figure 10", "Idle bandwidth", cntcGroup("figure 10", testbed.ModeBridge), "priority interval", PeerWeir,
 			func(r *CaseResult) { r.Runs = 0 }, report.NotMeasured,
 		},
 	} {

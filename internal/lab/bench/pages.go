@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
@@ -38,11 +40,11 @@ type watchers struct {
 }
 
 // watch has a case's pages and scrapes look at an agent until end.
-func (b *bed) watch(ctx context.Context, c Case, agent *weir) *watchers {
+func (b *Bed) watch(ctx context.Context, c Case, agent *weir) *watchers {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watchers{cancel: cancel}
 	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = testbed.InNetNS(b.host.NetNSPath(), func() (err error) {
+		err = testbed.InNetNS(b.Host.NetNSPath(), func() (err error) {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 			return err
 		})
@@ -167,5 +169,5 @@ func middle(of []time.Duration) float64 {
 	if len(of) == 0 {
 		return 0
 	}
-	return milliseconds(slices.Sorted(slices.Values(of))[len(of)/2])
+	return measure.Milliseconds(slices.Sorted(slices.Values(of))[len(of)/2])
 }

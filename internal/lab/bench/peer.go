@@ -26,19 +26,19 @@ func PeerNames() []string {
 	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerWeir}
 }
 
-// peer is a way to share the link.
-type peer interface {
-	// apply puts the policies of the case in force and returns when they
+// Peer is a way to share the link.
+type Peer interface {
+	// Apply puts the policies of the case in force and returns when they
 	// are.
-	apply(ctx context.Context, b *bed, c Case, containers []placed) error
+	Apply(ctx context.Context, b *Bed, c Case, containers []Placed) error
 	// change puts a new policy in force while traffic runs.
-	change(ctx context.Context, containers []placed, change Change) error
-	// remove takes everything away again; also after apply failed.
-	remove(ctx context.Context, b *bed, containers []placed) error
+	change(ctx context.Context, containers []Placed, change Change) error
+	// Remove takes everything away again; also after apply failed.
+	Remove(ctx context.Context, b *Bed, containers []Placed) error
 }
 
-// newPeer makes a peer by name.
-func newPeer(ctx context.Context, name string, options Options) (peer, error) {
+// NewPeer makes a peer by name.
+func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 	switch name {
 	case PeerNone:
 		return fifo{}, nil
@@ -69,6 +69,6 @@ func (c Case) takesPart(name string) bool {
 // cases with changes do not name them.
 type static struct{}
 
-func (static) change(context.Context, []placed, Change) error {
+func (static) change(context.Context, []Placed, Change) error {
 	return fmt.Errorf("the policies of this peer are static")
 }

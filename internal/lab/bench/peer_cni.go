@@ -44,16 +44,16 @@ func newCNI(ctx context.Context, options Options, containerdBurst bool) (*cni, e
 		install := exec.CommandContext(ctx, "go", "install", cniModule+"@"+cniVersion)
 		install.Dir = os.TempDir()
 		install.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
-		if _, err := output(install); err != nil {
+		if _, err := Output(install); err != nil {
 			return nil, fmt.Errorf("build the CNI bandwidth plugin: %w", err)
 		}
 	}
 	return &cni{path: path, containerdBurst: containerdBurst}, nil
 }
 
-func (p *cni) apply(ctx context.Context, b *bed, c Case, containers []placed) error {
+func (p *cni) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) error {
 	// The plugin caps containers; the link is still a link.
-	if err := (fifo{}).apply(ctx, b, c, containers); err != nil {
+	if err := (fifo{}).Apply(ctx, b, c, containers); err != nil {
 		return err
 	}
 	for _, one := range containers {
@@ -67,8 +67,8 @@ func (p *cni) apply(ctx context.Context, b *bed, c Case, containers []placed) er
 	return nil
 }
 
-func (p *cni) remove(ctx context.Context, b *bed, containers []placed) error {
-	problems := []error{b.clearUplink(ctx)}
+func (p *cni) Remove(ctx context.Context, b *Bed, containers []Placed) error {
+	problems := []error{b.ClearUplink(ctx)}
 	for _, one := range containers {
 		if one.MaxBPS == 0 {
 			continue
@@ -79,7 +79,7 @@ func (p *cni) remove(ctx context.Context, b *bed, containers []placed) error {
 		hostInterface, err := b.hostInterface(ctx, one)
 		problems = append(problems, err)
 		if err == nil {
-			problems = append(problems, b.onHost(ctx, "tc", "qdisc", "del", "dev", hostInterface, "ingress"))
+			problems = append(problems, b.OnHost(ctx, "tc", "qdisc", "del", "dev", hostInterface, "ingress"))
 		}
 	}
 	return errors.Join(problems...)
@@ -107,7 +107,7 @@ type cniInterfaceOfChain struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-func (p *cni) run(ctx context.Context, b *bed, command string, one placed) error {
+func (p *cni) run(ctx context.Context, b *Bed, command string, one Placed) error {
 	hostInterface, err := b.hostInterface(ctx, one)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (p *cni) run(ctx context.Context, b *bed, command string, one placed) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
-	cmd := b.host.Command(ctx, p.path)
+	cmd := b.Host.Command(ctx, p.path)
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(os.Environ(),
 		"CNI_COMMAND="+command,
@@ -137,19 +137,19 @@ func (p *cni) run(ctx context.Context, b *bed, command string, one placed) error
 		"CNI_NETNS="+one.NetNSPath,
 		"CNI_IFNAME="+cniInterface,
 		"CNI_PATH="+filepath.Dir(p.path))
-	_, err = output(cmd)
+	_, err = Output(cmd)
 	return err
 }
 
 // hostInterface is the host's end of a container's veth pair.
-func (b *bed) hostInterface(ctx context.Context, one placed) (string, error) {
+func (b *Bed) hostInterface(ctx context.Context, one Placed) (string, error) {
 	type link struct {
 		Index     int    `json:"ifindex"`
 		Name      string `json:"ifname"`
 		PeerIndex int    `json:"link_index"`
 	}
 	list := func(cmd *exec.Cmd) (links []link, err error) {
-		out, err := output(cmd)
+		out, err := Output(cmd)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +160,7 @@ func (b *bed) hostInterface(ctx context.Context, one placed) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the interface of container %s: %w", one.Name, err)
 	}
-	outside, err := list(b.host.Command(ctx, "ip", "-j", "link", "show"))
+	outside, err := list(b.Host.Command(ctx, "ip", "-j", "link", "show"))
 	if err != nil {
 		return "", fmt.Errorf("find the interface of container %s: %w", one.Name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
@@ -17,6 +18,7 @@ const (
 	htbUnlimitedBPS = 100e9
 	htbMaxQuantum   = 200_000 // what sch_htb.c clamps a quantum to
 	htbPrios        = 8       // TC_HTB_NUMPRIO
+	htbFirstLeaf    = 0x10    // the class of the first container
 	htbDefaultClass = "1:ffff"
 	iptablesChain   = "WEIR-BENCH"
 )
@@ -41,26 +43,26 @@ type htbClass struct {
 	prio             int // 0 is served first
 }
 
-func (h htb) apply(ctx context.Context, b *bed, c Case, containers []placed) error {
+func (h htb) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) error {
 	linkBPS := c.LinkBPS
 	if linkBPS == 0 {
 		linkBPS = htbUnlimitedBPS
 	}
-	dev := b.host.UplinkName
+	dev := b.Host.UplinkName
 	commands := [][]string{
 		{"tc", "qdisc", "replace", "dev", dev, "root", "handle", "1:", "htb", "default", "ffff"},
 		htbClassCommand(dev, "1:", "1:1", htbClass{rateBPS: linkBPS, ceilBPS: linkBPS, quantumBytes: htbMaxQuantum}),
 		// What is of no container, or not to be told: a thousandth, and what
 		// is left over.
 		htbClassCommand(dev, "1:1", htbDefaultClass, htbClass{
-			rateBPS: linkBPS / 1000, ceilBPS: linkBPS, quantumBytes: frameBytes,
+			rateBPS: linkBPS / 1000, ceilBPS: linkBPS, quantumBytes: measure.FrameBytes,
 		}),
 	}
 	for i, class := range h.classes(c, linkBPS) {
 		commands = append(commands, htbClassCommand(dev, "1:1", htbClassID(i), class))
 	}
 	for _, command := range append(commands, tellApart(b, c, containers)...) {
-		if err := b.onHost(ctx, command[0], command[1:]...); err != nil {
+		if err := b.OnHost(ctx, command[0], command[1:]...); err != nil {
 			return fmt.Errorf("set HTB up: %w", err)
 		}
 	}
@@ -78,8 +80,8 @@ func (h htb) apply(ctx context.Context, b *bed, c Case, containers []placed) err
 // host's iptables and get tc's IP filter. In an overlay that never matches, as
 // the container's address is inside VXLAN (CNTC, section 2); in the host's own
 // network there is no address to tell containers by.
-func tellApart(b *bed, c Case, containers []placed) [][]string {
-	dev := b.host.UplinkName
+func tellApart(b *Bed, c Case, containers []Placed) [][]string {
+	dev := b.Host.UplinkName
 	var commands [][]string
 	switch c.mode() {
 	case testbed.ModeHost:
@@ -106,12 +108,12 @@ func tellApart(b *bed, c Case, containers []placed) [][]string {
 }
 
 // htbClassID is the class of container i.
-func htbClassID(i int) string { return fmt.Sprintf("1:%x", 0x10+i) }
+func htbClassID(i int) string { return fmt.Sprintf("1:%x", htbFirstLeaf+i) }
 
 func htbClassCommand(dev, parent, id string, class htbClass) []string {
 	return []string{
 		"tc", "class", "replace", "dev", dev, "parent", parent, "classid", id, "htb",
-		"rate", tcRate(class.rateBPS), "ceil", tcRate(class.ceilBPS),
+		"rate", TCRate(class.rateBPS), "ceil", TCRate(class.ceilBPS),
 		"burst", strconv.FormatUint(burstBytes(class.rateBPS), 10),
 		"cburst", strconv.FormatUint(burstBytes(class.ceilBPS), 10),
 		"quantum", strconv.FormatUint(class.quantumBytes, 10),
@@ -138,11 +140,11 @@ func (h htb) classes(c Case, linkBPS uint64) []htbClass {
 		classes[i] = htbClass{
 			rateBPS:      share,
 			ceilBPS:      min(competitors[i].CeilingBPS, linkBPS),
-			quantumBytes: min(frameBytes*uint64(max(containers[i].Weight/least, 1)), htbMaxQuantum),
+			quantumBytes: min(measure.FrameBytes*uint64(max(containers[i].Weight/least, 1)), htbMaxQuantum),
 			prio:         prios[i],
 		}
 		if h.plain {
-			classes[i].quantumBytes = frameBytes
+			classes[i].quantumBytes = measure.FrameBytes
 		}
 		if h.plain && c.Rigid {
 			classes[i].ceilBPS = classes[i].rateBPS
@@ -175,13 +177,13 @@ func htbPriosOf(containers []Container) []int {
 	return prios
 }
 
-func (htb) remove(ctx context.Context, b *bed, _ []placed) error {
-	problems := []error{b.clearUplink(ctx)}
-	if b.onHost(ctx, "iptables", "-w", "-t", "mangle", "-n", "-L", iptablesChain) == nil {
+func (htb) Remove(ctx context.Context, b *Bed, _ []Placed) error {
+	problems := []error{b.ClearUplink(ctx)}
+	if b.OnHost(ctx, "iptables", "-w", "-t", "mangle", "-n", "-L", iptablesChain) == nil {
 		problems = append(problems,
-			b.onHost(ctx, "iptables", "-w", "-t", "mangle", "-D", "POSTROUTING", "-o", b.host.UplinkName, "-j", iptablesChain),
-			b.onHost(ctx, "iptables", "-w", "-t", "mangle", "-F", iptablesChain),
-			b.onHost(ctx, "iptables", "-w", "-t", "mangle", "-X", iptablesChain))
+			b.OnHost(ctx, "iptables", "-w", "-t", "mangle", "-D", "POSTROUTING", "-o", b.Host.UplinkName, "-j", iptablesChain),
+			b.OnHost(ctx, "iptables", "-w", "-t", "mangle", "-F", iptablesChain),
+			b.OnHost(ctx, "iptables", "-w", "-t", "mangle", "-X", iptablesChain))
 	}
 	return errors.Join(problems...)
 }

@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-)
 
-const (
-	frameBytes = 1514 // an Ethernet frame without FCS
-	// fifoPackets is the default length of an interface's queue.
-	fifoPackets = 1000
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 // fifo is no QoS: one queue in front of a link. The token bucket stands for
@@ -25,45 +21,45 @@ type fifo struct {
 	always bool
 }
 
-func (f fifo) apply(ctx context.Context, b *bed, c Case, _ []placed) error {
-	qdisc := []string{"pfifo", "limit", strconv.Itoa(fifoPackets)}
+func (f fifo) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {
+	qdisc := []string{"pfifo", "limit", strconv.Itoa(measure.FIFOPackets)}
 	if c.LinkBPS > 0 {
 		qdisc = []string{
-			"tbf", "rate", tcRate(c.LinkBPS),
+			"tbf", "rate", TCRate(c.LinkBPS),
 			"burst", strconv.FormatUint(burstBytes(c.LinkBPS), 10),
-			"limit", strconv.Itoa(fifoPackets * frameBytes),
+			"limit", strconv.Itoa(measure.FIFOPackets * measure.FrameBytes),
 		}
 	} else if !f.always {
 		return nil
 	}
-	args := append([]string{"qdisc", "replace", "dev", b.host.UplinkName, "root", "handle", "1:"}, qdisc...)
-	if err := b.onHost(ctx, "tc", args...); err != nil {
+	args := append([]string{"qdisc", "replace", "dev", b.Host.UplinkName, "root", "handle", "1:"}, qdisc...)
+	if err := b.OnHost(ctx, "tc", args...); err != nil {
 		return fmt.Errorf("limit the link: %w", err)
 	}
 	return nil
 }
 
-func (fifo) remove(ctx context.Context, b *bed, _ []placed) error {
-	return b.clearUplink(ctx)
+func (fifo) Remove(ctx context.Context, b *Bed, _ []Placed) error {
+	return b.ClearUplink(ctx)
 }
 
-// clearUplink takes the qdisc off the uplink, if there is one.
-func (b *bed) clearUplink(ctx context.Context) error {
-	out, err := output(b.host.Command(ctx, "tc", "qdisc", "show", "dev", b.host.UplinkName, "root"))
+// ClearUplink takes the qdisc off the uplink, if there is one.
+func (b *Bed) ClearUplink(ctx context.Context) error {
+	out, err := Output(b.Host.Command(ctx, "tc", "qdisc", "show", "dev", b.Host.UplinkName, "root"))
 	if err != nil {
 		return err
 	}
 	if len(out) == 0 || strings.HasPrefix(string(out), "qdisc noqueue") {
 		return nil
 	}
-	return b.onHost(ctx, "tc", "qdisc", "del", "dev", b.host.UplinkName, "root")
+	return b.OnHost(ctx, "tc", "qdisc", "del", "dev", b.Host.UplinkName, "root")
 }
 
 // burstBytes is a bucket of a millisecond, the usual advice: the timer that
 // refills it may be late by that much without a loss of rate.
 func burstBytes(rateBPS uint64) uint64 {
-	return max(rateBPS/8/1000, 2*frameBytes)
+	return max(rateBPS/8/1000, 2*measure.FrameBytes)
 }
 
-// tcRate spells a rate for tc exactly.
-func tcRate(bps uint64) string { return strconv.FormatUint(bps, 10) + "bit" }
+// TCRate spells a rate for tc exactly.
+func TCRate(bps uint64) string { return strconv.FormatUint(bps, 10) + "bit" }

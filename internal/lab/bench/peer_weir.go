@@ -44,7 +44,7 @@ func newWeir(options Options) (*weir, error) {
 	return &weir{binary: options.WeirBinary, args: options.AgentArgs}, nil
 }
 
-func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) error {
+func (w *weir) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) error {
 	dir, err := testbed.MakeTempDir()
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) e
 		rateBPS = htbUnlimitedBPS
 	}
 	options := testbed.AgentOptions{
-		Program: w.binary, Dir: w.dir, Uplink: b.host.UplinkName, Rate: policy.FormatRate(rateBPS),
+		Program: w.binary, Dir: w.dir, Uplink: b.Host.UplinkName, Rate: policy.FormatRate(rateBPS),
 		// A veth pair says 10 Gbit/s and carries what the CPU can.
 		Args: append([]string{"--ignore-link-speed"}, w.args...),
 	}
@@ -70,12 +70,17 @@ func (w *weir) apply(ctx context.Context, b *bed, c Case, containers []placed) e
 	}
 	w.client = client.Unix(w.dir.Socket())
 	started := time.Now()
-	if w.agent, err = b.host.StartAgent(options); err != nil {
+	if w.agent, err = b.Host.StartAgent(options); err != nil {
 		return err
 	}
 	err = w.awaitReady(ctx, containers)
 	w.start = time.Since(started)
 	return err
+}
+
+// Controlled are all containers that the agent knows.
+func (w *weir) Controlled(ctx context.Context) ([]v1.Container, error) {
+	return w.client.Containers(ctx)
 }
 
 // pid implements process.
@@ -93,7 +98,7 @@ func (w *weir) turns() (v1.Turns, error) {
 }
 
 // listed are the containers that the agent cannot learn of from an engine.
-func listed(b *bed, containers []placed) []testbed.AgentContainer {
+func listed(b *Bed, containers []Placed) []testbed.AgentContainer {
 	if b.engine != nil {
 		return nil
 	}
@@ -105,7 +110,7 @@ func listed(b *bed, containers []placed) []testbed.AgentContainer {
 }
 
 // awaitReady waits until the agent has every container under control.
-func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
+func (w *weir) awaitReady(ctx context.Context, containers []Placed) error {
 	ctx, cancel := context.WithTimeout(ctx, agentStartTimeout)
 	defer cancel()
 	return w.agent.Await(ctx, agentPollInterval, func(ctx context.Context) error {
@@ -120,7 +125,7 @@ func (w *weir) awaitReady(ctx context.Context, containers []placed) error {
 
 // missing lists the containers that the agent does not control as asked, and
 // its reasons.
-func (w *weir) missing(ctx context.Context, containers []placed) ([]string, error) {
+func (w *weir) missing(ctx context.Context, containers []Placed) ([]string, error) {
 	list, err := w.client.Containers(ctx)
 	if err != nil {
 		return nil, err
@@ -145,7 +150,7 @@ func (w *weir) missing(ctx context.Context, containers []placed) ([]string, erro
 	return missing, nil
 }
 
-func (w *weir) change(ctx context.Context, containers []placed, change Change) error {
+func (w *weir) change(ctx context.Context, containers []Placed, change Change) error {
 	rate := func(bps uint64) string {
 		if bps == 0 {
 			return "none"
@@ -156,7 +161,7 @@ func (w *weir) change(ctx context.Context, containers []placed, change Change) e
 	if change.LatencyMS > 0 {
 		latency = formatLatency(change.LatencyMS)
 	}
-	_, err := output(exec.CommandContext(ctx, w.binary, "set", containers[change.Container].Name,
+	_, err := Output(exec.CommandContext(ctx, w.binary, "set", containers[change.Container].Name,
 		"--socket", w.dir.Socket(),
 		"--weight", strconv.FormatUint(uint64(change.Weight), 10),
 		"--min", rate(change.MinBPS), "--max", rate(change.MaxBPS),
@@ -164,13 +169,13 @@ func (w *weir) change(ctx context.Context, containers []placed, change Change) e
 	return err
 }
 
-func (w *weir) remove(ctx context.Context, b *bed, _ []placed) error {
+func (w *weir) Remove(ctx context.Context, b *Bed, _ []Placed) error {
 	if w.dir == "" {
 		return nil
 	}
 	var problems []error
 	if w.agent != nil {
-		_, err := output(b.host.Command(ctx, w.binary, "down", "--socket", w.dir.Socket(), "--state-dir", w.dir.StateDir()))
+		_, err := Output(b.Host.Command(ctx, w.binary, "down", "--socket", w.dir.Socket(), "--state-dir", w.dir.StateDir()))
 		problems = append(problems, err, w.endAgent())
 	}
 	problems = append(problems, b.checkUplinkRestored(ctx), os.RemoveAll(string(w.dir)))
@@ -194,13 +199,13 @@ func (w *weir) endAgent() error {
 
 // checkUplinkRestored fails when something of the agent is left: the next
 // peer would be measured with it.
-func (b *bed) checkUplinkRestored(ctx context.Context) error {
-	out, err := output(b.host.Command(ctx, "tc", "qdisc", "show", "dev", b.host.UplinkName, "root"))
+func (b *Bed) checkUplinkRestored(ctx context.Context) error {
+	out, err := Output(b.Host.Command(ctx, "tc", "qdisc", "show", "dev", b.Host.UplinkName, "root"))
 	if err != nil {
 		return err
 	}
 	if len(out) > 0 && !strings.HasPrefix(string(out), "qdisc noqueue") {
-		return errors.Join(fmt.Errorf("weir down left on the uplink: %s", bytes.TrimSpace(out)), b.clearUplink(ctx))
+		return errors.Join(fmt.Errorf("weir down left on the uplink: %s", bytes.TrimSpace(out)), b.ClearUplink(ctx))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"slices"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -54,41 +55,6 @@ func peerSeries(peers []string) []report.Series {
 	return list
 }
 
-// barPanel collects the bars of a panel.
-type barPanel struct {
-	panel *report.Panel
-	// row is the series, by its number.
-	row map[string]int
-}
-
-func newBarPanel(title string, series []report.Series, categories ...string) barPanel {
-	rows := func() [][]*float64 {
-		list := make([][]*float64, len(series))
-		for i := range list {
-			list[i] = make([]*float64, len(categories))
-		}
-		return list
-	}
-	p := barPanel{
-		panel: &report.Panel{Title: title, Categories: categories, Values: rows(), Low: rows(), High: rows()},
-		row:   map[string]int{},
-	}
-	for i, one := range series {
-		p.row[one.Name] = i
-	}
-	return p
-}
-
-// set gives a series a value in a category.
-func (p barPanel) set(name string, category int, value Spread, factor float64) {
-	i := p.row[name]
-	p.panel.Values[i][category] = report.Number(value.Median * factor)
-	if value.Min < value.Max {
-		p.panel.Low[i][category] = report.Number(value.Min * factor)
-		p.panel.High[i][category] = report.Number(value.Max * factor)
-	}
-}
-
 const (
 	seriesPaper = "paper"
 	seriesIdeal = "ideal"
@@ -109,24 +75,21 @@ func (r Report) sharePlot(group string) report.Plot {
 		for _, share := range results[0].Shares {
 			names = append(names, share.Container)
 		}
-		panel := newBarPanel(key.name, series, names...)
+		panel := measure.NewBarPanel(key.name, series, names...)
 		for _, result := range results {
 			for i, share := range result.Shares {
-				panel.set(result.Peer, i, share.Measured, 1e-6)
-				panel.set(seriesIdeal, i, exactly(float64(share.IdealBPS)), 1e-6)
+				panel.Set(result.Peer, i, share.Measured, 1e-6)
+				panel.Set(seriesIdeal, i, measure.Exactly(float64(share.IdealBPS)), 1e-6)
 				// What papers say of other peers is in the table.
 				if share.PaperBPS != nil && (result.Peer == PeerWeir || len(results) == 1) {
-					panel.set(seriesPaper, i, exactly(*share.PaperBPS), 1e-6)
+					panel.Set(seriesPaper, i, measure.Exactly(*share.PaperBPS), 1e-6)
 				}
 			}
 		}
-		plot.Panels = append(plot.Panels, *panel.panel)
+		plot.Panels = append(plot.Panels, *panel.Panel)
 	}
 	return plot.WithoutEmpty()
 }
-
-// exactly is a value without a spread.
-func exactly(value float64) Spread { return Spread{Median: value, Min: value, Max: value} }
 
 // costPlot has one category per case: CPU milliseconds per gigabit.
 func (r Report) costPlot(group string) report.Plot {
@@ -142,13 +105,13 @@ func (r Report) costPlot(group string) report.Plot {
 	if len(names) == 0 {
 		return plot
 	}
-	panel := newBarPanel("", series, names...)
+	panel := measure.NewBarPanel("", series, names...)
 	for i, results := range costs {
 		for _, result := range results {
-			panel.set(result.Peer, i, result.Cost.CPUSecondsPerGbit, 1000)
+			panel.Set(result.Peer, i, result.Cost.CPUSecondsPerGbit, 1000)
 		}
 	}
-	plot.Panels = []report.Panel{*panel.panel}
+	plot.Panels = []report.Panel{*panel.Panel}
 	return plot
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/report"
 	"github.com/weir-project/weir/test/golden"
 )
@@ -18,10 +19,10 @@ func sampleReport() Report {
 	share := func(name string, paper *float64, ideal uint64, measured float64) Share {
 		return Share{
 			Container: name, Weight: 1, PaperBPS: paper, IdealBPS: ideal,
-			Measured: Spread{Median: measured, Min: measured * 0.99, Max: measured * 1.01}, Error: measured/float64(ideal) - 1,
+			Measured: measure.Spread{Median: measured, Min: measured * 0.99, Max: measured * 1.01}, Error: measured/float64(ideal) - 1,
 		}
 	}
-	use := func(v float64) *Spread { return &Spread{Median: v, Min: v, Max: v} }
+	use := func(v float64) *measure.Spread { return &measure.Spread{Median: v, Min: v, Max: v} }
 	many := CaseResult{Group: "100mbit", Case: "12 containers", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1, LinkUse: use(1), CPUBusy: *use(0.96), CPUStolen: *use(0.03)}
 	for i := range 12 {
 		many.Shares = append(many.Shares, share("C"+string(rune('a'+i)), nil, 8e6, 8e6+float64(i)*1e4))
@@ -49,13 +50,13 @@ func sampleReport() Report {
 		many,
 		{
 			Group: "cap 10mbit of 100mbit", Case: "UDP", Peer: PeerWeir, LinkBPS: 100e6, Runs: 2,
-			Overshoot: &Overshoot{WindowMS: 100, CapBPS: 10e6, Fraction: Spread{Median: 0.0416, Min: 0.041, Max: 0.043}, OneFrame: 0.0121},
+			Overshoot: &Overshoot{WindowMS: 100, CapBPS: 10e6, Fraction: measure.Spread{Median: 0.0416, Min: 0.041, Max: 0.043}, OneFrame: 0.0121},
 		},
 		{
 			Group: "start and stop", Case: "udp", Peer: PeerWeir, LinkBPS: 100e6, Runs: 2,
 			Reactions: []Reaction{
-				{AtMS: 0, Change: "C1 starts", SettledRuns: 2, SettleMS: Spread{Median: 4, Min: 3, Max: 5}, Held: Spread{Median: 1, Min: 1, Max: 1}},
-				{AtMS: 1000, Change: "C2 <starts>", SettledRuns: 0, Held: Spread{Median: 0.2, Min: 0.1, Max: 0.3}},
+				{AtMS: 0, Change: "C1 starts", SettledRuns: 2, SettleMS: measure.Spread{Median: 4, Min: 3, Max: 5}, Held: measure.Spread{Median: 1, Min: 1, Max: 1}},
+				{AtMS: 1000, Change: "C2 <starts>", SettledRuns: 0, Held: measure.Spread{Median: 0.2, Min: 0.1, Max: 0.3}},
 			},
 			Series: &RateSeries{
 				StepMS: 500, Containers: []string{"C1", "C2"}, RateBPS: [][]float64{{100e6, 100e6, 50e6, 50e6}, {0, 0, 50e6, 50e6}},
@@ -66,24 +67,24 @@ func sampleReport() Report {
 		{
 			Group: "figure 12", Case: "1 containers", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
 			Cost: &Cost{
-				CPUUse: Spread{Median: 0.03, Min: 0.03, Max: 0.03}, Baseline: Spread{Median: 0.01, Min: 0.01, Max: 0.01}, CPUSecondsPerGbit: Spread{Median: 0.6, Min: 0.6, Max: 0.6},
-				PacketsPerSecond: Spread{Median: 8256, Min: 8256, Max: 8256}, RateBPS: Spread{Median: 100e6, Min: 100e6, Max: 100e6},
+				CPUUse: measure.Spread{Median: 0.03, Min: 0.03, Max: 0.03}, Baseline: measure.Spread{Median: 0.01, Min: 0.01, Max: 0.01}, CPUSecondsPerGbit: measure.Spread{Median: 0.6, Min: 0.6, Max: 0.6},
+				PacketsPerSecond: measure.Spread{Median: 8256, Min: 8256, Max: 8256}, RateBPS: measure.Spread{Median: 100e6, Min: 100e6, Max: 100e6},
 			},
 		},
 		{
 			Group: "table 1", Case: "idle", Peer: PeerHTB, LinkBPS: 100e6, Runs: 1,
-			Latency: &Latency{PaperMS: bps(0.6), MeanMS: Spread{Median: 0.09, Min: 0.09, Max: 0.09}, P50MS: Spread{Median: 0.08, Min: 0.08, Max: 0.08}, P99MS: Spread{Median: 0.17, Min: 0.17, Max: 0.17}, Sent: 299, Lost: 1},
+			Latency: &Latency{PaperMS: bps(0.6), MeanMS: measure.Spread{Median: 0.09, Min: 0.09, Max: 0.09}, P50MS: measure.Spread{Median: 0.08, Min: 0.08, Max: 0.08}, P99MS: measure.Spread{Median: 0.17, Min: 0.17, Max: 0.17}, Sent: 299, Lost: 1},
 		},
 		{
 			Group: "figure 7b, bridge", Case: "beside bulk", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
 			Latency: &Latency{
-				PaperMS: bps(2), MeanMS: Spread{Median: 0.2, Min: 0.2, Max: 0.2}, P50MS: Spread{Median: 0.2, Min: 0.2, Max: 0.2}, P99MS: Spread{Median: 0.6, Min: 0.6, Max: 0.6}, Sent: 100,
+				PaperMS: bps(2), MeanMS: measure.Spread{Median: 0.2, Min: 0.2, Max: 0.2}, P50MS: measure.Spread{Median: 0.2, Min: 0.2, Max: 0.2}, P99MS: measure.Spread{Median: 0.6, Min: 0.6, Max: 0.6}, Sent: 100,
 				BaselineP99MS: bps(0.2), LimitMS: bps(0.5),
 			},
 		},
 		{
 			Group: "figure 7b, bridge", Case: "inside", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
-			Latency: &Latency{MeanMS: Spread{Median: 4, Min: 4, Max: 4}, P50MS: Spread{Median: 4, Min: 4, Max: 4}, P99MS: Spread{Median: 9.9, Min: 9.9, Max: 9.9}, Sent: 100, LimitMS: bps(10)},
+			Latency: &Latency{MeanMS: measure.Spread{Median: 4, Min: 4, Max: 4}, P50MS: measure.Spread{Median: 4, Min: 4, Max: 4}, P99MS: measure.Spread{Median: 9.9, Min: 9.9, Max: 9.9}, Sent: 100, LimitMS: bps(10)},
 		},
 		{
 			Group: "figure 11, bridge", Case: "one container", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
@@ -99,26 +100,26 @@ func sampleReport() Report {
 		},
 		{
 			Group: "50 containers at 100mbit", Case: "idle", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
-			Agent: &AgentUse{Containers: 50, CPUOfCore: Spread{Median: 0.009, Min: 0.008, Max: 0.011}, ResidentBytes: Spread{Median: 31e6, Min: 31e6, Max: 31e6}, StartMS: Spread{Median: 200, Min: 200, Max: 200}},
+			Agent: &AgentUse{Containers: 50, CPUOfCore: measure.Spread{Median: 0.009, Min: 0.008, Max: 0.011}, ResidentBytes: measure.Spread{Median: 31e6, Min: 31e6, Max: 31e6}, StartMS: measure.Spread{Median: 200, Min: 200, Max: 200}},
 		},
 		{
 			Group: "scale", Case: "1000 containers", Mode: "bridge", Peer: PeerWeir, Runs: 1,
-			Agent: &AgentUse{Containers: 1000, CPUOfCore: Spread{Median: 0.5, Min: 0.5, Max: 0.5}, ResidentBytes: Spread{Median: 90e6, Min: 90e6, Max: 90e6}, StartMS: Spread{Median: 2500, Min: 2500, Max: 2500}},
-			Cost:  &Cost{PacketsPerSecond: Spread{Median: 97e3, Min: 97e3, Max: 97e3}, PacketsOfBaseline: bps(0.97)},
+			Agent: &AgentUse{Containers: 1000, CPUOfCore: measure.Spread{Median: 0.5, Min: 0.5, Max: 0.5}, ResidentBytes: measure.Spread{Median: 90e6, Min: 90e6, Max: 90e6}, StartMS: measure.Spread{Median: 2500, Min: 2500, Max: 2500}},
+			Cost:  &Cost{PacketsPerSecond: measure.Spread{Median: 97e3, Min: 97e3, Max: 97e3}, PacketsOfBaseline: bps(0.97)},
 		},
 		{
 			Group: "looked at: 50 containers, 5 send", Case: "100 pages", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
 			Agent: &AgentUse{
-				Containers: 50, Pages: 100, CPUOfCore: Spread{Median: 0.1, Min: 0.1, Max: 0.1}, ResidentBytes: Spread{Median: 39e6, Min: 39e6, Max: 39e6},
-				StartMS: Spread{Median: 200, Min: 200, Max: 200}, TurnP99MS: Spread{Median: 60, Min: 60, Max: 60},
+				Containers: 50, Pages: 100, CPUOfCore: measure.Spread{Median: 0.1, Min: 0.1, Max: 0.1}, ResidentBytes: measure.Spread{Median: 39e6, Min: 39e6, Max: 39e6},
+				StartMS: measure.Spread{Median: 200, Min: 200, Max: 200}, TurnP99MS: measure.Spread{Median: 60, Min: 60, Max: 60},
 			},
 		},
 		{
 			Group: "scrapes of 1000 containers", Case: "scraped", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
 			Agent: &AgentUse{
-				Containers: 1000, CPUOfCore: Spread{Median: 0.1, Min: 0.1, Max: 0.1}, ResidentBytes: Spread{Median: 39e6, Min: 39e6, Max: 39e6},
-				StartMS: Spread{Median: 200, Min: 200, Max: 200}, TurnP99MS: Spread{Median: 42, Min: 42, Max: 42},
-				ScrapeMS: &Spread{Median: 40, Min: 40, Max: 40}, ScrapeIntervalS: 5, ScrapeCPU: bps(0.012),
+				Containers: 1000, CPUOfCore: measure.Spread{Median: 0.1, Min: 0.1, Max: 0.1}, ResidentBytes: measure.Spread{Median: 39e6, Min: 39e6, Max: 39e6},
+				StartMS: measure.Spread{Median: 200, Min: 200, Max: 200}, TurnP99MS: measure.Spread{Median: 42, Min: 42, Max: 42},
+				ScrapeMS: &measure.Spread{Median: 40, Min: 40, Max: 40}, ScrapeIntervalS: 5, ScrapeCPU: bps(0.012),
 			},
 		},
 		{Group: "figure 8", Case: "1 of 5 sends", Peer: PeerWeir, Failure: "the agent ended"},
@@ -247,7 +248,7 @@ func TestVerdicts(t *testing.T) {
 func TestWorstRepeatJudgesAMaximum(t *testing.T) {
 	for largest, met := range map[float64]bool{0.009: true, 0.03: false} {
 		list := verdicts([]CaseResult{{
-			Peer: PeerWeir, Runs: 3, Overshoot: &Overshoot{Fraction: Spread{Median: 0.001, Max: largest}},
+			Peer: PeerWeir, Runs: 3, Overshoot: &Overshoot{Fraction: measure.Spread{Median: 0.001, Max: largest}},
 		}})
 		if len(list) != 1 || list[0].Met != met {
 			t.Errorf("largest %v: %+v, want met %v", largest, list, met)

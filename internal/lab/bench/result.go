@@ -1,6 +1,9 @@
 package bench
 
-import "github.com/weir-project/weir/internal/report"
+import (
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/report"
+)
 
 // Report is everything a suite found: what `weir bench -o json` prints. Field
 // names are only ever added to. Rates are bits per second on the wire (L2
@@ -37,11 +40,11 @@ type CaseResult struct {
 
 	// CPUBusy is the fraction of all CPUs that was busy, with the traffic or
 	// with anything else. A machine without idle time cannot keep rates.
-	CPUBusy Spread `json:"cpu_busy"`
+	CPUBusy measure.Spread `json:"cpu_busy"`
 	// CPUStolen is the fraction that a hypervisor took while there was something
 	// to do. What a link could have sent meanwhile is lost beyond the bursts of
 	// its queueing discipline.
-	CPUStolen Spread `json:"cpu_stolen"`
+	CPUStolen measure.Spread `json:"cpu_stolen"`
 	// LongestPauseMS is the longest time for which a processor stood still in a
 	// run that counts, if that was long enough to spoil it.
 	LongestPauseMS float64 `json:"longest_pause_ms,omitempty"`
@@ -50,7 +53,7 @@ type CaseResult struct {
 	// of it; empty where the case is not about shares.
 	Shares []Share `json:"shares,omitempty"`
 	// LinkUse is what was sent, of what the ideal allocation sends.
-	LinkUse *Spread `json:"link_use,omitempty"`
+	LinkUse *measure.Spread `json:"link_use,omitempty"`
 
 	Overshoot *Overshoot `json:"overshoot,omitempty"`
 	Reactions []Reaction `json:"reactions,omitempty"`
@@ -64,16 +67,16 @@ type CaseResult struct {
 
 // Share is what a container got.
 type Share struct {
-	Phase     string   `json:"phase,omitempty"`
-	Container string   `json:"container"`
-	Weight    uint32   `json:"weight"`
-	MinBPS    uint64   `json:"min_bps"`
-	MaxBPS    uint64   `json:"max_bps"`
-	Priority  uint32   `json:"priority,omitempty"`
-	PaperBPS  *float64 `json:"paper_bps"` // null where the paper gives no number
-	IdealBPS  uint64   `json:"ideal_bps"`
-	Measured  Spread   `json:"measured_bps"`
-	Error     float64  `json:"error"` // of the median, against the ideal
+	Phase     string         `json:"phase,omitempty"`
+	Container string         `json:"container"`
+	Weight    uint32         `json:"weight"`
+	MinBPS    uint64         `json:"min_bps"`
+	MaxBPS    uint64         `json:"max_bps"`
+	Priority  uint32         `json:"priority,omitempty"`
+	PaperBPS  *float64       `json:"paper_bps"` // null where the paper gives no number
+	IdealBPS  uint64         `json:"ideal_bps"`
+	Measured  measure.Spread `json:"measured_bps"`
+	Error     float64        `json:"error"` // of the median, against the ideal
 	// OneFrame is what a single frame is of what the ideal sends in the time
 	// counted, OnePacket what the largest packet is that the peer schedules as
 	// a whole: a smaller error cannot be told from none.
@@ -83,9 +86,9 @@ type Share struct {
 
 // Overshoot is by how much a ceiling was exceeded in the worst window.
 type Overshoot struct {
-	WindowMS float64 `json:"window_ms"`
-	CapBPS   uint64  `json:"cap_bps"`
-	Fraction Spread  `json:"fraction"`
+	WindowMS float64        `json:"window_ms"`
+	CapBPS   uint64         `json:"cap_bps"`
+	Fraction measure.Spread `json:"fraction"`
 	// OneFrame is what a single frame is of the window: a smaller overshoot
 	// cannot be told from none.
 	OneFrame float64 `json:"one_frame"`
@@ -100,24 +103,24 @@ type Reaction struct {
 	// the next change.
 	SettledRuns int `json:"settled_runs"`
 	// SettleMS is the time that took, over the settled runs.
-	SettleMS Spread `json:"settle_ms"`
+	SettleMS measure.Spread `json:"settle_ms"`
 	// Held is the fraction of 50 ms windows within 5 %, of those that begin
 	// 50 ms after the change or later.
-	Held Spread `json:"held"`
+	Held measure.Spread `json:"held"`
 }
 
 // Cost is what the traffic took of the CPU.
 type Cost struct {
 	// CPUUse is the fraction of all CPUs that was busy, less the baseline.
-	CPUUse Spread `json:"cpu_use"`
+	CPUUse measure.Spread `json:"cpu_use"`
 	// Baseline is the fraction that was busy in the second before the run,
 	// without the peer and its traffic. Where it is not nearly 0, something
 	// else was at work and CPUUse means little.
-	Baseline Spread `json:"baseline"`
+	Baseline measure.Spread `json:"baseline"`
 	// CPUSecondsPerGbit is the same time per gigabit that arrived.
-	CPUSecondsPerGbit Spread `json:"cpu_seconds_per_gbit"`
-	PacketsPerSecond  Spread `json:"packets_per_second"`
-	RateBPS           Spread `json:"rate_bps"`
+	CPUSecondsPerGbit measure.Spread `json:"cpu_seconds_per_gbit"`
+	PacketsPerSecond  measure.Spread `json:"packets_per_second"`
+	RateBPS           measure.Spread `json:"rate_bps"`
 	// PacketsOfBaseline is PacketsPerSecond as a ratio to the case that this
 	// one is compared with.
 	PacketsOfBaseline *float64 `json:"packets_of_baseline,omitempty"`
@@ -125,12 +128,12 @@ type Cost struct {
 
 // Latency is the round trip of 64-byte UDP datagrams, in milliseconds.
 type Latency struct {
-	PaperMS *float64 `json:"paper_ms"` // null where the paper gives no number
-	MeanMS  Spread   `json:"mean_ms"`
-	P50MS   Spread   `json:"p50_ms"`
-	P99MS   Spread   `json:"p99_ms"`
-	Sent    int      `json:"sent"`
-	Lost    int      `json:"lost"`
+	PaperMS *float64       `json:"paper_ms"` // null where the paper gives no number
+	MeanMS  measure.Spread `json:"mean_ms"`
+	P50MS   measure.Spread `json:"p50_ms"`
+	P99MS   measure.Spread `json:"p99_ms"`
+	Sent    int            `json:"sent"`
+	Lost    int            `json:"lost"`
 	// BaselineP99MS is the 99th percentile in the case that this one is
 	// compared with; LimitMS is Weir's target for this one.
 	BaselineP99MS *float64 `json:"baseline_p99_ms,omitempty"`
@@ -156,21 +159,21 @@ type Overhead struct {
 type AgentUse struct {
 	Containers int `json:"containers"`
 	// CPUOfCore is the time its threads ran, as a fraction of one core.
-	CPUOfCore Spread `json:"cpu_of_core"`
+	CPUOfCore measure.Spread `json:"cpu_of_core"`
 	// ResidentBytes is its resident memory at the end of the run.
-	ResidentBytes Spread `json:"resident_bytes"`
+	ResidentBytes measure.Spread `json:"resident_bytes"`
 	// StartMS is the time from its start until every container was in place.
-	StartMS Spread `json:"start_ms"`
+	StartMS measure.Spread `json:"start_ms"`
 	// TurnP99MS is the 99th percentile of the times from one turn of its control loop to
 	// the next, while Pages of its dashboard are open.
-	TurnP99MS Spread `json:"turn_p99_ms"`
-	Pages     int    `json:"pages,omitempty"`
-	Dashboard bool   `json:"dashboard,omitempty"` // it is there, open or not
+	TurnP99MS measure.Spread `json:"turn_p99_ms"`
+	Pages     int            `json:"pages,omitempty"`
+	Dashboard bool           `json:"dashboard,omitempty"` // it is there, open or not
 	// ScrapeMS is how long a scrape took, the median of a run, ScrapeIntervalS how often
 	// there was one, and ScrapeCPU what that took of a core.
-	ScrapeMS        *Spread  `json:"scrape_ms,omitempty"`
-	ScrapeIntervalS float64  `json:"scrape_interval_s,omitempty"`
-	ScrapeCPU       *float64 `json:"scrape_cpu,omitempty"`
+	ScrapeMS        *measure.Spread `json:"scrape_ms,omitempty"`
+	ScrapeIntervalS float64         `json:"scrape_interval_s,omitempty"`
+	ScrapeCPU       *float64        `json:"scrape_cpu,omitempty"`
 }
 
 // RateSeries are rates over time, in equal steps.

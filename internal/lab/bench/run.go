@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// startDelay is the time between the last preparation and the start.
-	startDelay = 50 * time.Millisecond
+	// StartDelay is the time between the last preparation and the start.
+	StartDelay = 50 * time.Millisecond
 	// seriesSlack is added to a series, for what is under way at the end.
 	seriesSlack = 200 * time.Millisecond
 
@@ -72,7 +72,7 @@ func (c Case) timing(options Options) timing {
 	default:
 		return t
 	}
-	t.bins = int((startDelay + t.windowUntil + seriesSlack) / t.binWidth)
+	t.bins = int((StartDelay + t.windowUntil + seriesSlack) / t.binWidth)
 	return t
 }
 
@@ -84,13 +84,13 @@ type action struct {
 
 // observe runs a case once, with its containers placed and a peer's policies
 // in force.
-func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, options Options) (seen observation, err error) {
+func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, options Options) (seen observation, err error) {
 	plan := c.timing(options)
-	count, err := b.newMeter(len(containers), plan.bins, plan.binWidth)
+	count, err := b.NewMeter(len(containers), plan.bins, plan.binWidth)
 	if err != nil {
 		return seen, err
 	}
-	defer func() { err = errors.Join(err, testbed.InNetNS(b.host.PeerNetNSPath(), count.Close)) }()
+	defer func() { err = errors.Join(err, testbed.InNetNS(b.Host.PeerNetNSPath(), count.Close)) }()
 
 	senders, actions, err := b.prepareSenders(ctx, c, containers, options.Overload)
 	defer func() {
@@ -132,7 +132,7 @@ func observe(ctx context.Context, b *bed, c Case, p peer, containers []placed, o
 			return seen, err
 		}
 	}
-	startNS := traffic.MonotonicNS() + startDelay.Nanoseconds()
+	startNS := traffic.MonotonicNS() + StartDelay.Nanoseconds()
 	for _, one := range senders {
 		one.sender.Start(startNS + one.from.Nanoseconds())
 	}
@@ -207,8 +207,8 @@ func (o *observation) readSeries(count *meter.Meter, before int) error {
 
 // pings are round trips measured in the background.
 type pings struct {
-	bed    *bed
-	from   placed
+	bed    *Bed
+	from   Placed
 	ctx    context.Context // ends when the pings should
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -241,7 +241,7 @@ type plannedSender struct {
 
 // prepareSenders makes the senders of all containers and the actions that
 // stop those that end before the run does.
-func (b *bed) prepareSenders(ctx context.Context, c Case, containers []placed, overload float64) ([]plannedSender, []action, error) {
+func (b *Bed) prepareSenders(ctx context.Context, c Case, containers []Placed, overload float64) ([]plannedSender, []action, error) {
 	var senders []plannedSender
 	var actions []action
 	for i, one := range c.Containers {
@@ -274,7 +274,7 @@ func (b *bed) prepareSenders(ctx context.Context, c Case, containers []placed, o
 func perform(ctx context.Context, startNS int64, actions []action) error {
 	slices.SortStableFunc(actions, func(x, y action) int { return cmp.Compare(x.at, y.at) })
 	for _, one := range actions {
-		if err := waitUntil(ctx, startNS+one.at.Nanoseconds()); err != nil {
+		if err := WaitUntil(ctx, startNS+one.at.Nanoseconds()); err != nil {
 			return err
 		}
 		if err := one.do(); err != nil {
@@ -284,8 +284,8 @@ func perform(ctx context.Context, startNS int64, actions []action) error {
 	return nil
 }
 
-// waitUntil waits for a time of CLOCK_MONOTONIC.
-func waitUntil(ctx context.Context, atNS int64) error {
+// WaitUntil waits for a time of CLOCK_MONOTONIC.
+func WaitUntil(ctx context.Context, atNS int64) error {
 	timer := time.NewTimer(time.Duration(atNS - traffic.MonotonicNS()))
 	defer timer.Stop()
 	select {

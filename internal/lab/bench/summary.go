@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -62,12 +63,12 @@ func summarise(c Case, peer string, seen []observation) CaseResult {
 }
 
 // each computes one value per run.
-func each(seen []observation, value func(observation) float64) Spread {
+func each(seen []observation, value func(observation) float64) measure.Spread {
 	values := make([]float64, 0, len(seen))
 	for _, one := range seen {
 		values = append(values, value(one))
 	}
-	return spreadOf(values)
+	return measure.SpreadOf(values)
 }
 
 // rate is what container i sent in the window, in bits per second.
@@ -122,7 +123,7 @@ func (o observation) rateIn(p phase, i int) float64 {
 
 // shares has one share per phase and container that sends in it, and what was
 // sent of what the ideal allocation sends, over all phases.
-func shares(c Case, peer string, seen []observation) (list []Share, use *Spread) {
+func shares(c Case, peer string, seen []observation) (list []Share, use *measure.Spread) {
 	if c.LinkBPS == 0 {
 		return nil, nil
 	}
@@ -145,7 +146,7 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 				PaperBPS:  one.Paper.bps(peer, number),
 				IdealBPS:  ideal[i],
 				Measured:  each(seen, func(o observation) float64 { return o.rateIn(p, i) }),
-				OneFrame:  frameBytes * 8 / idealBits,
+				OneFrame:  measure.FrameBytes * 8 / idealBits,
 				OnePacket: packetBytes(peer, c.LinkBPS, entitled[i]) * 8 / idealBits,
 			}
 			share.Error = share.Measured.Median/float64(ideal[i]) - 1
@@ -158,7 +159,7 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *Spread)
 	for run := range sentBits {
 		sentBits[run] /= allowedBits
 	}
-	linkUse := spreadOf(sentBits)
+	linkUse := measure.SpreadOf(sentBits)
 	return list, &linkUse
 }
 
@@ -183,9 +184,9 @@ func overshootOf(c Case, seen []observation) *Overshoot {
 			continue
 		}
 		found := &Overshoot{
-			WindowMS: milliseconds(overshootWindow),
+			WindowMS: measure.Milliseconds(overshootWindow),
 			CapBPS:   one.MaxBPS,
-			OneFrame: frameBytes * 8 / (float64(one.MaxBPS) * overshootWindow.Seconds()),
+			OneFrame: measure.FrameBytes * 8 / (float64(one.MaxBPS) * overshootWindow.Seconds()),
 			Fraction: each(seen, func(o observation) float64 {
 				return overshoot(o.series[i], o.binWidth, overshootWindow, one.MaxBPS)
 			}),
@@ -205,7 +206,7 @@ func reactions(c Case, seen []observation) []Reaction {
 		if i+1 < len(times) {
 			next = times[i+1]
 		}
-		reaction := Reaction{AtMS: milliseconds(at), Change: c.describeChange(at)}
+		reaction := Reaction{AtMS: measure.Milliseconds(at), Change: c.describeChange(at)}
 		var settleMS, held []float64
 		for _, o := range seen {
 			s := settling{
@@ -216,10 +217,10 @@ func reactions(c Case, seen []observation) []Reaction {
 			held = append(held, result.held)
 			if result.settled {
 				reaction.SettledRuns++
-				settleMS = append(settleMS, milliseconds(result.after))
+				settleMS = append(settleMS, measure.Milliseconds(result.after))
 			}
 		}
-		reaction.SettleMS, reaction.Held = spreadOf(settleMS), spreadOf(held)
+		reaction.SettleMS, reaction.Held = measure.SpreadOf(settleMS), measure.SpreadOf(held)
 		list = append(list, reaction)
 	}
 	return list
@@ -262,9 +263,9 @@ func (c Case) describeChange(at time.Duration) string {
 
 func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
 	perStep := int(step / o.binWidth)
-	series := &RateSeries{StepMS: milliseconds(step)}
+	series := &RateSeries{StepMS: measure.Milliseconds(step)}
 	for _, at := range c.changeTimes() {
-		series.Ideal = append(series.Ideal, IdealStep{AtMS: milliseconds(at), RateBPS: c.ideal(at)})
+		series.Ideal = append(series.Ideal, IdealStep{AtMS: measure.Milliseconds(at), RateBPS: c.ideal(at)})
 	}
 	for i, one := range c.Containers {
 		var rates []float64
@@ -318,14 +319,14 @@ func latency(c Case, peer string, seen []observation) *Latency {
 	rtts := func(o observation) []float64 {
 		values := make([]float64, 0, len(o.ping.RTTs))
 		for _, rtt := range o.ping.RTTs {
-			values = append(values, milliseconds(rtt))
+			values = append(values, measure.Milliseconds(rtt))
 		}
 		return values
 	}
 	answered := slices.DeleteFunc(slices.Clone(seen), func(o observation) bool { return len(o.ping.RTTs) == 0 })
-	result.MeanMS = each(answered, func(o observation) float64 { return mean(rtts(o)) })
-	result.P50MS = each(answered, func(o observation) float64 { return quantile(rtts(o), 0.5) })
-	result.P99MS = each(answered, func(o observation) float64 { return quantile(rtts(o), 0.99) })
+	result.MeanMS = each(answered, func(o observation) float64 { return measure.Mean(rtts(o)) })
+	result.P50MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.5) })
+	result.P99MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.99) })
 	for _, o := range seen {
 		result.Sent += o.ping.Sent
 		result.Lost += o.ping.Lost
@@ -340,7 +341,7 @@ func agentUse(c Case, seen []observation) *AgentUse {
 		Containers:    len(c.Containers),
 		CPUOfCore:     each(seen, func(o observation) float64 { return o.agent.cpu.Seconds() / o.window.Seconds() }),
 		ResidentBytes: each(seen, func(o observation) float64 { return float64(o.agent.residentBytes) }),
-		StartMS:       each(seen, func(o observation) float64 { return milliseconds(o.agent.start) }),
+		StartMS:       each(seen, func(o observation) float64 { return measure.Milliseconds(o.agent.start) }),
 	}
 	if c.ScrapeInterval > 0 {
 		took := each(seen, func(o observation) float64 { return middle(o.scrapes) })
@@ -348,5 +349,3 @@ func agentUse(c Case, seen []observation) *AgentUse {
 	}
 	return use
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
@@ -28,13 +29,13 @@ func TestSharesAreMediansOfRuns(t *testing.T) {
 	if len(list) != 2 || list[0].Container != "C1" || list[1].Container != "C3" {
 		t.Fatalf("shares of %+v, want C1 and C3", list)
 	}
-	if want := (Spread{Median: 25e6, Min: 20e6, Max: 26e6}); !list[0].Measured.equals(want) || list[0].Error != 0 || list[0].PaperBPS != nil {
+	if want := (measure.Spread{Median: 25e6, Min: 20e6, Max: 26e6}); !equals(list[0].Measured, want) || list[0].Error != 0 || list[0].PaperBPS != nil {
 		t.Errorf("C1: %+v, want %+v without error", list[0], want)
 	}
 	if got := list[1]; got.IdealBPS != 75e6 || math.Abs(got.Error+1.0/75) > 1e-9 || *got.PaperBPS != 70e6 {
 		t.Errorf("C3: %+v", got)
 	}
-	if want := (Spread{Median: 0.99, Min: 0.98, Max: 1}); !use.equals(want) {
+	if want := (measure.Spread{Median: 0.99, Min: 0.98, Max: 1}); !equals(*use, want) {
 		t.Errorf("link use %+v, want %+v", *use, want)
 	}
 }
@@ -163,7 +164,7 @@ func TestTraceSharesAreOfPhases(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	same := func(v float64) Spread { return Spread{Median: v, Min: v, Max: v} }
+	same := func(v float64) measure.Spread { return measure.Spread{Median: v, Min: v, Max: v} }
 	cases := []Case{
 		{Group: "g", Name: "idle", Measures: MeasureLatency | MeasureOverhead, PaperOverhead: map[string]float64{PeerTC: 0.01}},
 		{Group: "g", Name: "busy", Measures: MeasureLatency, Baseline: "idle", MaxLatencyMS: 0.3},
@@ -217,6 +218,6 @@ func TestCompare(t *testing.T) {
 }
 
 // equals compares what is printed of spreads.
-func (s Spread) equals(other Spread) bool {
+func equals(s, other measure.Spread) bool {
 	return s.Median == other.Median && s.Min == other.Min && s.Max == other.Max
 }

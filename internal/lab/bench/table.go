@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/report"
 )
@@ -55,15 +56,15 @@ func (r Report) shareTable() report.Table {
 func addShare(t *report.Table, result CaseResult, share Share, withUse bool) {
 	use := ""
 	if withUse && result.LinkUse != nil {
-		use = percent(result.LinkUse.Median)
+		use = measure.Percent(result.LinkUse.Median)
 	}
 	where := result.id()
 	if share.Phase != "" {
 		where += ", " + share.Phase
 	}
-	t.Add(where, share.Container, result.Peer, optional(share.PaperBPS, mbps), mbps(float64(share.IdealBPS)),
-		mbps(share.Measured.Median), spread(share.Measured, mbps), signedPercent(share.Error),
-		finePercent(share.OnePacket), use)
+	t.Add(where, share.Container, result.Peer, measure.Optional(share.PaperBPS, measure.Mbps), measure.Mbps(float64(share.IdealBPS)),
+		measure.Mbps(share.Measured.Median), measure.SpreadText(share.Measured, measure.Mbps), measure.SignedPercent(share.Error),
+		measure.FinePercent(share.OnePacket), use)
 }
 
 // crowded says that a case has too many containers for a row each.
@@ -84,8 +85,8 @@ func (r Report) overshootTable() report.Table {
 	t := report.Table{Title: "Ceilings", Header: []string{"CASE", "PEER", "CAP", "OVERSHOOT IN ANY 100 MS", "SPREAD", "ONE FRAME IS"}}
 	for _, result := range r.Results {
 		if o := result.Overshoot; o != nil {
-			t.Add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), signedPercent(o.Fraction.Median),
-				spread(o.Fraction, signedPercent), finePercent(o.OneFrame))
+			t.Add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), measure.SignedPercent(o.Fraction.Median),
+				measure.SpreadText(o.Fraction, measure.SignedPercent), measure.FinePercent(o.OneFrame))
 		}
 	}
 	return t
@@ -97,11 +98,11 @@ func (r Report) reactionTable() report.Table {
 		for _, reaction := range result.Reactions {
 			settled := "never"
 			if reaction.SettledRuns > 0 {
-				settled = ms(reaction.SettleMS.Median) + " ms"
+				settled = measure.MS(reaction.SettleMS.Median) + " ms"
 			}
 			t.Add(result.id(), result.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
-				settled, spread(reaction.SettleMS, ms), fmt.Sprintf("%d/%d", reaction.SettledRuns, result.Runs),
-				percent(reaction.Held.Median))
+				settled, measure.SpreadText(reaction.SettleMS, measure.MS), fmt.Sprintf("%d/%d", reaction.SettledRuns, result.Runs),
+				measure.Percent(reaction.Held.Median))
 		}
 	}
 	return t
@@ -111,9 +112,9 @@ func (r Report) costTable() report.Table {
 	t := report.Table{Title: "CPU", Header: []string{"CASE", "PEER", "CPU", "SPREAD", "BASELINE", "CPU MS/GBIT", "PACKETS/S", "OF BASELINE", "MBIT/S"}}
 	for _, result := range r.Results {
 		if c := result.Cost; c != nil {
-			t.Add(result.id(), result.Peer, percent(c.CPUUse.Median), spread(c.CPUUse, percent), percent(c.Baseline.Max),
+			t.Add(result.id(), result.Peer, measure.Percent(c.CPUUse.Median), measure.SpreadText(c.CPUUse, measure.Percent), measure.Percent(c.Baseline.Max),
 				fmt.Sprintf("%.1f", c.CPUSecondsPerGbit.Median*1000),
-				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), optional(c.PacketsOfBaseline, percent), mbps(c.RateBPS.Median))
+				fmt.Sprintf("%.0f", c.PacketsPerSecond.Median), measure.Optional(c.PacketsOfBaseline, measure.Percent), measure.Mbps(c.RateBPS.Median))
 		}
 	}
 	return t
@@ -126,8 +127,8 @@ func (r Report) latencyTable() report.Table {
 		if l == nil {
 			continue
 		}
-		t.Add(result.id(), result.Peer, optional(l.PaperMS, ms), ms(l.MeanMS.Median), spread(l.MeanMS, ms),
-			ms(l.P50MS.Median), ms(l.P99MS.Median), optional(l.BaselineP99MS, ms), optional(l.LimitMS, ms),
+		t.Add(result.id(), result.Peer, measure.Optional(l.PaperMS, measure.MS), measure.MS(l.MeanMS.Median), measure.SpreadText(l.MeanMS, measure.MS),
+			measure.MS(l.P50MS.Median), measure.MS(l.P99MS.Median), measure.Optional(l.BaselineP99MS, measure.MS), measure.Optional(l.LimitMS, measure.MS),
 			fmt.Sprintf("%d/%d", l.Lost, l.Sent))
 	}
 	return t
@@ -137,7 +138,7 @@ func (r Report) overheadTable() report.Table {
 	t := report.Table{Title: "Overhead, against none", Header: []string{"CASE", "PEER", "OF", "PAPER", "OVERHEAD", "ADDED MS"}}
 	for _, result := range r.Results {
 		if o := result.Overhead; o != nil {
-			t.Add(result.id(), result.Peer, o.Of, optional(o.Paper, signedPercent), signedPercent(o.Fraction), optional(o.AddedMS, ms))
+			t.Add(result.id(), result.Peer, o.Of, measure.Optional(o.Paper, measure.SignedPercent), measure.SignedPercent(o.Fraction), measure.Optional(o.AddedMS, measure.MS))
 		}
 	}
 	return t
@@ -147,7 +148,7 @@ func (r Report) agentTable() report.Table {
 	t := report.Table{Title: "The agent itself", Header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN", "TURN P99", "SCRAPE"}}
 	for _, result := range r.Results {
 		if a := result.Agent; a != nil {
-			t.Add(result.id(), strconv.Itoa(a.Containers), finePercent(a.CPUOfCore.Median), spread(a.CPUOfCore, finePercent),
+			t.Add(result.id(), strconv.Itoa(a.Containers), measure.FinePercent(a.CPUOfCore.Median), measure.SpreadText(a.CPUOfCore, measure.FinePercent),
 				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median), fmt.Sprintf("%.0f ms", a.TurnP99MS.Median), scrapeCell(a))
 		}
 	}
@@ -162,7 +163,7 @@ func scrapeCell(a *AgentUse) string {
 	case a.ScrapeCPU == nil:
 		return fmt.Sprintf("%.1f ms", a.ScrapeMS.Median)
 	}
-	return fmt.Sprintf("%.1f ms, %s of a core every %g s", a.ScrapeMS.Median, finePercent(*a.ScrapeCPU), a.ScrapeIntervalS)
+	return fmt.Sprintf("%.1f ms, %s of a core every %g s", a.ScrapeMS.Median, measure.FinePercent(*a.ScrapeCPU), a.ScrapeIntervalS)
 }
 
 func (r Report) failureTable() report.Table {
@@ -220,30 +221,4 @@ func (r Report) of(key caseKey) []CaseResult {
 		}
 	}
 	return results
-}
-
-func mbps(bps float64) string { return fmt.Sprintf("%.2f", bps/1e6) }
-
-func ms(value float64) string { return fmt.Sprintf("%.3g", value) }
-
-// optional is a value that may be missing.
-func optional(value *float64, format func(float64) string) string {
-	if value == nil {
-		return "-"
-	}
-	return format(*value)
-}
-
-func finePercent(fraction float64) string { return fmt.Sprintf("%.2f %%", fraction*100) }
-
-func percent(fraction float64) string { return fmt.Sprintf("%.1f %%", fraction*100) }
-
-func signedPercent(fraction float64) string { return fmt.Sprintf("%+.2f %%", fraction*100) }
-
-// spread is "least .. most", or nothing where it says nothing.
-func spread(s Spread, format func(float64) string) string {
-	if s.Min == s.Max {
-		return ""
-	}
-	return format(s.Min) + " .. " + format(s.Max)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/report"
 )
 
@@ -213,7 +214,7 @@ func verdicts(results []CaseResult) []report.Verdict {
 	add(f.scrape, "scrape of /metrics", "at most 50 ms", ms(f.scrape.value), f.scrape.value <= targetScrapeMS)
 	add(f.scrapeCPU, "CPU time of scrapes, of one core", "at most 5 %", percent(f.scrapeCPU.value), f.scrapeCPU.value <= targetScrapeCPU)
 	add(f.notFlat, "packets per second with many containers, of those with one", "at least 95 %", percent(-f.notFlat.value), -f.notFlat.value >= targetFlat)
-	add(f.settle, "time to the new allocation", "at most 50 ms", settled, f.settle.value <= milliseconds(reactionTarget))
+	add(f.settle, "time to the new allocation", "at most 50 ms", settled, f.settle.value <= measure.Milliseconds(reactionTarget))
 	return list
 }
 

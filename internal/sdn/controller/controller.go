@@ -26,6 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/internal/unixsock"
 )
 
 // Options are what a controller is made of.
@@ -82,8 +83,8 @@ func Listen(address string, secure *tls.Config) (net.Listener, error) {
 	}
 	kind, rest, _ := strings.Cut(address, ":")
 	if kind == "unix" {
-		if err := removeStaleSocket(rest); err != nil {
-			return nil, err
+		if err := unixsock.Free(rest); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", address, err)
 		}
 		l, err := net.Listen("unix", rest)
 		if err != nil {
@@ -116,25 +117,6 @@ func CheckListen(address string, secure bool) error {
 		return fmt.Errorf("%s: TLS needs a certificate, its key and the switches' CA", address)
 	}
 	return fmt.Errorf("%q: want tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH, such as tcp:127.0.0.1:6653", address)
-}
-
-// removeStaleSocket removes a socket that nobody listens on.
-func removeStaleSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err == nil && info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("listen on %s: it is there and no socket", path)
-	}
-	if c, err := net.Dial("unix", path); err == nil {
-		c.Close()
-		return fmt.Errorf("listen on %s: another program listens there", path)
-	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("listen on %s: %w", path, err)
-	}
-	return nil
 }
 
 // Run serves switches until ctx ends, and closes the listeners then. Flows stay

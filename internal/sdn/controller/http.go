@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/exposition"
 	"github.com/weir-project/weir/internal/httpapi"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -37,7 +38,7 @@ func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http
 func (c *Controller) Metrics(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Header().Set("Content-Type", exposition.ContentType)
 		_ = writeMetrics(w, c.view(queues)) // the reader may have gone
 	})
 	return mux

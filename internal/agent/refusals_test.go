@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// What of a policy cannot be put into force is in the log, once for as long as that is
+// so, and that it is in force again as well.
+func TestRefusalsAreLogged(t *testing.T) {
+	b := newBench(t, 100e6)
+	var log bytes.Buffer
+	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	said := func() []string {
+		t.Helper()
+		b.reconcile()
+		var lines []string
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, `msg="policy is `) {
+				lines = append(lines, line)
+			}
+		}
+		log.Reset()
+		return lines
+	}
+	expect := func(what string, lines []string, want ...string) {
+		t.Helper()
+		if len(lines) != len(want) {
+			t.Errorf("%s: the log says %q", what, lines)
+			return
+		}
+		for i, text := range want {
+			if !strings.Contains(lines[i], text) {
+				t.Errorf("%s: the log says %q, want %q", what, lines[i], text)
+			}
+		}
+	}
+
+	camera, web := b.start("camera", "min=60mbit"), b.start("web", "min=50mbit", "latency=1us")
+	expect("both refused", said(),
+		`level=WARN msg="policy is not in force" name=web reason="minimum 50mbit cannot be guaranteed: 35mbit is free`,
+		`level=WARN msg="policy is not in force" name=web reason="latency 1µs cannot be guaranteed`)
+	expect("the same again", said())
+
+	// Less is free, and that is no news.
+	other := b.start("other", "min=5mbit")
+	expect("less is free", said())
+	if web.refused == nil || !strings.Contains(web.refused.Error(), "30mbit is free") {
+		t.Fatalf("refused: %v", web.refused)
+	}
+
+	// Another container that leaves makes room.
+	b.stop(other)
+	b.stop(camera)
+	expect("there is room", said(),
+		`level=INFO msg="policy is in force again" name=web before="minimum 50mbit`)
+
+	// A class that the kernel has no room for.
+	b.classifier.err = errors.New("no room")
+	auto := b.start("auto", "class=ef")
+	expect("no class", said(), `name=auto reason="no room"`)
+	b.classifier.err = nil
+	expect("a class", said(), `msg="policy is in force again" name=auto before="no room"`)
+
+	// Why it is not controlled counts, unless that may be over in a moment.
+	b.release(auto.container)
+	auto.obstacle, auto.unattached = "its network is being changed", true
+	expect("for a moment", said())
+	auto.obstacle, auto.unattached = "all of it is the host's", false
+	expect("for longer", said(), `level=WARN msg="policy is not in force" name=auto reason="all of it is the host's"`)
+}

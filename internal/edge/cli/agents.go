@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/edge/run"
+)
+
+// agentOptions say how to reach the agents of a swarm's nodes.
+type agentOptions struct{ url, ca, cert, key, tokenFile string }
+
+// nodes are measured by their agents; without a URL nobody measures them.
+func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
+	if a.url == "" {
+		return run.Unmeasured{}, nil
+	}
+	if socket, ok := strings.CutPrefix(a.url, "unix://"); ok {
+		return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
+			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
+		})
+	}
+	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
+	if err != nil {
+		return nil, err
+	}
+	options := client.Options{TLS: trust}
+	if a.tokenFile != "" {
+		token, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the token of the agents: %w", err)
+		}
+		if options.Token = strings.TrimSpace(string(token)); options.Token == "" {
+			return nil, fmt.Errorf("read the token of the agents: %s is empty: `weir token weir-edge --role admin` on the agents' hosts prints one", a.tokenFile)
+		}
+	}
+	dial := func(address netip.Addr) (*client.Client, error) { return client.New(a.at(address), options) }
+	// What no node could be reached with is said now.
+	if _, err := dial(netip.AddrFrom4([4]byte{127, 0, 0, 1})); err != nil {
+		return nil, fmt.Errorf("ask the agents of nodes: %w", err)
+	}
+	return run.NewAgents(ctx, dial)
+}
+
+// at is where the agent of the node with an address is.
+func (a agentOptions) at(address netip.Addr) string {
+	host := address.String()
+	if address.Is6() {
+		host = "[" + host + "]"
+	}
+	return strings.ReplaceAll(a.url, "{address}", host)
+}
+
+// check says what is wrong with how agents are to be reached, as far as that shows before
+// anything is read.
+func (a agentOptions) check() error {
+	if a.url == "" {
+		if a != (agentOptions{}) {
+			return cmdline.Usagef("--agents is missing: it says where the agents are that --agents-ca, --agents-cert, --agents-key and --agents-token-file are for")
+		}
+		return nil
+	}
+	if _, err := config.ParseAgentsURL(a.url); err != nil {
+		return cmdline.Usagef("--agents: %q %w", a.url, err)
+	}
+	return nil
+}

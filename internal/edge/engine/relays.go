@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+// # Relays
+//
+// What a proxy sends for instances of other nodes ([Divide]) is promised as what instances
+// have is, as far as its node has room.
+
+// RelayID is what the ledger calls a relay: "@" is in no service's name.
+func RelayID(e Entry) string { return e.Service + "@" + e.Node }
+
+// AdmitRelays promises relays as far as nodes have room. inForce is what proxies were
+// seen to have of relays: that stays promised, and so does all of those that nobody has
+// looked at.
+func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Entry]uint64) Promises {
+	after := maps.Clone(now)
+	if after == nil {
+		after = Promises{}
+	}
+	sums := sumUp(now)
+	set := func(e Entry, bps uint64) {
+		s := sums[e.Node]
+		s.bps = s.bps - after[RelayID(e)].MinBPS + bps
+		sums[e.Node] = s
+		after[RelayID(e)] = Promise{Service: e.Service, Node: e.Node, MinBPS: bps, Relay: true}
+		if bps == 0 {
+			delete(after, RelayID(e))
+		}
+	}
+	byName := map[string]*Node{}
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
+	}
+	for _, p := range now { // what is given back comes first
+		entry := Entry{p.Service, p.Node}
+		has, looked := inForce[entry]
+		if keep := max(wanted[entry], has); p.Relay && looked && keep < p.MinBPS {
+			set(entry, keep)
+		}
+	}
+	for _, entry := range slices.SortedFunc(maps.Keys(wanted), Entry.compare) {
+		n, has := byName[entry.Node], after[RelayID(entry)].MinBPS
+		if n == nil || !n.promises() || n.State != NodeReady || wanted[entry] <= has {
+			continue
+		}
+		taken := sum(sums[entry.Node].bps, n.OtherMinBPS)
+		set(entry, has+min(wanted[entry]-has, n.BudgetBPS-min(taken, n.BudgetBPS)))
+	}
+	return after
+}
+
+// PromiseRelays enters relays into the ledger; see [AdmitRelays]. It returns what is
+// promised then.
+func PromiseRelays(ctx context.Context, ledger Ledger, nodes []Node, wanted, inForce map[Entry]uint64) (Promises, error) {
+	var after Promises
+	err := change(ctx, ledger, func(now Promises) Promises {
+		after = AdmitRelays(nodes, now, wanted, inForce)
+		return after
+	})
+	if err != nil {
+		return nil, err
+	}
+	return after, nil
+}

@@ -1,0 +1,162 @@
+package run
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// sending is shop, of whose users half come to b: the proxies send 30 and 10 Mbit/s, the
+// instance 10 to b's, and others 20 at a and 50 at c, where another instance is.
+func sending() *seen {
+	s := shop(15, 5)
+	s.at = time.Unix(1e9, 0)
+	s.services = []runtime.Service{{Name: "shop", Ports: []runtime.Port{{Host: 80, Container: 80}}}}
+	s.nodes = append(s.nodes, Measured{Node: runtime.Node{Name: "c"}, Seen: monitor.Node{
+		State: monitor.StateReady, Containers: []monitor.Container{{ID: "j", Name: "edge-shop-2"}},
+	}})
+	for i, sentBPS := range []uint64{60e6, 10e6, 50e6} {
+		n := &s.nodes[i]
+		n.Node.Ready = true
+		n.Seen.Uplink = &monitor.Uplink{RateBPS: 100e6, SentBPS: sentBPS, BudgetBPS: 95e6}
+		n.Seen.Node, n.Seen.RoundTripSeconds = nil, 0.001
+		for k := range n.Seen.Containers {
+			c := &n.Seen.Containers[k]
+			c.SentBPS = map[string]uint64{"pa": 30e6, "pb": 10e6, "i": 10e6, "fa": 20e6}[c.ID]
+		}
+	}
+	s.state.Instances = []runtime.Instance{
+		{ID: "shop-1", ContainerID: "i", Service: "shop", Node: "a", Phase: runtime.Running},
+		{ID: "shop-2", ContainerID: "j", Service: "shop", Node: "c", Phase: runtime.Running},
+	}
+	return s
+}
+
+// TestWhatProxiesSend: the engine is told what a service's proxies send, by node, beside what
+// instances do.
+func TestWhatProxiesSend(t *testing.T) {
+	m, s := newManager(t), sending()
+	in := m.input(s)
+	want := map[string]uint64{"a": 30e6, "b": 10e6}
+	for _, d := range in.Demand {
+		if d.SentBPS != want[d.Node] {
+			t.Errorf("the proxy on %s sends %d bit/s, want %d", d.Node, d.SentBPS, want[d.Node])
+		}
+		delete(want, d.Node)
+	}
+	if len(want) > 0 {
+		t.Errorf("nothing is said of %v", want)
+	}
+	for _, i := range in.Instances {
+		if want := map[string]uint64{"shop-1": 10e6}[i.ID]; i.SentBPS != want {
+			t.Errorf("%s sends %d bit/s, want %d", i.ID, i.SentBPS, want)
+		}
+	}
+}
+
+// TestFreeUplinks: what instances could send to other nodes is what others and the users of
+// their own node leave.
+func TestFreeUplinks(t *testing.T) {
+	m, s := newManager(t), sending()
+	s.input = m.input(s)
+	for node, want := range map[string]float64{"a": 50e6, "c": 50e6} {
+		if got := s.freeUplinks()[uplinkOf{"shop", node}]; got != want {
+			t.Errorf("at %s %v bit/s are free, want %v", node, got, want)
+		}
+	}
+	// A minimum is there whatever others send.
+	s.nodes[2].Seen.Uplink.SentBPS = 100e6
+	s.promises["shop-2"] = engine.Promise{Service: "shop", Node: "c", MinBPS: 20e6}
+	s.input = m.input(s)
+	if got := s.freeUplinks()[uplinkOf{"shop", "c"}]; got != 20e6 {
+		t.Errorf("of a full uplink with a minimum %v bit/s are free, want 20e6", got)
+	}
+	// Nobody knows what there is without an agent.
+	s.nodes[2].Seen.Uplink = nil
+	s.input = m.input(s)
+	if got, known := s.freeUplinks()[uplinkOf{"shop", "c"}]; known {
+		t.Errorf("without an agent %v bit/s are free", got)
+	}
+}
+
+// TestFreeSmoothed: a second of others' is nothing, and a minute all.
+func TestFreeSmoothed(t *testing.T) {
+	var f freeUplinks
+	at := uplinkOf{"shop", "a"}
+	now := time.Unix(1e9, 0)
+	take := func(bps float64, after time.Duration) float64 {
+		now = now.Add(after)
+		f.take(map[uplinkOf]float64{at: bps}, now)
+		return f.bps[at]
+	}
+	if got := take(90e6, 0); got != 90e6 {
+		t.Errorf("the first is %v", got)
+	}
+	if got := take(10e6, time.Second/2); got < 80e6 || got > 84e6 {
+		t.Errorf("after half a second it is %v", got)
+	}
+	if got := take(10e6, time.Minute); math.Abs(got-10e6) > 1e4 {
+		t.Errorf("after a minute it is %v", got)
+	}
+	if one, half := f.of("shop", "a", 1), f.of("shop", "a", 2); one/2 != half {
+		t.Errorf("one could send %d, one of two %d", one, half)
+	}
+	if f.take(nil, now); f.of("shop", "a", 1) != 0 {
+		t.Error("what is not there is remembered")
+	}
+}
+
+// TestWeightsByUplink: users who come to b, where no instance is, go to a and c by what is
+// free there; that changes with what others send, and not from round to round.
+func TestWeightsByUplink(t *testing.T) {
+	m := newManager(t)
+	weights := func(s *seen) (list []int) {
+		s.input = m.input(s)
+		m.free.take(s.freeUplinks(), s.at)
+		for _, c := range m.ports(s, s.services[0], s.proxies["shop"][1])[0].Servers {
+			list = append(list, c.Weight)
+		}
+		return list
+	}
+	// told has b's proxy as it was told.
+	told := func(s *seen, list []int) {
+		p := &s.proxies["shop"][1]
+		p.seen.Servers = nil
+		for i, w := range list {
+			p.seen.Servers = append(p.seen.Servers, proxySeen(s.state.Instances[i].ID, w))
+		}
+	}
+	s := sending()
+	addresses(s)
+	told(s, []int{0, 0})
+	first := weights(s)
+	if len(first) != 2 || first[0] != 256 || first[1] != 256 {
+		t.Fatalf("as much is free at both, and the weights are %v", first)
+	}
+	told(s, first)
+	s.at, s.nodes[2].Seen.Uplink.SentBPS = s.at.Add(time.Second/2), 90e6
+	if again := weights(s); again[1] != 256 {
+		t.Errorf("half a second of others' makes the weights %v", again)
+	}
+	s.at = s.at.Add(time.Minute)
+	if later := weights(s); later[0] != 256 || later[1] < 110 || later[1] > 118 { // sqrt(10/50)
+		t.Errorf("with a fifth free at c the weights are %v", later)
+	}
+}
+
+func proxySeen(instance string, weight int) proxy.SeenServer {
+	return proxy.SeenServer{Name: serverName(instance), Weight: weight, Up: true, Check: "passed"}
+}
+
+// addresses are where instances answer.
+func addresses(s *seen) {
+	for i := range s.state.Instances {
+		s.state.Instances[i].Addresses = map[uint16]netip.AddrPort{80: netip.MustParseAddrPort("198.18.0.9:80")}
+	}
+}

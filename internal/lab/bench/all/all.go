@@ -1,0 +1,231 @@
+// Package all runs every suite, and the queueing model, and makes one report of all with an
+// index.
+package all
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/liveport"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
+	"github.com/weir-project/weir/internal/lab/bench/sdn"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/model"
+	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/report/machine"
+)
+
+// Options are options of everything at once.
+type Options struct {
+	// Dir is the folder of the reports.
+	Dir string
+	// Within is how long everything may take. Each report has a part of it; what does
+	// not fit is left out, and the report says so.
+	Within time.Duration
+	// Duration is counted in every run; Options has the rest, for suites.
+	bench.Options
+}
+
+const (
+	// minWithin is what the shortest run of everything needs.
+	minWithin = time.Minute
+	indexName = "index"
+	indexNote = "Everything that weir bench and weir model have to say about this machine, in one go. Runs are short: " +
+		"one suite alone, with a longer --duration and --repeat 5, tells smaller differences."
+)
+
+// section is one report of all.
+type section struct {
+	name, about string
+	// share is its part of the time, roughly the seconds that it takes with a second a
+	// run.
+	share float64
+	run   func(context.Context, Options) (finding, error)
+}
+
+// finding is a report with everything that its command adds.
+type finding struct {
+	report report.Report
+	all    any // what -o json prints
+	failed int // cases in which runs failed
+}
+
+// sections are all reports in the order of the index.
+func sections() []section {
+	list := []section{
+		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures},
+	}
+	abouts := map[string]string{
+		bench.SuiteQCon: "figures 7 to 12 and table 1 of qCon", bench.SuiteCNTC: "figures 1 and 7 to 11 of CNTC, in four network modes",
+		"accuracy": "error of shares, 10 Mbit/s to 5 Gbit/s", "reaction": "time to the new allocation", "cap": "by how much maximums are exceeded",
+		"cost": "processor time and packets a second", "agent": "what the agent itself takes",
+	}
+	shares := map[string]float64{bench.SuiteQCon: 178, bench.SuiteCNTC: 240, "accuracy": 201, "reaction": 50, "cap": 132, "cost": 86, "agent": 12}
+	for _, name := range bench.SuiteNames() {
+		list = append(list, section{name, abouts[name], shares[name], runSuite(name)})
+	}
+	return append(list,
+		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ},
+		section{liveport.Suite, "the queueing model against real packets", 35, runModel},
+		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso},
+		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes})
+}
+
+// Check says what is wrong with options before anything is started.
+func (o Options) Check() error {
+	if o.Within < minWithin {
+		return fmt.Errorf("everything in %v: it takes %v at least", o.Within, minWithin)
+	}
+	if o.Duration < netmodes.MinDuration {
+		return fmt.Errorf("%v a run: it takes %v at least", o.Duration, netmodes.MinDuration)
+	}
+	return nil
+}
+
+// Run makes all reports and their index in a folder. A report that fails is named in
+// the index; the error is about what made going on impossible.
+func Run(ctx context.Context, options Options) (report.Index, error) {
+	if err := options.Check(); err != nil {
+		return report.Index{}, err
+	}
+	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
+		return report.Index{}, fmt.Errorf("make the folder of the reports: %w", err)
+	}
+	started := time.Now()
+	index := report.Index{
+		Format: report.Format, Title: "weir bench all", Note: indexNote,
+		Provenance: report.Provenance{
+			Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat, Environment: machine.Read(options.Version),
+		},
+	}
+	todo := sections()
+	for i, one := range todo {
+		left := options.Within - time.Since(started)
+		options.Until = time.Now().Add(part(left, todo[i:]))
+		fmt.Fprintf(options.Progress, "=== %s: %s, until %s\n", one.name, one.about, options.Until.Format(time.TimeOnly))
+		made, err := one.make(ctx, options)
+		if ctx.Err() != nil || err != nil {
+			return index, errors.Join(ctx.Err(), err)
+		}
+		index.Sections = append(index.Sections, made)
+		index.Runs += made.Runs
+	}
+	index.TookSeconds = time.Since(started).Seconds()
+	return index, errors.Join(
+		writeTo(options.Dir, indexName+".html", index.WriteHTML),
+		writeTo(options.Dir, indexName+".json", jsonOf(index)))
+}
+
+// part is the first section's part of the time that is left.
+func part(left time.Duration, todo []section) time.Duration {
+	sum := 0.0
+	for _, one := range todo {
+		sum += one.share
+	}
+	return max(0, time.Duration(float64(left)*todo[0].share/sum))
+}
+
+// make runs a section and writes its files. Its error is that of writing.
+func (s section) make(ctx context.Context, options Options) (report.Section, error) {
+	started := time.Now()
+	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
+	found, err := s.run(ctx, options)
+	made.TookSeconds = time.Since(started).Seconds()
+	if skipped := (*skippedError)(nil); errors.As(err, &skipped) {
+		made.Skipped = skipped.missing
+		fmt.Fprintf(options.Progress, "  %v\n", err)
+		return made, nil
+	}
+	if err != nil {
+		made.Failure = err.Error()
+		fmt.Fprintf(options.Progress, "  failed: %v\n", err)
+		return made, nil
+	}
+	if found.failed > 0 {
+		made.Failure = fmt.Sprintf("Runs failed in %d cases.", found.failed)
+	}
+	made.Page, made.Result = s.name+".html", s.name+".json"
+	made.Runs = found.report.Runs
+	made.Verdicts = append(made.Verdicts, found.report.Verdicts...)
+	made.Claims = append(made.Claims, found.report.Claims...)
+	return made, errors.Join(
+		writeTo(options.Dir, made.Page, found.report.WriteHTML),
+		writeTo(options.Dir, made.Result, jsonOf(found.all)))
+}
+
+// jsonOf writes a value as -o json does.
+func jsonOf(value any) func(io.Writer) error {
+	return func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	}
+}
+
+func writeTo(dir, name string, write func(io.Writer) error) (err error) {
+	file, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return fmt.Errorf("write a report: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file)
+}
+
+func runSuite(name string) func(context.Context, Options) (finding, error) {
+	return func(ctx context.Context, all Options) (finding, error) {
+		options := all.Options
+		options.Suite = name
+		found, err := bench.Run(ctx, options)
+		return finding{found.Report, found, found.Failed()}, err
+	}
+}
+
+func runNetmodes(ctx context.Context, all Options) (finding, error) {
+	found, err := netmodes.Run(ctx, netmodes.Options{
+		Modes: netmodes.Modes(), Protocols: []traffic.Protocol{traffic.TCP, traffic.UDP}, MessageBytes: []int{netmodes.SmallBytes, netmodes.LargeBytes},
+		Containers: 4, LinksBPS: []uint64{netmodes.PaperLinkBPS, 0}, Agent: []bool{false, true},
+		Duration: all.Duration, Warmup: all.Warmup, Repeat: all.Repeat, Until: all.Until,
+		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+	})
+	return finding{found.Report, found, found.Failed()}, err
+}
+
+func runLLQ(ctx context.Context, all Options) (finding, error) {
+	found, err := llq.Run(ctx, llq.Options{
+		TotalsBPS: llq.Totals(), Peers: llq.Peers(), Duration: max(all.Duration, llq.MinDuration), Warmup: all.Warmup, Repeat: all.Repeat, Until: all.Until,
+		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+	})
+	return finding{found.Report, found, found.Failed()}, err
+}
+
+// modelRuns is how many times longer than others a run of a live port is: turns of
+// 10 ms even out slowly.
+const modelRuns = 3
+
+func runModel(ctx context.Context, all Options) (finding, error) {
+	found, err := liveport.Run(ctx, liveport.Options{
+		Duration: max(modelRuns*all.Duration, liveport.MinDuration), Warmup: all.Warmup, Repeat: all.Repeat, Seed: all.Seed, Until: all.Until,
+		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+	})
+	return finding{found.Report, found, found.Failed()}, err
+}
+
+// runFigures computes the paper's figures.
+func runFigures(ctx context.Context, all Options) (finding, error) {
+	started := time.Now()
+	found, err := model.Figures(ctx)
+	found.Provenance = report.Provenance{
+		Command: all.Command, StartedAt: started, TookSeconds: time.Since(started).Seconds(), Environment: machine.Read(all.Version),
+	}
+	return finding{report: found, all: found}, err
+}

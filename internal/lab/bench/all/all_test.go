@@ -1,0 +1,98 @@
+package all
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
+	"github.com/weir-project/weir/internal/lab/bench/sdn"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// TestPart: every section has its part of what is left, the last one all of it, and
+// nobody has any when the time is up.
+func TestPart(t *testing.T) {
+	todo := []section{{share: 1}, {share: 2}, {share: 3}}
+	for _, test := range []struct {
+		left time.Duration
+		todo []section
+		want time.Duration
+	}{
+		{6 * time.Minute, todo, time.Minute}, {5 * time.Minute, todo[1:], 2 * time.Minute}, {time.Minute, todo[2:], time.Minute},
+		{-time.Second, todo, 0},
+	} {
+		if got := part(test.left, test.todo); math.Abs((got - test.want).Seconds()) > 1e-6 {
+			t.Errorf("%d sections have %v left: the first has %v, want %v", len(test.todo), test.left, got, test.want)
+		}
+	}
+	for _, one := range sections() {
+		if one.share <= 0 || one.about == "" {
+			t.Errorf("section %q has share %v and is about %q", one.name, one.share, one.about)
+		}
+	}
+	for _, name := range append(bench.SuiteNames(), netmodes.Suite, sdn.Suite, picasso.Suite) {
+		if !slices.ContainsFunc(sections(), func(s section) bool { return s.name == name }) {
+			t.Errorf("bench all leaves out %s", name)
+		}
+	}
+}
+
+// TestSectionFiles: a section's page and numbers are where the index says; one that
+// fails is named with the reason.
+func TestSectionFiles(t *testing.T) {
+	options := Options{Dir: t.TempDir(), Options: bench.Options{Progress: io.Discard}}
+	figures := sections()[0]
+	made, err := figures.make(t.Context(), options)
+	if err != nil || made.Failure != "" || len(made.Claims) != 10 {
+		t.Fatalf("%v: %+v", err, made)
+	}
+	page, err := os.ReadFile(filepath.Join(options.Dir, made.Page))
+	if err != nil || !strings.Contains(string(page), "Figure 3") {
+		t.Errorf("the page: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(options.Dir, made.Result))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found report.Report
+	if err := json.Unmarshal(text, &found); err != nil || len(found.Claims) != 10 {
+		t.Errorf("%v: %d claims", err, len(found.Claims))
+	}
+	failing := section{name: "x", run: func(context.Context, Options) (finding, error) { return finding{}, errors.New("no root") }}
+	if made, err = failing.make(t.Context(), options); err != nil || made.Failure != "no root" || made.Page != "" {
+		t.Errorf("%v: %+v", err, made)
+	}
+	without := section{name: "x", run: runPicasso} // without Docker
+	if made, err = without.make(t.Context(), options); err != nil || made.Failure != "" || !strings.Contains(made.Skipped, "--no-docker") {
+		t.Errorf("%v: %+v", err, made)
+	}
+	options.Dir = "/nowhere"
+	if _, err = figures.make(t.Context(), options); err == nil {
+		t.Error("a folder that is not there is no error")
+	}
+}
+
+func TestAllRefusesNonsense(t *testing.T) {
+	for _, test := range []struct {
+		options Options
+		want    string
+	}{
+		{Options{Within: time.Second, Options: bench.Options{Duration: time.Second}}, "it takes 1m0s at least"},
+		{Options{Within: time.Hour, Options: bench.Options{Duration: time.Millisecond}}, "1ms a run: it takes 50ms at least"},
+	} {
+		if _, err := Run(t.Context(), test.options); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("error %v, want one with %q", err, test.want)
+		}
+	}
+}

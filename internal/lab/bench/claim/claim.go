@@ -1,0 +1,173 @@
+// Package claim judges what papers say by numbers: each is compared with what it should be,
+// and a claim holds when all of its numbers do.
+package claim
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/weir-project/weir/internal/report"
+)
+
+// Claim is something a paper says, and the numbers that it is judged by. It holds when
+// every one of its numbers does.
+type Claim struct {
+	Where, Says string
+	// Numbers are looked up when the claim is judged.
+	Numbers func() []Number
+	// Design says why Weir does something else on purpose. Its numbers are then
+	// what Weir promises instead.
+	Design string
+	// Otherwise is the reason when it is not reproduced.
+	Otherwise string
+	// Moot is why the numbers decide nothing here, such as that a link bounds both sides of
+	// a comparison; "" if they decide.
+	Moot string
+}
+
+// claimTolerance is by how much a number may miss what it should be.
+const claimTolerance = 0.01
+
+// Rule is how a number is compared with its ideal.
+type Rule int
+
+// How numbers are compared.
+const (
+	Near    Rule = iota // as much, no more and no less
+	AtLeast             // so much or more
+	AtMost              // so much or less
+)
+
+// Number is one number of a claim, in a unit for readers.
+type Number struct {
+	Name, Unit string
+	Rule       Rule
+	// Ideal is what it should be, paper what the paper reached, nil where it
+	// gives no number.
+	Ideal    float64
+	Paper    *float64
+	Measured *float64 // nil if it was not measured
+	// Tolerance replaces claimTolerance unless it is 0.
+	Tolerance float64
+	// Resolution is how finely the paper gives its number.
+	Resolution float64
+	// PaperScale takes the ideal to what the paper counts: goodput of a link
+	// whose rate includes what no program sees. 0 stands for 1.
+	PaperScale float64
+}
+
+// miss is by which fraction a value misses an ideal, 0 if it does not.
+func (n Number) miss(value, ideal float64) float64 {
+	off := value/ideal - 1
+	if ideal == 0 {
+		off = value
+	}
+	switch n.Rule {
+	case AtLeast:
+		return max(0, -off)
+	case AtMost:
+		return max(0, off)
+	}
+	return math.Abs(off)
+}
+
+// allowed is by how much it may miss.
+func (n Number) allowed() float64 {
+	if n.Tolerance > 0 {
+		return n.Tolerance
+	}
+	return claimTolerance
+}
+
+func (n Number) holds() bool { return n.miss(*n.Measured, n.Ideal) <= n.allowed() }
+
+// beats says that the paper's number, in spite of its rounding, misses what it
+// should be and the measured one does not; or that less is better and it is
+// clearly less.
+func (n Number) beats() bool {
+	if n.Paper == nil || !n.holds() {
+		return false
+	}
+	if n.Rule == AtMost && n.Ideal == *n.Paper {
+		return *n.Measured < *n.Paper*(1-clearly)
+	}
+	ideal := n.Ideal
+	if n.PaperScale > 0 {
+		ideal *= n.PaperScale
+	}
+	rounding := n.Resolution / 2 / ideal
+	return n.miss(*n.Paper, ideal) > n.allowed()+rounding
+}
+
+// clearly is what a smaller number must be smaller by to be called better.
+const clearly = 0.1
+
+func (n Number) value() report.Value {
+	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured}
+}
+
+// Judge compares a claim with what was found.
+func (c Claim) Judge(source string) report.Claim {
+	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says}
+	numbers := c.Numbers()
+	holds, beats, unknown := true, false, len(numbers) == 0
+	furthest, furthestMiss := "", math.Inf(-1)
+	for _, n := range numbers {
+		if n.Measured == nil {
+			unknown = true
+			continue
+		}
+		judged.Values = append(judged.Values, n.value())
+		holds = holds && n.holds()
+		beats = beats || n.beats()
+		if miss := n.miss(*n.Measured, n.Ideal); furthest == "" || miss-n.allowed() > furthestMiss {
+			furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
+			furthestMiss = miss - n.allowed()
+		}
+	}
+	because := "All numbers hold; " + furthest + "."
+	switch {
+	case unknown:
+		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."
+	case c.Moot != "":
+		judged.Judgement, judged.Reason = report.NotMeasured, c.Moot
+	case !holds:
+		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(furthest[:1])+furthest[1:]+". "+c.Otherwise
+	case c.Design != "":
+		judged.Judgement, judged.Reason = report.DifferentByDesign, c.Design
+	case beats:
+		judged.Judgement, judged.Reason = report.Exceeded, because+" The paper's own was further off."
+	default:
+		judged.Judgement, judged.Reason = report.Reproduced, because
+	}
+	return judged
+}
+
+// Units of numbers.
+const (
+	UnitRate = "Mbit/s"
+	UnitTime = "ms"
+	UnitPart = "%"
+	UnitOf   = "times"
+)
+
+// That makes a claim of numbers that were looked up already.
+func That(where, text, otherwise string, numbers ...Number) Claim {
+	return Claim{Where: where, Says: text, Otherwise: otherwise, Numbers: func() []Number { return numbers }}
+}
+
+// Like is a number that should be as the paper's within tolerance.
+func Like(name, unit string, paper float64, tolerance float64, measured *float64) Number {
+	return Number{Name: name, Unit: unit, Rule: Near, Ideal: paper, Paper: &paper, Measured: measured, Tolerance: tolerance}
+}
+
+// NoMore is a number that should be no more than the paper's; clearly less exceeds it.
+func NoMore(name, unit string, paper float64, measured *float64) Number {
+	return Number{Name: name, Unit: unit, Rule: AtMost, Ideal: paper, Paper: &paper, Measured: measured}
+}
+
+// NoLess is a number that should be no less than its ideal; clearly more is no exception.
+func NoLess(name, unit string, ideal float64, paper, measured *float64) Number {
+	return Number{Name: name, Unit: unit, Rule: AtLeast, Ideal: ideal, Paper: paper, Measured: measured}
+}

@@ -1,0 +1,48 @@
+package claim
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/report"
+)
+
+func TestJudge(t *testing.T) {
+	value := report.Number
+	for _, test := range []struct {
+		name    string
+		claim   Claim
+		want    report.Judgement
+		because string
+	}{
+		{"as the paper's", That("", "", "", Like("n", UnitOf, 2, 0.1, value(2.1))), report.Reproduced, "All numbers hold; n is off by 5.00 %, of 10 % allowed."},
+		{"too far off", That("", "", "Why.", Like("n", UnitOf, 2, 0.1, value(1.7))), report.NotReproduced, "N is off by 15.00 %, of 10 % allowed. Why."},
+		{"no more", That("", "", "", NoMore("n", UnitTime, 2, value(1.9))), report.Reproduced, "All numbers hold"},
+		{"clearly less", That("", "", "", NoMore("n", UnitTime, 2, value(1.7))), report.Exceeded, "The paper's own was further off"},
+		{"more", That("", "", "Why.", NoMore("n", UnitTime, 2, value(2.1))), report.NotReproduced, "Why."},
+		{"no less", That("", "", "", NoLess("n", UnitPart, 30, nil, value(60))), report.Reproduced, "All numbers hold"},
+		{"less", That("", "", "Why.", NoLess("n", UnitPart, 30, nil, value(20))), report.NotReproduced, "Why."},
+		{"of nothing", That("", "", "", NoMore("n", UnitPart, 0, value(0.5))), report.NotReproduced, "N is off by 50.00 %"},
+		{"the worst counts", That("", "", "", Like("a", "", 1, 0.5, value(1.1)), Like("b", "", 1, 0.1, value(1.09))), report.Reproduced, "b is off by 9.00 %"},
+		{
+			// The paper's 43 of 47 is further off than rounding to whole numbers explains.
+			"closer than the paper",
+			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43), Measured: value(50), Resolution: 1, PaperScale: 0.94}),
+			report.Exceeded, "further off",
+		},
+		{
+			"as close as the paper's rounding tells",
+			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(47), Measured: value(50), Resolution: 1, PaperScale: 0.94}),
+			report.Reproduced, "All numbers hold",
+		},
+		{"one is missing", That("", "", "", Like("a", "", 1, 0.1, value(1)), Like("b", "", 1, 0.1, nil)), report.NotMeasured, "left out"},
+		{"no number", That("", "", ""), report.NotMeasured, "left out"},
+		{"on purpose", Claim{Numbers: func() []Number { return []Number{Like("n", "", 1, 0.1, value(1))} }, Design: "Other."}, report.DifferentByDesign, "Other."},
+		{"moot", Claim{Numbers: func() []Number { return []Number{Like("n", "", 1, 0.1, value(9))} }, Moot: "Nobody can."}, report.NotMeasured, "Nobody can."},
+	} {
+		judged := test.claim.Judge("the paper")
+		if judged.Judgement != test.want || !strings.Contains(judged.Reason, test.because) || judged.Source != "the paper" {
+			t.Errorf("%s: %s: %s, want %s: %s", test.name, judged.Judgement, judged.Reason, test.want, test.because)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/weir-project/weir/internal/lab/bench/claim"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// paperClaims are all claims of a paper.
+type paperClaims struct {
+	source string
+	claims []claim.Claim
+}
+
+// claimsOf has the claims that a suite judges by what was found.
+func claimsOf(suite string, f findings) paperClaims {
+	switch suite {
+	case SuiteQCon:
+		return paperClaims{"qCon (Sensors 2018)", qconClaims(f)}
+	case SuiteCNTC:
+		return paperClaims{"CNTC (NPC 2019)", cntcClaims(f)}
+	}
+	return paperClaims{}
+}
+
+// judgeClaims judges the claims of a suite by its results.
+func judgeClaims(suite string, results []CaseResult) []report.Claim {
+	paper := claimsOf(suite, findings{results})
+	var list []report.Claim
+	for _, one := range paper.claims {
+		list = append(list, one.Judge(paper.source))
+	}
+	return list
+}
+
+// findings are the results that claims are looked up in.
+type findings struct{ results []CaseResult }
+
+// of is what a peer made of a case; nil if it did not.
+func (f findings) of(group, name, peer string) *CaseResult {
+	i := slices.IndexFunc(f.results, func(r CaseResult) bool {
+		return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0
+	})
+	if i < 0 {
+		return nil
+	}
+	return &f.results[i]
+}
+
+// shares are those of a case with Weir, each to be as the ideal, beside the
+// paper's numbers.
+func (f findings) shares(group, name string) []claim.Number {
+	result := f.of(group, name, PeerWeir)
+	if result == nil {
+		return []claim.Number{{Name: name, Unit: claim.UnitRate}}
+	}
+	var list []claim.Number
+	for _, share := range result.Shares {
+		list = append(list, share.number(name+", "))
+	}
+	return list
+}
+
+// number is a share to be as the ideal; who only gets a minimum should have no
+// less than that.
+func (s Share) number(of string) claim.Number {
+	n := claim.Number{Name: of + s.Container, Unit: claim.UnitRate, Ideal: float64(s.IdealBPS) / 1e6, Measured: report.Number(s.Measured.Median / 1e6)}
+	if s.Phase != "" {
+		n.Name = of + s.Phase + ", " + s.Container
+	}
+	if s.MinBPS > 0 && s.IdealBPS == s.MinBPS {
+		n.Rule = claim.AtLeast
+	}
+	if s.PaperBPS != nil {
+		n.Paper = report.Number(*s.PaperBPS / 1e6)
+	}
+	return n
+}
+
+// quotient is a number of one peer over another's in the same case.
+func (f findings) quotient(n claim.Number, group, name, peer, over string, value func(CaseResult) float64) claim.Number {
+	n.Unit = claim.UnitOf
+	a, b := f.of(group, name, peer), f.of(group, name, over)
+	if a != nil && b != nil && value(*b) > 0 {
+		n.Measured = report.Number(value(*a) / value(*b))
+	}
+	return n
+}

@@ -1,0 +1,375 @@
+// Package liveport holds the queueing model against real packets: three queues in front of a
+// link of 100 Mbit/s, served by a program as the model has it (traffic.Port), and
+// by HTB. The model is solved for what really arrived, so that how well chance is
+// imitated is not part of the comparison.
+package liveport
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/model"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// Suite is its name.
+const Suite = "model"
+
+// Options say what is measured.
+type Options struct {
+	// Duration is counted in every run, after Warmup.
+	Duration, Warmup time.Duration
+	Repeat           int
+	Seed             uint64
+	// Only selects ports by name; nil means all.
+	Only *regexp.Regexp
+	// Until is when the last run may start; zero is never.
+	Until                        time.Time
+	WeirBinary, Version, Command string
+	Progress                     io.Writer
+}
+
+// Check says what is wrong with options before anything is started.
+func (o Options) Check() error {
+	if o.Repeat < 1 || o.Duration < MinDuration || o.Warmup < 0 {
+		return fmt.Errorf("rounds must be positive, the duration %v or longer, the warm-up not negative", MinDuration)
+	}
+	if len(o.cases()) == 0 {
+		return fmt.Errorf("no port matches %q", o.Only)
+	}
+	return nil
+}
+
+// cases are the ports that are selected.
+func (o Options) cases() []Case {
+	return slices.DeleteFunc(allCases(), func(c Case) bool { return o.Only != nil && !o.Only.MatchString(c.Name) })
+}
+
+const (
+	// MinDuration is what ten batches of a few turns take.
+	MinDuration = 300 * time.Millisecond
+	// linkBPS is the paper's link.
+	linkBPS = 100e6
+	// portPort is where the port's packets go: EF, AF and BE one after the other.
+	portPort = 5301
+	// portBurstBytes is the link's bucket: the largest packets must fit.
+	portBurstBytes = 70000
+	portMTUBytes   = 65535
+	// portOnTheWay is longer than any packet is on the way.
+	portOnTheWay = 200 * time.Millisecond
+	// portPatience is how long after its time a port may end.
+	portPatience = 30 * time.Second
+)
+
+// Servers of a live port.
+const (
+	serverPort = "port" // a program that does what the model says
+	serverHTB  = "htb"
+)
+
+// Case is a port that is measured.
+type Case struct {
+	Name   string `json:"name"`
+	Server string `json:"server"`
+	// ArrivalBPS, PacketBytes, AFRateBPS, Places and PollPerSecond are the model's.
+	ArrivalBPS    [3]float64 `json:"arrival_bps"`
+	PacketBytes   float64    `json:"packet_bytes"`
+	FixedSize     bool       `json:"fixed_size,omitempty"`
+	AFRateBPS     float64    `json:"af_rate_bps"`
+	Places        [3]int     `json:"places"`
+	PollPerSecond float64    `json:"poll_per_second"`
+}
+
+// allCases begin with the paper's port. Larger packets take longer, so that what the
+// machine adds to every packet weighs less: the difference tells the two apart.
+func allCases() []Case {
+	paper := Case{
+		Name: "the paper's port, AF at 40 Mbit/s", Server: serverPort, ArrivalBPS: [3]float64{33.3e6, 33.3e6, 33.3e6}, PacketBytes: 1000,
+		AFRateBPS: 40e6, Places: [3]int{5, 5, 5}, PollPerSecond: 100,
+	}
+	last := paper
+	last.Name, last.AFRateBPS = "AF at 66 Mbit/s", 66e6
+	short := paper
+	short.Name, short.PollPerSecond = "turns of 1 ms", 1000
+	light := paper
+	light.Name, light.ArrivalBPS, light.Places, light.PollPerSecond = "light load", [3]float64{20e6, 10e6, 10e6}, [3]int{20, 20, 20}, 1000
+	large := paper
+	large.Name, large.PacketBytes = "packets of 8000 bytes", 8000
+	htb := paper
+	htb.Name, htb.Server = "HTB, the paper's port", serverHTB
+	fixed := htb
+	fixed.Name, fixed.FixedSize = "HTB, all packets of 1000 bytes", true
+	return []Case{paper, last, short, light, large, htb, fixed}
+}
+
+// solved is the model's answer for a port at which this arrived.
+func (c Case) solved(ctx context.Context, seen observation, serviceBPS [3]float64) (*model.Result, error) {
+	port := model.Port{
+		Places: c.Places, PollPerSecond: c.PollPerSecond, AfterEF: model.Resume, Switch: model.AtPacketEnd, Empty: model.Lend,
+	}
+	for q := range port.ArrivalPPS {
+		port.ArrivalPPS[q] = float64(seen.port.Arrived[q]) / seen.seconds()
+		port.ServicePPS[q] = serviceBPS[q] / (8 * seen.meanBytes())
+	}
+	return model.Solve(ctx, port)
+}
+
+// serviceBPS is the rate at which each queue is served.
+func (c Case) serviceBPS() [3]float64 {
+	return [3]float64{linkBPS, c.AFRateBPS, linkBPS - c.AFRateBPS}
+}
+
+// lineRate is every queue served at the rate of the link.
+var lineRate = [3]float64{linkBPS, linkBPS, linkBPS}
+
+// observation is one run of a case.
+type observation struct {
+	port traffic.PortResult
+	// arrivals are what the neighbour got, by queue.
+	arrivals [][]traffic.Arrival
+	pause    time.Duration
+}
+
+func (o observation) seconds() float64 {
+	return time.Duration(o.port.UntilNS - o.port.FromNS).Seconds()
+}
+
+// meanBytes is the mean size of what arrived, on the wire.
+func (o observation) meanBytes() float64 {
+	count := uint64(0)
+	for _, arrived := range o.port.Arrived {
+		count += arrived
+	}
+	return float64(o.port.ArrivedBytes) / float64(max(count, 1))
+}
+
+// Run measures all live ports.
+func Run(ctx context.Context, options Options) (found Report, err error) {
+	if err := options.Check(); err != nil {
+		return found, err
+	}
+	started := time.Now()
+	b, err := bench.NewBed(ctx, bench.Options{}, 1)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	r := &runner{options: options, bed: b, observed: make([][]observation, len(options.cases())), failures: map[string]string{}}
+	if err := r.prepare(ctx); err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, r.receiver.Close()) }()
+	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
+		return found, err
+	}
+	defer func() { found.PausesUnknown = !r.pauses.Close() }()
+	for round := range options.Repeat {
+		for i, c := range options.cases() {
+			if err := r.runCase(ctx, i, c, round); err != nil {
+				return found, err
+			}
+		}
+	}
+	found = Report{
+		Report: report.Report{
+			Format: report.Format, Title: "weir bench " + Suite, Note: measure.Joined(note, measure.LeftOut(r.leftOut)), Verdicts: []report.Verdict{},
+			Provenance: report.Provenance{
+				Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat,
+				Environment: b.Environment(ctx, options.Version), RepeatedRuns: r.repeatedRuns,
+			},
+		},
+		Suite: Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures,
+	}
+	for i, c := range options.cases() {
+		result, err := newResult(ctx, c, r.observed[i])
+		if err != nil {
+			return found, err
+		}
+		if result.Runs == 0 {
+			continue
+		}
+		found.Runs += result.Runs
+		found.PausedRuns += result.paused
+		found.Results = append(found.Results, result)
+	}
+	err = found.complete(ctx)
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, err
+}
+
+// runner runs live ports on a bed.
+type runner struct {
+	options               Options
+	bed                   *bench.Bed
+	receiver              *traffic.Receiver
+	pauses                *testbed.PauseWatch
+	observed              [][]observation // by case
+	failures              map[string]string
+	repeatedRuns, leftOut int
+}
+
+// prepare makes room for large packets and opens the receiver.
+func (r *runner) prepare(ctx context.Context) error {
+	host := r.bed.Host
+	mtu := strconv.Itoa(portMTUBytes)
+	if err := r.bed.OnHost(ctx, "ip", "link", "set", "dev", host.UplinkName, "mtu", mtu); err != nil {
+		return fmt.Errorf("make room for large packets: %w", err)
+	}
+	if _, err := bench.Output(host.PeerCommand(ctx, "ip", "link", "set", "dev", host.PeerInterface, "mtu", mtu)); err != nil {
+		return fmt.Errorf("make room for large packets: %w", err)
+	}
+	if err := r.bed.OnHost(ctx, "ip", "link", "set", "dev", "lo", "up"); err != nil {
+		return fmt.Errorf("set the host's loopback interface up: %w", err)
+	}
+	return testbed.InNetNS(host.PeerNetNSPath(), func() (err error) {
+		r.receiver, err = traffic.NewReceiver(portPort, portPort+1, portPort+2)
+		return err
+	})
+}
+
+// runCase runs a case once, and once more if the machine stood still.
+func (r *runner) runCase(ctx context.Context, number int, c Case, round int) error {
+	var best *observation
+	for range measure.HurriedAttempts {
+		if measure.Overdue(r.options.Until) {
+			if best == nil {
+				r.leftOut++
+			}
+			break
+		}
+		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, c.Name)
+		seen, err := r.observe(ctx, c, uint64(round))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			r.failures[c.Name] = err.Error()
+			fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
+			return nil
+		}
+		if best == nil || seen.pause < best.pause {
+			if best != nil {
+				r.repeatedRuns++
+			}
+			best = &seen
+		}
+		if best.pause == 0 {
+			break
+		}
+	}
+	if best != nil {
+		r.observed[number] = append(r.observed[number], *best)
+	}
+	return nil
+}
+
+func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observation, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.options.Warmup+r.options.Duration+portPatience)
+	defer cancel()
+	defer func() { err = errors.Join(err, r.bed.ClearUplink(context.WithoutCancel(ctx))) }()
+	if err := c.setLink(ctx, r.bed); err != nil {
+		return seen, err
+	}
+	options := traffic.PortOptions{
+		Target: netip.AddrPortFrom(r.bed.Host.PeerAddr, portPort), MeanBytes: c.PacketBytes, FixedSize: c.FixedSize,
+		ServiceBPS: c.serviceBPS(), Places: c.Places, PollPerSecond: c.PollPerSecond, Seed: r.options.Seed + round,
+		Warmup: r.options.Warmup, Duration: r.options.Duration,
+	}
+	for q, rate := range c.ArrivalBPS {
+		options.ArrivalPPS[q] = rate / (8 * c.PacketBytes)
+		if c.Server == serverHTB {
+			options.Direct = append(options.Direct, htbMajor|(htbFirstLeaf+q))
+		}
+	}
+	input, err := json.Marshal(options)
+	if err != nil {
+		return seen, err
+	}
+	r.receiver.Take() // what came late of the run before
+	cmd := r.bed.Host.Command(ctx, r.options.WeirBinary, "traffic", "port")
+	cmd.Stdin = bytes.NewReader(input)
+	fromNS := traffic.MonotonicNS()
+	printed, err := bench.Output(cmd)
+	if err != nil {
+		return seen, err
+	}
+	if err := json.Unmarshal(printed, &seen.port); err != nil {
+		return seen, fmt.Errorf("read what the port did: %w", err)
+	}
+	seen.pause = r.pauses.Longest(fromNS, traffic.MonotonicNS())
+	if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+portOnTheWay.Nanoseconds()); err != nil {
+		return seen, err
+	}
+	all, overruns := r.receiver.Take()
+	if overruns > 0 {
+		return seen, fmt.Errorf("the receiver lost %d packets: it did not run", overruns)
+	}
+	for _, arrivals := range all {
+		var counted []traffic.Arrival
+		for _, one := range arrivals {
+			if one.SentNS >= seen.port.FromNS && one.SentNS < seen.port.UntilNS {
+				counted = append(counted, one)
+			}
+		}
+		seen.arrivals = append(seen.arrivals, counted)
+	}
+	return seen, nil
+}
+
+const (
+	// htbMajor is handle 1:, liveFirstLeaf EF's class.
+	htbMajor     = 1 << 16
+	htbFirstLeaf = 0x10
+	// htbEFBurst is the bucket of EF.
+	htbEFBurst = 15000
+)
+
+// setLink puts the case's server in front of the link: a bucket that stands for its
+// rate, or HTB with a class for each queue. There EF comes first (prio) and has half of
+// the link as its rate and a bucket of some packets, so that it need not borrow, which
+// comes after what others have of their own; AF and BE share the other half as their
+// rates are. A packet on its way is in no queue of HTB's, so they have a place less.
+func (c Case) setLink(ctx context.Context, b *bench.Bed) error {
+	dev, rate := b.Host.UplinkName, bench.TCRate(linkBPS)
+	commands := [][]string{{
+		"tc", "qdisc", "replace", "dev", dev, "root", "handle", "1:", "tbf", "rate", rate,
+		"burst", strconv.Itoa(portBurstBytes), "limit", "10000000",
+	}}
+	if c.Server == serverHTB {
+		// A packet, and no more: a larger bucket would let packets go faster than the
+		// link.
+		burst := strconv.Itoa(int(c.PacketBytes))
+		commands = [][]string{
+			{"tc", "qdisc", "replace", "dev", dev, "root", "handle", "1:", "htb"},
+			{"tc", "class", "add", "dev", dev, "parent", "1:", "classid", "1:1", "htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst},
+		}
+		const half = linkBPS / 2
+		bursts := [3]string{strconv.Itoa(htbEFBurst), burst, burst}
+		for q, own := range [3]float64{half, half * c.AFRateBPS / linkBPS, half * (1 - c.AFRateBPS/linkBPS)} {
+			id := fmt.Sprintf("1:%x", htbFirstLeaf+q)
+			commands = append(commands,
+				[]string{"tc", "class", "add", "dev", dev, "parent", "1:1", "classid", id, "htb", "rate", bench.TCRate(uint64(own)), "ceil", rate,
+					"burst", bursts[q], "cburst", burst, "quantum", "1514", "prio", strconv.Itoa(min(q, 1))},
+				[]string{"tc", "qdisc", "add", "dev", dev, "parent", id, "pfifo", "limit", strconv.Itoa(c.Places[q] - 1)})
+		}
+	}
+	for _, command := range commands {
+		if err := b.OnHost(ctx, command[0], command[1:]...); err != nil {
+			return fmt.Errorf("set the link up: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package llq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/report/machine"
+	"github.com/weir-project/weir/internal/sdn/controller"
+)
+
+// SDN-LLQ's figures 7 to 13 as the paper made them: figure 6's set-up, in which a
+// switch has the queues and its controller names the flows. What is sent, what is
+// counted and how it is judged is that of the suite llq.
+
+// SuiteFigures is the kind of these results, as the command calls them.
+const SuiteFigures = "sdn --figures"
+
+// FigurePeers are one queue, which the paper compares with, and those of weir sdn.
+func FigurePeers() []string { return []string{bench.PeerFIFO, bench.PeerWeir} }
+
+const figuresNote = "Figure 6's set-up: one station sends voice, video and generic data, frames of 1000 bytes in turn, through Open vSwitch's kernel datapath " +
+	"to another; weir sdn run is the controller, and the port towards the receiver has 100 Mbit/s, in one queue of 1000 packets (fifo) or in EF, AF and BE (weir). " +
+	"Delay is one way, from the sender's write to the kernel's stamp of the arrival; jitter is the mean difference between the delays of one flow's successive frames. " +
+	"The controller takes no second look: it would find that voice of 1000-byte frames is none."
+
+const switchPath = "The path here is another: Open vSwitch's kernel datapath and HTB between virtual interfaces, with sender and receiver on the same processors; " +
+	"the paper measures at the ports of a machine that does nothing else. No frame waits for another one."
+
+// Figures measures and judges.
+func Figures(ctx context.Context, options Options) (found Report, err error) {
+	for _, name := range options.Peers {
+		if !slices.Contains(FigurePeers(), name) {
+			return found, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(FigurePeers(), ", "))
+		}
+	}
+	if err := options.Check(); err != nil {
+		return found, err
+	}
+	defer measure.AlwaysScheduled()()
+	started := time.Now()
+	b, err := newSwitchBed(ctx)
+	if err != nil {
+		return found, err
+	}
+	defer b.close()
+	r := &runner{
+		options: options, observed: map[resultKey][]observation{}, failures: map[string]string{}, skipped: map[string]string{},
+		containers: []bench.Placed{{
+			PeerAddress: receiverAddr, Enter: func(fn func() error) error { return testbed.InNetNS(b.sender.netns(), fn) },
+		}},
+	}
+	unknown, err := r.rounds(ctx, b.receiver.netns(), func(ctx context.Context, peer string, round int) error {
+		return r.runSwitchPeer(ctx, b, peer, round)
+	})
+	if err != nil {
+		return found, err
+	}
+	found = r.report(SuiteFigures, figuresNote, started, machine.Read(options.Version))
+	found.path, found.PausesUnknown = switchPath, unknown
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}
+
+// runSwitchPeer gives the congested port its queues and sends at all rates.
+func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, round int) (err error) {
+	var args []string
+	if name == bench.PeerFIFO {
+		err = b.vsctl(ctx, "set", "port", portOut, "qos=@qos", "--", "--id=@qos", "create", "qos", "type=linux-htb",
+			fmt.Sprintf("other-config:max-rate=%d", int(linkBPS)), "queues:0=@queue",
+			"--", "--id=@queue", "create", "queue", fmt.Sprintf("other-config:min-rate=%d", int(linkBPS)))
+		if err != nil {
+			return err
+		}
+	} else {
+		args = []string{"--ovsdb", b.database(), "--rate", fmt.Sprint(int(linkBPS)), "--replace"}
+	}
+	if err := b.startWeir(ctx, r.options.WeirBinary, args...); err != nil {
+		return err
+	}
+	defer func() { // so that the next round has its FIFO; a controller that runs makes its queues again
+		b.weir.stop()
+		if name == bench.PeerWeir {
+			down := b.run(context.WithoutCancel(ctx), nil, r.options.WeirBinary, "sdn", "down", "--ovsdb", b.database())
+			err = errors.Join(err, down)
+		}
+	}()
+	if name == bench.PeerWeir {
+		if err := b.await(ctx, "queues", func() error { return b.hasQueues(ctx) }); err != nil {
+			return err
+		}
+	}
+	if err := b.settle(ctx, r.receiver); err != nil {
+		return err
+	}
+	for _, total := range r.options.TotalsBPS {
+		if measure.Overdue(r.options.Until) {
+			r.leftOut++
+			continue
+		}
+		fmt.Fprintf(r.options.Progress, "round %d of %d, %s, %g Mbit/s\n", round+1, r.options.Repeat, name, float64(total)/1e6)
+		if err := r.runFully(ctx, name, total); err != nil {
+			return err
+		}
+		err := errors.Join(inTheirClasses(ctx, b), r.sentAll(resultKey{total, name}))
+		if err != nil {
+			r.failures[fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)] = err.Error()
+		}
+	}
+	return nil
+}
+
+// runFully runs one rate, and again while less was sent: on one processor Go's scheduler
+// does not always let the sender go on in time.
+func (r *runner) runFully(ctx context.Context, name string, total uint64) error {
+	key := resultKey{total, name}
+	for range measure.MaxAttempts - 1 {
+		before := len(r.observed[key])
+		if err := r.runTotal(ctx, name, total); err != nil || r.sentAll(key) == nil {
+			return err
+		}
+		r.observed[key] = r.observed[key][:before]
+		r.repeatedRuns++
+	}
+	return r.runTotal(ctx, name, total)
+}
+
+// sentAll fails if the last run at a rate was one of less: a machine that is too slow for
+// its sender measures no congestion.
+func (r *runner) sentAll(of resultKey) error {
+	runs := r.observed[of]
+	if len(runs) == 0 { // which has failed already
+		return nil
+	}
+	last := runs[len(runs)-1]
+	sum := uint64(0)
+	for _, count := range last.sent {
+		sum += count
+	}
+	const enough = 0.98
+	if bps := float64(sum) * sentFrameBytes * 8 / last.seconds(); bps < enough*float64(of.totalBPS) {
+		return fmt.Errorf("the sender sent %.1f Mbit/s in all: this machine is too slow, or did not let it run", bps/1e6)
+	}
+	return nil
+}
+
+// inTheirClasses fails if the controller took a flow for another class than the
+// experiment means: the figures would be of something else.
+func inTheirClasses(ctx context.Context, b *switchBed) error {
+	flows, err := controller.NewClient(b.control()).Flows(ctx)
+	if err != nil {
+		return err
+	}
+	for _, want := range sentFlows {
+		to, class := netip.AddrPortFrom(receiverAddr, want.port).String(), strings.ToLower(want.class)
+		seen := false
+		for _, f := range flows {
+			if !strings.HasPrefix(f.Flow, "udp ") || !strings.HasSuffix(f.Flow, "> "+to) {
+				continue
+			}
+			seen = true
+			if f.Class != class {
+				return fmt.Errorf("the controller takes %s for %s, not %s", want.name, f.Class, class)
+			}
+		}
+		if !seen {
+			return fmt.Errorf("the controller knows no flow of %s", want.name)
+		}
+	}
+	return nil
+}

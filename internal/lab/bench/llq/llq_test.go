@@ -1,0 +1,225 @@
+package llq
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// llqSeen is a run of a second in which flows have these delays, by turns the delay and
+// a third more, and this part of their frames arrives.
+func llqSeen(totalBPS float64, delayMS, arriving [3]float64) observation {
+	run := observation{fromNS: 1e9, untilNS: 2e9}
+	sent := uint64(totalBPS / 3 / 8 / sentFrameBytes)
+	for flow := range sentFlows {
+		count := int(float64(sent) * arriving[flow])
+		var arrivals []traffic.Arrival
+		for i := range count {
+			at := run.fromNS + int64(i)*int64(1e9)/int64(count)
+			delay := delayMS[flow] * (1 + float64(i%2)/3)
+			arrivals = append(arrivals, traffic.Arrival{SentNS: at, ArrivedNS: at + int64(delay*1e6), Sequence: uint64(i)})
+		}
+		run.arrivals, run.arrived, run.sent = append(run.arrivals, arrivals), append(run.arrived, count), append(run.sent, sent)
+	}
+	return run
+}
+
+// llqSample has the two rates that claims are about, as a good scheduler has them.
+func llqSample(peers ...string) Report {
+	r := Report{Suite: Suite}
+	one := [3]float64{1, 1, 1}
+	for _, total := range []uint64{quietBPS, congestedBPS} {
+		for _, peer := range peers {
+			run := llqSeen(float64(total), [3]float64{0.004, 0.004, 0.004}, one)
+			switch {
+			case total == quietBPS && peer == bench.PeerFIFO:
+				run = llqSeen(float64(total), [3]float64{0.007, 0.007, 0.007}, one)
+			case total == congestedBPS && peer == bench.PeerFIFO:
+				run = llqSeen(float64(total), [3]float64{121, 121, 121}, [3]float64{100.0 / 105, 100.0 / 105, 100.0 / 105})
+			case total == congestedBPS:
+				run = llqSeen(float64(total), [3]float64{0.006, 0.05, 242}, [3]float64{1, 1, 90.0 / 105})
+			}
+			r.Results = append(r.Results, newResult(peer, total, []observation{run}))
+		}
+	}
+	return r
+}
+
+func TestLLQResult(t *testing.T) {
+	run := llqSeen(105e6, [3]float64{0.3, 3, 240}, [3]float64{1, 1, 0.8})
+	result := newResult(bench.PeerHTB, 105e6, []observation{run, run, run})
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 0.002*math.Abs(want) {
+			t.Errorf("%s is %v, want %v", what, got, want)
+		}
+	}
+	voice, generic := result.Flows[0], result.Flows[2]
+	near("voice's throughput", voice.ThroughputBPS.Median, 35e6)
+	near("voice's delay", voice.DelayMS.Median, 0.35)
+	near("voice's jitter", voice.JitterMS.Median, 0.1)
+	near("voice's p99", voice.DelayP99MS.Median, 0.4)
+	near("generic's loss", generic.Loss.Median, 0.2)
+	near("generic's ideal", generic.IdealBPS, 30e6)
+	if voice.Loss.Max != 0 || len(voice.DelaysMS) != timeSteps || voice.DelaysMS[3] == nil || result.Runs != 3 {
+		t.Errorf("%+v", voice)
+	}
+	if step := *voice.ThroughputsBPS[3]; math.Abs(step-35e6) > 1e6 {
+		t.Errorf("a step's throughput is %v", step)
+	}
+	if fifo := newResult(bench.PeerFIFO, 150e6, []observation{run}); math.Abs(fifo.Flows[0].IdealBPS-100e6/3) > 1 {
+		t.Errorf("FIFO's ideal is %v", fifo.Flows[0].IdealBPS)
+	}
+	empty := observation{fromNS: 1, untilNS: 2e9, arrivals: make([][]traffic.Arrival, 3), arrived: make([]int, 3), sent: make([]uint64, 3)}
+	if none := newResult(bench.PeerFIFO, 5e6, []observation{empty}); none.Flows[0].DelayMS.Median != 0 || none.Flows[0].DelaysMS[0] != nil {
+		t.Errorf("of nothing: %+v", none.Flows[0])
+	}
+}
+
+// TestLLQClaims: a scheduler as good as the paper's gets the verdicts that there can be,
+// and one that is not does not.
+func TestLLQClaims(t *testing.T) {
+	r := llqSample(bench.PeerFIFO, bench.PeerHTB)
+	r.complete()
+	judged := func(r Report, where, says string) report.Claim {
+		t.Helper()
+		for _, claim := range r.Claims {
+			if strings.HasPrefix(claim.Where, where) && strings.Contains(claim.Says, says) {
+				return claim
+			}
+		}
+		t.Fatalf("no claim on %s, %s", where, says)
+		return report.Claim{}
+	}
+	for _, test := range []struct {
+		where, says string
+		want        report.Judgement
+	}{
+		{"figures 8 and 10", "some microseconds", report.Reproduced},
+		{"figure 8", "28 %", report.Reproduced},
+		{"figure 10", "66.17", report.NotReproduced},
+		{"figure 12", "similar", report.Reproduced},
+		{"figures 7 and 9", "99.996", report.Reproduced},
+		{"figure 11", "99.85", report.Reproduced},
+		{"figure 9", "generic", report.NotReproducible},
+		{"figure 11", "generic", report.NotReproducible},
+		{"figure 13", "90.17", report.NotReproducible},
+	} {
+		if got := judged(r, test.where, test.says); got.Judgement != test.want {
+			t.Errorf("%s, %s: %s (%s), want %s", test.where, test.says, got.Judgement, got.Reason, test.want)
+		}
+	}
+	gains := judged(r, "figure 13", "90.17")
+	if !strings.Contains(gains.Reason, "FIFO uses 100.0 % of the link") || !strings.Contains(gains.Reason, "would carry 162 %") || math.Abs(*gains.Values[2].Ideal+10) > 0.01 ||
+		math.Abs(*gains.Values[0].Measured-5) > 0.1 {
+		t.Errorf("%+v", gains)
+	}
+	// A machine whose own jitter is a part of FIFO's leaves less to be taken away.
+	noisy := llqSample(bench.PeerFIFO, bench.PeerHTB)
+	noisy.Results[1] = newResult(bench.PeerHTB, quietBPS, []observation{llqSeen(60e6, [3]float64{4, 4, 4}, [3]float64{1, 1, 1})})
+	noisy.Results[3] = newResult(bench.PeerHTB, congestedBPS, []observation{llqSeen(105e6, [3]float64{10, 10, 242}, [3]float64{1, 1, 1})})
+	noisy.complete()
+	got := judged(noisy, "figure 11", "99.85")
+	if got.Judgement != report.NotReproducible || !strings.Contains(got.Reason, "no scheduler takes away more than 96.69 % of it") ||
+		!strings.Contains(got.Reason, "takes 0.08 ms") || math.Abs(*got.Values[0].Ideal-96.69) > 0.01 || *got.Values[0].Measured > 92 {
+		t.Errorf("%+v, ideal %v, measured %v", got, *got.Values[0].Ideal, *got.Values[0].Measured)
+	}
+	bad := llqSample(bench.PeerFIFO, bench.PeerHTB)
+	bad.Results[3] = newResult(bench.PeerHTB, congestedBPS, []observation{llqSeen(105e6, [3]float64{60, 60, 60}, [3]float64{1, 1, 1})})
+	bad.complete()
+	if got := judged(bad, "figures 7 and 9", "99.996"); got.Judgement != report.NotReproduced {
+		t.Errorf("half of FIFO's delay is %s", got.Judgement)
+	}
+	for _, title := range []string{"Figure 7: delay over", "Jitter over", "Throughput over", "Figure 8: delay without", "Figure 9: delay with ",
+		"Figure 10: jitter without", "Figure 11: jitter with ", "Figure 12: throughput without", "Figure 13: throughput with "} {
+		plot := slices.IndexFunc(r.Plots, func(p report.Plot) bool { return strings.HasPrefix(p.Title, title) })
+		if plot < 0 {
+			t.Errorf("there is no plot %q", title)
+			continue
+		}
+		if p := r.Plots[plot]; len(p.Panels) == 0 || len(p.Panels[0].Values) == 0 {
+			t.Errorf("%s shows nothing: %+v", title, p)
+		}
+	}
+	if totals := Totals(); totals[0] != 5e6 || !slices.Contains(totals, 100e6) || totals[len(totals)-1] <= linkBPS || !slices.Equal(Peers(), []string{bench.PeerFIFO, bench.PeerHTB, bench.PeerWeir}) {
+		t.Errorf("measured are %v of %v: want 5 to 100 Mbit/s and above, FIFO, HTB and Weir", totals, Peers())
+	}
+	if len(r.Plots) != 10 || len(r.Verdicts) != 0 || len(r.Quantities) != 4*3*4 {
+		t.Errorf("%d plots, %d verdicts, %d quantities", len(r.Plots), len(r.Verdicts), len(r.Quantities))
+	}
+}
+
+// TestLLQTargets: Weir's own targets are judged where Weir was measured; a peer that was
+// left out is named, with the reason, and misses nothing.
+func TestLLQTargets(t *testing.T) {
+	r := llqSample(bench.PeerFIFO, bench.PeerHTB, bench.PeerWeir)
+	r.complete()
+	if len(r.Verdicts) != 5 || len(r.Missed()) != 0 {
+		t.Errorf("%+v", r.Verdicts)
+	}
+	r = llqSample(bench.PeerFIFO, bench.PeerWeir)
+	r.Results[3] = newResult(bench.PeerWeir, congestedBPS, []observation{llqSeen(105e6, [3]float64{1, 50, 121}, [3]float64{0.99, 0.8, 0.8})})
+	r.complete()
+	if len(r.Missed()) != 5 {
+		t.Errorf("missed: %+v", r.Missed())
+	}
+	r = llqSample(bench.PeerFIFO, bench.PeerHTB)
+	r.Skipped = map[string]string{bench.PeerWeir: "not in\nforce"}
+	r.Failures = map[string]string{"htb, 5 Mbit/s": "no socket"}
+	r.complete()
+	if r.Count(report.NotMeasured) != 9 || len(r.Verdicts) != 0 || r.Failed() != 1 {
+		t.Errorf("%d claims not measured, %d verdicts, %d failed", r.Count(report.NotMeasured), len(r.Verdicts), r.Failed())
+	}
+	if rows := r.Tables[2].Rows; len(rows) != 2 || rows[0][1] != "not in; force" || rows[1][1] != "no socket" {
+		t.Errorf("failures: %v", rows)
+	}
+}
+
+func TestLLQRefusesNonsense(t *testing.T) {
+	good := func() Options {
+		return Options{TotalsBPS: Totals(), Peers: Peers(), Duration: time.Second, Repeat: 1}
+	}
+	if o := good(); o.Check() != nil {
+		t.Error(o.Check())
+	}
+	for _, test := range []struct {
+		edit func(*Options)
+		want string
+	}{
+		{func(o *Options) { o.Peers = []string{"sfq"} }, `unknown peer "sfq": choose from fifo, htb, weir`},
+		{func(o *Options) { o.TotalsBPS = []uint64{1e9} }, "choose 1 to 300 Mbit/s"},
+		{func(o *Options) { o.TotalsBPS = nil }, "nothing to measure"},
+		{func(o *Options) { o.Duration = time.Millisecond }, "200ms or longer"},
+		{func(o *Options) { o.Repeat = 0 }, "rounds must be positive"},
+	} {
+		o := good()
+		test.edit(&o)
+		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("error %v, want one with %q", err, test.want)
+		}
+	}
+	if fillTime(100e6) != 0 || fillTime(300e6) > 100*time.Millisecond || fillTime(101e6) != 3*time.Second {
+		t.Errorf("%v, %v, %v", fillTime(100e6), fillTime(300e6), fillTime(101e6))
+	}
+}
+
+// TestIdealRates: EF first up to its maximum; what it leaves AF and BE have by their
+// parts; all of the link is used.
+func TestIdealRates(t *testing.T) {
+	for total, want := range map[uint64][3]float64{
+		60e6: {20e6, 20e6, 20e6}, 105e6: {35e6, 35e6, 30e6}, 120e6: {40e6, 36e6, 24e6}, 150e6: {50e6, 30e6, 20e6},
+	} {
+		got := idealRates(total)
+		for i := range want {
+			if math.Abs(got[i]-want[i]) > 10 {
+				t.Errorf("%d bit/s in all: %v, want %v", total, got, want)
+			}
+		}
+	}
+}

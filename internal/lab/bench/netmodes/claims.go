@@ -1,0 +1,310 @@
+package netmodes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-project/weir/internal/lab/bench/claim"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/report"
+)
+
+// The paper measured one board, whose four slow processors and wireless link of
+// 20 Mbit/s were both near their limits. So its claims are judged twice: on a link
+// of its rate, and on one that only the processors limit.
+
+const source = "Network modes of IoT containers (2018)"
+
+// The sizes of messages in the paper.
+const (
+	SmallBytes = 64
+	LargeBytes = 1024
+)
+
+const (
+	bridge = string(testbed.ModeBridge)
+	host   = string(testbed.ModeHost)
+)
+
+// alike is by which fraction a ratio may differ from the paper's to be the same
+// finding: machines differ more than runs of one do.
+const alike = 0.25
+
+// onLink looks numbers up for one link, without the agent.
+type onLink struct {
+	Report
+	linkBPS uint64
+}
+
+// of is the result of senders in a mode; nil if there is none.
+func (l onLink) of(mode string, protocol traffic.Protocol, messageBytes, containers int) *Result {
+	return l.find(Case{mode, protocol, messageBytes, containers, l.linkBPS, false})
+}
+
+// Values of results, nil where the machine does not count them.
+func rateOf(r Result) *float64     { return &r.RateBPS.Median }
+func cpuOf(r Result) *float64      { return &r.CPU.Median }
+func switchesOf(r Result) *float64 { return &r.Switches.Median }
+func faultsOf(r Result) *float64   { return &r.Faults.Median }
+func cyclesOf(r Result) *float64   { return medianOf(r.Cycles) }
+func ipcOf(r Result) *float64      { return medianOf(r.IPC) }
+
+func medianOf(s *measure.Spread) *float64 {
+	if s == nil {
+		return nil
+	}
+	return &s.Median
+}
+
+// ratio is a value of a over that of b; nil where one is unknown or b's is 0.
+func ratio(value func(Result) *float64, a, b *Result) *float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	x, y := value(*a), value(*b)
+	if x == nil || y == nil || *y == 0 {
+		return nil
+	}
+	return report.Number(*x / *y)
+}
+
+// loss is by how many percent a's rate is below b's; nil where one is unknown.
+func loss(a, b *Result) *float64 {
+	r := ratio(rateOf, a, b)
+	if r == nil {
+		return nil
+	}
+	return report.Number((1 - *r) * 100)
+}
+
+// judge judges the paper's claims on every link.
+func (r Report) judge() []report.Claim {
+	var list []report.Claim
+	for _, link := range r.links() {
+		on := onLink{r, link}
+		claims := append(on.nativeClaims(), on.tableClaims()...)
+		for _, one := range append(claims, on.modeClaims()...) {
+			one.Where += ", " + linkName(link)
+			judged := one.Judge(source)
+			if judged.Judgement == report.NotMeasured && r.CountersMissing != "" && strings.Contains(one.Says, "cycle") {
+				judged.Reason = "This machine has no such counters: " + strings.ReplaceAll(r.CountersMissing, "\n", "; ") + "."
+			}
+			list = append(list, judged)
+		}
+	}
+	return list
+}
+
+// pair is two results whose throughput is compared.
+type pair struct{ a, b *Result }
+
+// full is the part of its rate from which on a link is full: TCP leaves a little.
+const full = 0.95
+
+// fills says that the link, and nothing else, bounds a result.
+func (l onLink) fills(r *Result) bool {
+	return l.linkBPS > 0 && r != nil && r.WireBPS.Median >= full*float64(l.linkBPS)
+}
+
+// comparing makes a claim moot where both of a pair fill the link: neither could carry more
+// there, whatever it costs, so that no claim about which is faster can fail or hold.
+func (l onLink) comparing(c claim.Claim, pairs ...pair) claim.Claim {
+	for _, one := range pairs {
+		if l.fills(one.a) && l.fills(one.b) {
+			c.Moot = fmt.Sprintf("What is compared fills the link of %s here, so neither could carry more: on this link such a claim can neither fail nor hold. ", linkName(l.linkBPS))
+			if slices.Contains(l.links(), 0) {
+				c.Moot += "It is judged without limit."
+			} else {
+				c.Moot += "Measure without limit (--links none)."
+			}
+		}
+	}
+	return c
+}
+
+// nativeClaims compare a container with a native process (section 4.1).
+func (l onLink) nativeClaims() []claim.Claim {
+	losing := func(protocol traffic.Protocol, paperPercent float64, otherwise string) claim.Claim {
+		small := pair{l.of(bridge, protocol, SmallBytes, 1), l.of(Native, protocol, SmallBytes, 1)}
+		large := pair{l.of(bridge, protocol, LargeBytes, 1), l.of(Native, protocol, LargeBytes, 1)}
+		var lost *float64
+		if x, y := loss(small.a, small.b), loss(large.a, large.b); x != nil && y != nil {
+			lost = report.Number((*x + *y) / 2)
+		}
+		return l.comparing(claim.That("figure 3", fmt.Sprintf("A container in bridge mode loses %g %% of a native process's %s throughput.", paperPercent, strings.ToUpper(string(protocol))), otherwise,
+			claim.NoMore("lost, mean of 64 and 1024 bytes", claim.UnitPart, paperPercent, lost)), small, large)
+	}
+	container, native := l.of(bridge, traffic.TCP, SmallBytes, 1), l.of(Native, traffic.TCP, SmallBytes, 1)
+	const costly = "The bridge's part of the path weighs more beside this machine's short path without it."
+	faults := []claim.Number{{Name: "container", Unit: "faults/s"}}
+	if container != nil && native != nil {
+		faults = []claim.Number{claim.NoMore("container", "faults/s", 13, faultsOf(*container)), claim.NoMore("native", "faults/s", 2, faultsOf(*native))}
+	}
+	return []claim.Claim{
+		losing(traffic.TCP, 6, costly),
+		losing(traffic.UDP, 18, costly),
+		claim.That("section 4.1", "A container takes twice the cycles of a native process.",
+			"A sender's thread pays for the bridge only what it does itself, and that depends on the machine.",
+			claim.Like("cycles, TCP, 64 bytes", claim.UnitOf, 2, alike, ratio(cyclesOf, container, native))),
+		claim.That("section 4.1", "A container takes twice as much of the processor as a native process (time, where the paper counts its work).",
+			"A sender's thread pays for the bridge only what it does itself, and that depends on the machine.",
+			claim.Like("processor time, TCP, 64 bytes", claim.UnitOf, 2, alike, ratio(cpuOf, container, native))),
+		claim.That("section 4.1", "Page faults: 13 a second in a container, 2 in a native process.",
+			"Memory is scarcer than on the paper's board.", faults...),
+	}
+}
+
+// tableClaims are what the paper reads from tables 1 and 2: relations, as the
+// absolute numbers are those of its board.
+func (l onLink) tableClaims() []claim.Claim {
+	tcpSmall, tcpLarge := l.of(bridge, traffic.TCP, SmallBytes, 1), l.of(bridge, traffic.TCP, LargeBytes, 1)
+	udpSmall, udpLarge := l.of(bridge, traffic.UDP, SmallBytes, 1), l.of(bridge, traffic.UDP, LargeBytes, 1)
+	hostSmall := l.of(host, traffic.TCP, SmallBytes, 1)
+	const other = "How often a sender sleeps depends on the socket's buffer and on what pushes back: through a bridge nothing " +
+		"does for UDP on this kernel, so such a sender never sleeps, and TCP fills larger buffers than the paper's kernel had."
+	const work = "Behind a bridge nothing pushes back on UDP on this kernel: the sender works as fast as it can, whatever the link takes."
+	return []claim.Claim{
+		claim.That("table 1", "64-byte UDP takes 1.5 times the cycles of TCP; with 1024 bytes they are alike.", work,
+			claim.Like("cycles, UDP over TCP, 64 bytes", claim.UnitOf, 1597.0/985, alike, ratio(cyclesOf, udpSmall, tcpSmall)),
+			claim.Like("cycles, UDP over TCP, 1024 bytes", claim.UnitOf, 510.0/570, alike, ratio(cyclesOf, udpLarge, tcpLarge))),
+		claim.That("table 1", "64-byte UDP takes 1.5 times as much of the processor as TCP (time, where the paper counts its work).", work,
+			claim.Like("processor time, UDP over TCP, 64 bytes", claim.UnitOf, 1597.0/985, alike, ratio(cpuOf, udpSmall, tcpSmall))),
+		claim.That("table 1", "64-byte UDP switches contexts more than twice as often as TCP.", other,
+			claim.Like("switches, UDP over TCP, 64 bytes", claim.UnitOf, 580.0/224, alike, ratio(switchesOf, udpSmall, tcpSmall))),
+		claim.That("table 1", "TCP with 1024 bytes switches contexts 1.5 times as often as with 64.", other,
+			claim.Like("switches, 1024 over 64 bytes", claim.UnitOf, 343.0/224, alike, ratio(switchesOf, tcpLarge, tcpSmall))),
+		claim.That("table 1", "Instructions per cycle are 0.42 to 0.51.", "Another processor.", l.ipcNumbers()...),
+		claim.That("table 2", "Host mode switches contexts 1.5 times as often as bridge mode.", other,
+			claim.Like("switches, host over bridge, TCP, 64 bytes", claim.UnitOf, 337.0/224, alike, ratio(switchesOf, hostSmall, tcpSmall))),
+		claim.That("table 2", "Host mode takes about the cycles of bridge mode.", "The bridge's path takes work that host mode does not.",
+			claim.Like("cycles, host over bridge, TCP, 64 bytes", claim.UnitOf, 1050.0/972, alike, ratio(cyclesOf, hostSmall, tcpSmall))),
+	}
+}
+
+// ipcNumbers are table 1's instructions per cycle.
+func (l onLink) ipcNumbers() []claim.Number {
+	var numbers []claim.Number
+	for _, cell := range paperTable1 {
+		n := claim.Like("instructions per cycle, "+cell.what(), "", cell.ipc, alike, nil)
+		if one := l.of(bridge, cell.Protocol, cell.MessageBytes, 1); one != nil {
+			n.Measured = ipcOf(*one)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// modeClaims compare bridge and host mode, alone and together (section 4.2).
+func (l onLink) modeClaims() []claim.Claim {
+	alone := func(protocol traffic.Protocol, bytes int) pair {
+		return pair{l.of(bridge, protocol, bytes, 1), l.of(host, protocol, bytes, 1)}
+	}
+	bridgeOver := func(protocol traffic.Protocol, bytes int) *float64 {
+		one := alone(protocol, bytes)
+		return ratio(rateOf, one.a, one.b)
+	}
+	four := pair{l.of(bridge, traffic.TCP, SmallBytes, 4), l.of(host, traffic.TCP, SmallBytes, 4)}
+	const shorter = "Host mode's path is the bridge's without the bridge: nothing on it makes it slower here."
+	const same = 0.05 // what the paper itself calls the same
+	const limited = "What limits the sum here is the link, or two processors that also receive, not four that only send."
+	return []claim.Claim{
+		l.comparing(claim.That("figure 4", "A container alone sends 25 % more TCP in bridge mode than in host mode.", shorter,
+			claim.Like("bridge over host, TCP, 64 bytes", claim.UnitOf, 1.25, same, bridgeOver(traffic.TCP, SmallBytes)),
+			claim.Like("bridge over host, TCP, 1024 bytes", claim.UnitOf, 1.25, same, bridgeOver(traffic.TCP, LargeBytes))),
+			alone(traffic.TCP, SmallBytes), alone(traffic.TCP, LargeBytes)),
+		l.comparing(claim.That("figure 4", "For 64-byte UDP bridge and host mode are the same.", shorter,
+			claim.Like("bridge over host, UDP, 64 bytes", claim.UnitOf, 1, same, bridgeOver(traffic.UDP, SmallBytes))), alone(traffic.UDP, SmallBytes)),
+		l.comparing(claim.That("figure 4", "With 1024-byte UDP bridge mode is better than host mode by 8 %.", shorter,
+			claim.Like("bridge over host, UDP, 1024 bytes", claim.UnitOf, 1.08, same, bridgeOver(traffic.UDP, LargeBytes))), alone(traffic.UDP, LargeBytes)),
+		l.comparing(claim.That("figure 5", "The sum is largest with three containers, in bridge and in host mode.", limited,
+			claim.Like("best number, bridge", "containers", 3, 0.01, l.bestCount(bridge)),
+			claim.Like("best number, host", "containers", 3, 0.01, l.bestCount(host))), append(l.counts(bridge), l.counts(host)...)...),
+		l.comparing(claim.That("figure 5", "With four containers bridge mode loses 31 % against host mode (host gains 45 % against bridge, says the abstract: the same number).",
+			"More devices cost more here than on the paper's board.",
+			claim.NoMore("lost against host, TCP, 64 bytes", claim.UnitPart, 31, loss(four.a, four.b))), four),
+	}
+}
+
+// counts are one to four containers, each with the next number of them.
+func (l onLink) counts(mode string) (pairs []pair) {
+	for count := 1; count < 4; count++ {
+		pairs = append(pairs, pair{l.of(mode, traffic.TCP, SmallBytes, count), l.of(mode, traffic.TCP, SmallBytes, count+1)})
+	}
+	return pairs
+}
+
+// bestCount is the number of containers of 1 to 4 from which on more do not send
+// more together; nil unless all four were measured. Less than 2 % is no difference.
+func (l onLink) bestCount(mode string) *float64 {
+	const noise = 0.02
+	best, bestBPS := 0, 0.0
+	for count := 1; count <= 4; count++ {
+		one := l.of(mode, traffic.TCP, SmallBytes, count)
+		if one == nil {
+			return nil
+		}
+		if rate := one.RateBPS.Median; best == 0 || rate > bestBPS*(1+noise) {
+			best, bestBPS = count, rate
+		}
+	}
+	return report.Number(float64(best))
+}
+
+// paperCell is a column of the paper's tables.
+type paperCell struct {
+	mode         string
+	Protocol     traffic.Protocol
+	MessageBytes int
+	// cycles are millions, as the tables give them, without a time.
+	cycles, switches, faults, ipc float64
+}
+
+func (c paperCell) what() string {
+	return fmt.Sprintf("%s, %s, %d bytes", c.mode, c.Protocol, c.MessageBytes)
+}
+
+// Tables 1 and 2 of the paper.
+var (
+	paperTable1 = []paperCell{
+		{bridge, traffic.TCP, SmallBytes, 985, 224, 13, 0.51},
+		{bridge, traffic.TCP, LargeBytes, 570, 343, 5, 0.42},
+		{bridge, traffic.UDP, SmallBytes, 1597, 580, 6, 0.48},
+		{bridge, traffic.UDP, LargeBytes, 510, 341, 6, 0.45},
+	}
+	paperTable2 = []paperCell{
+		{bridge, traffic.TCP, SmallBytes, 972, 224, 13, 0.51},
+		{host, traffic.TCP, SmallBytes, 1050, 337, 14, 0.49},
+	}
+)
+
+// paperTables are tables 1 and 2 with this machine's numbers beside them.
+func (r Report) paperTables() []report.Table {
+	var tables []report.Table
+	for _, link := range r.links() {
+		l := onLink{r, link}
+		for number, cells := range [][]paperCell{paperTable1, paperTable2} {
+			t := report.Table{
+				Title: fmt.Sprintf("Table %d of the paper and this machine, one sender, %s", number+1, linkName(link)),
+				Header: []string{
+					"SENT", "CYCLES/S, 10^6: PAPER", "HERE", "SWITCHES/S: PAPER", "HERE", "FAULTS/S: PAPER", "HERE", "IPC: PAPER", "HERE", "CPU S HERE",
+				},
+			}
+			for _, cell := range cells {
+				one := l.of(cell.mode, cell.Protocol, cell.MessageBytes, 1)
+				if one == nil {
+					continue
+				}
+				t.Add(cell.what(), fmt.Sprint(cell.cycles), spreadText(one.Cycles, 1e-6),
+					fmt.Sprint(cell.switches), spreadText(&one.Switches, 1), fmt.Sprint(cell.faults), spreadText(&one.Faults, 1),
+					fmt.Sprint(cell.ipc), spreadText(one.IPC, 1), spreadText(&one.CPU, 1))
+			}
+			if len(t.Rows) > 0 {
+				tables = append(tables, t)
+			}
+		}
+	}
+	return tables
+}

@@ -1,0 +1,65 @@
+//go:build netns
+
+package netmodes
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/test/harness"
+)
+
+// TestNetmodesMeasures runs short cases in two modes, with and without the agent:
+// what arrives is what the link takes, and everything that is counted is plausible.
+// A mode that the kernel lacks is left out and named.
+func TestNetmodesMeasures(t *testing.T) {
+	const linkBPS = 20e6
+	report, err := Run(t.Context(), Options{
+		Modes:        []string{Native, string(testbed.ModeBridge), string(testbed.ModeIPvlanL2)},
+		Protocols:    []traffic.Protocol{traffic.TCP, traffic.UDP},
+		MessageBytes: []int{1024},
+		Containers:   1, LinksBPS: []uint64{linkBPS}, Agent: []bool{false, true},
+		Duration: 200 * time.Millisecond, Warmup: 100 * time.Millisecond, Repeat: 1,
+		WeirBinary: harness.Program(t), Progress: io.Discard,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	if reason, ok := report.Unavailable[string(testbed.ModeIPvlanL2)]; ok {
+		left = 4
+		if !strings.Contains(reason, testbed.ErrNoIPvlan.Error()) || !strings.Contains(report.Note, reason) {
+			t.Errorf("ipvlan is left out for %q, the note: %s", reason, report.Note)
+		}
+	}
+	if len(report.Unavailable) > 1 || len(report.Uncontrolled) > 0 {
+		t.Errorf("left out: %v, %v", report.Unavailable, report.Uncontrolled)
+	}
+	if want := 3*2*2 - left; len(report.Results) != want {
+		t.Errorf("%d results, want %d", len(report.Results), want)
+	}
+	for _, one := range report.Results {
+		name := one.settingName() + ", " + one.what()
+		if one.Failure != "" || one.Runs != 1 {
+			t.Errorf("%s failed: %s", name, one.Failure)
+			continue
+		}
+		// The bucket that stands for the link holds a millisecond, of 200.
+		if wire := one.WireBPS.Median; wire < 0.5*linkBPS || wire > 1.05*linkBPS {
+			t.Errorf("%s: %.2f Mbit/s on the wire of a link of 20", name, wire/1e6)
+		}
+		if payload := one.RateBPS.Median; payload <= 0 || payload >= one.WireBPS.Median {
+			t.Errorf("%s: %.0f bit/s of payload, %.0f with headers", name, payload, one.WireBPS.Median)
+		}
+		if cpu := one.CPU.Median; cpu <= 0 || cpu > 1.1 {
+			t.Errorf("%s: the sender's thread ran %.3f s in a second", name, cpu)
+		}
+		if one.Switches.Median <= 0 {
+			t.Errorf("%s: no context switches", name)
+		}
+	}
+}

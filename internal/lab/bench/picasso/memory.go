@@ -1,0 +1,74 @@
+package picasso
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+const (
+	// memoryNodes have an engine and an agent each, and share the instances of
+	// memoryServices.
+	memoryNodes    = 10
+	memoryServices = 5
+	firstMemPort   = 8100
+)
+
+// memory is what weir-edge takes of ten nodes, with their agents and with services on them.
+func (b *bed) memory(ctx context.Context) (err error) {
+	if b.late() {
+		return nil
+	}
+	if err := b.capCPUs(0); err != nil {
+		return err
+	}
+	if err := b.grow(ctx, memoryNodes); err != nil {
+		return err
+	}
+	if err := b.distribute(ctx); err != nil {
+		return err
+	}
+	pid, end, err := b.startWeir(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	for i := range memoryServices {
+		name := fmt.Sprint("service", i)
+		fmt.Fprintf(b.options.Progress, "%s on %d of %d nodes\n", name, memoryNodes/memoryServices, memoryNodes)
+		if err := b.deploy(name, firstMemPort+i, memoryNodes/memoryServices, 1e6); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.remove(name)) }()
+	}
+	for i := range memoryServices {
+		name := fmt.Sprint("service", i)
+		if _, err := b.awaitShop(ctx, firstMemPort+i, memoryNodes/memoryServices, isInstanceOf(name)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	select { // rounds and questions go on
+	case <-time.After(b.options.Duration):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.found.EdgeNodes = memoryNodes
+	b.found.EdgeResidentBytes, b.found.EdgePeakBytes, err = residentBytes(pid)
+	return err
+}
+
+// residentBytes is the memory that a process has now, and the most that it had.
+func residentBytes(pid int) (now, peak uint64, err error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at weir-edge: %w", err)
+	}
+	status, err := p.NewStatus()
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at weir-edge: %w", err)
+	}
+	return status.VmRSS, status.VmHWM, nil
+}

@@ -1,0 +1,262 @@
+// Package picasso repeats PiCasso's evaluation (section IV) on nodes that are Docker engines
+// in network namespaces, and holds Weir's placement against Swarm's own where uplinks are
+// short.
+package picasso
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/report/machine"
+)
+
+// Suite is its name.
+const Suite = "picasso"
+
+// Parts of the suite.
+const (
+	PartSuccess     = "success"     // figure 3, and table I
+	PartReplicas    = "replicas"    // figures 5 to 8
+	PartCost        = "cost"        // figure 9
+	PartCompetition = "competition" // Weir's placement and Swarm's own
+	PartMemory      = "memory"      // of weir-edge, with ten nodes
+)
+
+// Parts are all of them.
+func Parts() []string {
+	return []string{PartSuccess, PartReplicas, PartCost, PartCompetition, PartMemory}
+}
+
+const (
+	// PaperNodes is how many nodes the paper has.
+	PaperNodes = 4
+	// UplinkBPS is the rate of uplinks in the competition, unless said otherwise.
+	UplinkBPS       = 20_000_000
+	linkBPS         = 100e6
+	roundTrip       = 5 * time.Millisecond
+	nodeMemoryBytes = 1 << 30
+	// mostCompetitionNodes have as many instances as a specification can ask nodes for.
+	mostCompetitionNodes = 8
+	// nodesPart is which part of the machine's processors the nodes have together.
+	// Users and the kernel's forwarding have the rest, so that it is nodes that are
+	// exhausted.
+	nodesPart = 0.1
+	// patience is after how long a user gives up on an answer.
+	patience = 5 * time.Second
+)
+
+// Options say what is measured.
+type Options struct {
+	Parts []string
+	// Requests are those of one run, For how long at most users begin new ones.
+	Requests int
+	For      time.Duration
+	// Users are the crowds of figure 3.
+	Users []int
+	// Starts is how often each server is started for figure 9.
+	Starts int
+	// Duration is that of each load of the competition, whose uplinks have
+	// CompetitionLinkBPS. Nodes are how many there are, Orders how often it is drawn which
+	// of them are busy.
+	Duration           time.Duration
+	CompetitionLinkBPS uint64
+	Nodes              []int
+	Orders             int
+	// Until is when the last case may start; what is left then is left out. Zero is never.
+	Until time.Time
+	// Nginx is that program; empty: as the PATH finds it.
+	Nginx string
+	// WeirBinary and EdgeBinary are the programs that are measured, Version what they
+	// say of themselves, Command the command line.
+	WeirBinary, EdgeBinary, Version, Command string
+	// Progress gets a line for each run.
+	Progress io.Writer
+}
+
+// NeedsEdge says whether parts measure weir-edge.
+func NeedsEdge(parts []string) bool {
+	return slices.Contains(parts, PartCompetition) || slices.Contains(parts, PartMemory)
+}
+
+// Check says what is wrong with options before anything is started.
+func (o Options) Check() error {
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return fmt.Errorf("unknown part %q: choose from %s", part, strings.Join(Parts(), ", "))
+		}
+	}
+	switch {
+	case len(o.Parts) == 0:
+		return errors.New("nothing to measure: choose a part")
+	case o.Requests < 100 || o.Starts < 1:
+		return errors.New("a run has 100 requests or more, and each server is started once or more")
+	case o.For < time.Second:
+		return errors.New("a run takes a second or more")
+	case o.Duration < 2*time.Second:
+		return errors.New("a load of the competition takes 2s or more")
+	case o.Orders < 1 || o.Orders > 100:
+		return errors.New("it is drawn 1 to 100 times which nodes are busy")
+	case slices.ContainsFunc(o.Nodes, func(nodes int) bool { return nodes < PaperNodes || nodes > mostCompetitionNodes || nodes%2 != 0 }):
+		return fmt.Errorf("the competition has %d to %d nodes, an even number", PaperNodes, mostCompetitionNodes)
+	case !slices.IsSorted(o.Nodes):
+		return errors.New("the competition begins with the fewest nodes: nodes can only be added")
+	case o.CompetitionLinkBPS < 1e6 || o.CompetitionLinkBPS > 1e9:
+		return errors.New("the uplinks of the competition have 1mbit to 1gbit")
+	case slices.ContainsFunc(o.Users, func(users int) bool { return users < 1 || users > 5000 }):
+		return errors.New("crowds are of 1 to 5000 users")
+	}
+	return nil
+}
+
+// Report is what `weir bench picasso -o json` prints. Field names are only ever
+// added to.
+type Report struct {
+	report.Report
+	Suite string `json:"suite"`
+	// NodeCPUs is how many processors a node has, 0: not capped.
+	NodeCPUs float64 `json:"node_cpus"`
+	// Crowds are figures 3 and 5 to 8.
+	Crowds []Crowd `json:"crowds,omitempty"`
+	// EngineSeconds are how long engines took to start, Starts instances.
+	EngineSeconds []float64            `json:"engine_seconds,omitempty"`
+	Starts        map[string][]float64 `json:"start_seconds,omitempty"`
+	// ImageBytes are sizes of images.
+	ImageBytes         map[string]uint64 `json:"image_bytes,omitempty"`
+	CompetitionLinkBPS uint64            `json:"competition_link_bps,omitempty"`
+	Competition        []Competitor      `json:"competition,omitempty"`
+	Minimums           []MinimumKept     `json:"minimums,omitempty"`
+	// EdgeResidentBytes is the memory of weir-edge with EdgeNodes nodes, EdgePeakBytes the
+	// most that it had.
+	EdgeNodes         int    `json:"edge_nodes,omitempty"`
+	EdgeResidentBytes uint64 `json:"edge_resident_bytes,omitempty"`
+	EdgePeakBytes     uint64 `json:"edge_peak_bytes,omitempty"`
+	// LeftOut are cases that there was no time for.
+	LeftOut int `json:"left_out,omitempty"`
+	// Missing are servers that could not be measured, and why.
+	Missing map[string]string `json:"missing,omitempty"`
+	// Failures are parts that ended early, and why.
+	Failures map[string]string `json:"failures,omitempty"`
+}
+
+// Failed is the number of parts that ended early.
+func (r Report) Failed() int { return len(r.Failures) }
+
+// Crowd is what a crowd got of a server in one arrangement.
+type Crowd struct {
+	Server string `json:"server"`
+	// Layout is as the paper names it, such as 2Con-1Pi; figure 3 has 1Con-1Pi with
+	// crowds of several sizes.
+	Layout   string `json:"layout"`
+	Figure3  bool   `json:"figure3"`
+	Users    int    `json:"users"`
+	Requests int    `json:"requests"`
+	Failed   int    `json:"failed"`
+	// Times are of good answers.
+	MeanMS       float64 `json:"mean_ms"`
+	P95MS        float64 `json:"p95_ms"`
+	RequestsPerS float64 `json:"requests_per_s"`
+	// NodeCPUPercent is of what a node has, the mean of those with an instance;
+	// ContainerCPUPercent of the same for one container.
+	NodeCPUPercent      float64 `json:"node_cpu_percent"`
+	ContainerCPUPercent float64 `json:"container_cpu_percent"`
+	MemoryBytes         uint64  `json:"memory_bytes"`
+	// NodeLoad is how many threads of a node's containers run or wait for a processor or a
+	// disk, the mean over time and over nodes with an instance: what a load average comes
+	// to that has the time for it. NodeLoadMost is the most that was seen.
+	NodeLoad     float64 `json:"node_load"`
+	NodeLoadMost float64 `json:"node_load_most"`
+}
+
+// SuccessPercent is the part of all requests that were answered well.
+func (c Crowd) SuccessPercent() float64 {
+	if c.Requests == 0 {
+		return 0
+	}
+	return 100 * float64(c.Requests-c.Failed) / float64(c.Requests)
+}
+
+// Competitor is what the service's users got of one load, in one order.
+type Competitor struct {
+	PlacedBy string `json:"placed_by"`
+	// Scenario is the nodes; Differ: some of them are busy and some are not. Order is the
+	// draw of which.
+	Scenario string `json:"scenario"`
+	Differ   bool   `json:"differ"`
+	Order    int    `json:"order"`
+	// Load is what users do: ask one after the other (Closed), or arrive.
+	Load   string `json:"load"`
+	Closed bool   `json:"closed"`
+	// Nodes are those with an instance, OnBusy how many of them are busy.
+	Nodes  []string `json:"nodes"`
+	OnBusy int      `json:"on_busy"`
+	// UserMeanMS is the mean over users, MeanMS over requests. P95MS is that of the node
+	// where it is longest.
+	UserMeanMS   float64 `json:"user_mean_ms"`
+	MeanMS       float64 `json:"mean_ms"`
+	P95MS        float64 `json:"p95_ms"`
+	RequestsPerS float64 `json:"requests_per_s"`
+	// PayloadBPS is what users received.
+	PayloadBPS float64 `json:"payload_bps"`
+	// UplinkBPS is what all nodes sent together, with what else they have.
+	UplinkBPS float64 `json:"uplink_bps"`
+	Requests  int     `json:"requests"`
+	Failed    int     `json:"failed"`
+}
+
+// MinimumKept is what users of one node got of what the service is promised there.
+type MinimumKept struct {
+	Node string `json:"node"`
+	// PromisedBPS and GotBPS are of frames at the uplink; GotBPS is counted where users
+	// are.
+	PromisedBPS float64 `json:"promised_bps"`
+	GotBPS      float64 `json:"got_bps"`
+}
+
+// Run measures the chosen parts. A part that fails is named in the report; the
+// error is about what made going on impossible.
+func Run(ctx context.Context, options Options) (found Report, err error) {
+	if err := options.Check(); err != nil {
+		return found, err
+	}
+	started := time.Now()
+	found = Report{
+		Report: report.Report{Format: report.Format, Title: "weir bench " + Suite, Provenance: report.Provenance{
+			Command: options.Command, StartedAt: started, Repeat: 1, Environment: machine.Read(options.Version),
+			PausesUnknown: true,
+		}},
+		Suite: Suite, Missing: map[string]string{}, Failures: map[string]string{},
+		Starts: map[string][]float64{}, ImageBytes: map[string]uint64{},
+	}
+	found.Environment.Containers = testbed.SaysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")
+	b, err := newBed(ctx, options, &found)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	parts := map[string]func(context.Context) error{
+		PartSuccess: b.success, PartReplicas: b.replicas, PartCost: b.cost, PartCompetition: b.competition,
+		PartMemory: b.memory,
+	}
+	for _, name := range Parts() {
+		if !slices.Contains(options.Parts, name) {
+			continue
+		}
+		if err := parts[name](ctx); ctx.Err() != nil {
+			return found, ctx.Err()
+		} else if err != nil {
+			found.Failures[name] = err.Error()
+			fmt.Fprintf(options.Progress, "  failed: %v\n", err)
+		}
+	}
+	found.Runs = len(found.Crowds) + len(found.Competition)
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}

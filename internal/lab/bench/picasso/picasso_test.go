@@ -1,0 +1,221 @@
+package picasso
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/internal/report"
+)
+
+func validOptions() Options {
+	return Options{Parts: Parts(), Requests: 100, For: time.Second, Duration: 2 * time.Second, Users: []int{5}, Starts: 1, Nodes: []int{4, 6}, Orders: 2, CompetitionLinkBPS: 20e6}
+}
+
+func TestPicassoCheck(t *testing.T) {
+	if err := validOptions().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for says, change := range map[string]func(*Options){
+		`unknown part "figure3": choose from success`: func(o *Options) { o.Parts = []string{"figure3"} },
+		"nothing to measure":                          func(o *Options) { o.Parts = nil },
+		"100 requests or more":                        func(o *Options) { o.Requests = 99 },
+		"started once or more":                        func(o *Options) { o.Starts = 0 },
+		"a second or more":                            func(o *Options) { o.For = time.Millisecond },
+		"2s or more":                                  func(o *Options) { o.Duration = time.Second },
+		"1 to 100 times":                              func(o *Options) { o.Orders = 0 },
+		"4 to 8 nodes, an even number":                func(o *Options) { o.Nodes = []int{4, 5} },
+		"begins with the fewest":                      func(o *Options) { o.Nodes = []int{6, 4} },
+		"1mbit to 1gbit":                              func(o *Options) { o.CompetitionLinkBPS = 1000 },
+		"1 to 5000 users":                             func(o *Options) { o.Users = []int{5, 0} },
+	} {
+		o := validOptions()
+		change(&o)
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("want %q, got %v", says, err)
+		}
+	}
+}
+
+// asPaper is a run in which all is as in the paper.
+func asPaper() Report {
+	r := Report{EngineSeconds: []float64{3.37}, Starts: map[string][]float64{serverNano: {1.42}, serverBusybox: {1.46}, serverNginx: {1.44}, serverHeavy: {1.48}}}
+	for _, one := range []struct {
+		server string
+		users  int
+		failed int
+	}{{serverNano, 5, 2}, {serverNano, 100, 7541}, {serverBusybox, 500, 6515}, {serverNginx, 1000, 0}, {serverHeavy, 1000, 0}} {
+		r.Crowds = append(r.Crowds, Crowd{Server: one.server, Layout: "1Con-1Pi", Figure3: true, Users: one.users, Requests: 10000, Failed: one.failed})
+	}
+	times := map[layout]float64{{1, 1}: 1000, {2, 1}: 1000, {4, 1}: 1050, {2, 2}: 449.9, {4, 4}: 227.5}
+	loads := map[layout]float64{{1, 1}: 30, {2, 1}: 40, {4, 1}: 70, {2, 2}: 20, {4, 4}: 10}
+	cpus := map[layout]float64{{1, 1}: 80, {2, 1}: 85, {4, 1}: 90, {2, 2}: 60, {4, 4}: 40}
+	for _, server := range []string{serverBusybox, serverNginx, serverHeavy} {
+		for l, ms := range times {
+			r.Crowds = append(r.Crowds, Crowd{
+				Server: server, Layout: l.String(), Users: PaperCrowd, Requests: 10000, MeanMS: ms,
+				NodeCPUPercent: cpus[l], ContainerCPUPercent: cpus[l] * float64(l.pis) / float64(l.containers),
+				NodeLoad: loads[l], NodeLoadMost: loads[l],
+			})
+		}
+	}
+	return r
+}
+
+func TestPicassoClaims(t *testing.T) {
+	r := asPaper()
+	r.complete()
+	if len(r.Claims) != 17 {
+		t.Errorf("there are %d claims, want 17", len(r.Claims))
+	}
+	for _, claim := range r.Claims {
+		want := report.Reproduced
+		if claim.Where == "table I" {
+			want = report.NotReproducible
+		}
+		if claim.Judgement != want {
+			t.Errorf("%s, %s: %s, want %s: %s", claim.Where, claim.Says, claim.Judgement, want, claim.Reason)
+		}
+	}
+	if len(r.Verdicts) != 0 {
+		t.Errorf("verdicts without a competition: %+v", r.Verdicts)
+	}
+
+	// Nothing was measured: nothing is claimed.
+	empty := Report{}
+	empty.complete()
+	for _, claim := range empty.Claims {
+		if claim.Judgement != report.NotMeasured && claim.Where != "table I" {
+			t.Errorf("%s of nothing: %s", claim.Where, claim.Judgement)
+		}
+	}
+
+	// Replicas on one node that halve the response time are no finding of the paper's.
+	r = asPaper()
+	r.crowd(false, serverBusybox, layout{4, 1}, PaperCrowd).MeanMS = 500
+	r.complete()
+	i := slices.IndexFunc(r.Claims, func(c report.Claim) bool {
+		return strings.HasPrefix(c.Says, serverBusybox+": replicas on the same node")
+	})
+	if r.Claims[i].Judgement != report.NotReproduced || r.Claims[i].Reason == "" {
+		t.Errorf("got %+v", r.Claims[i])
+	}
+}
+
+func TestPicassoVerdicts(t *testing.T) {
+	r := Report{
+		Minimums:  []MinimumKept{{"node0", 40e6, 41e6}, {"node1", 40e6, 39.5e6}},
+		EdgeNodes: 10, EdgePeakBytes: 61e6,
+	}
+	add := func(s scenario, order int, placedBy string, load userLoad, ms, bps float64) {
+		r.Competition = append(r.Competition, Competitor{
+			PlacedBy: placedBy, Scenario: s.String(), Differ: s.differ(), Order: order, Load: load.name, UserMeanMS: ms, PayloadBPS: bps,
+		})
+	}
+	loads := userLoads()
+	closed, open := loads[0], loads[len(loads)-1]
+	// 40 and 129 % on four nodes, over both orders; 20 and 200 % on six.
+	add(halfBusy(4), 0, placedBySwarm, closed, 10, 50e6)
+	add(halfBusy(4), 0, placedByWeir, closed, 20, 64.5e6)
+	add(halfBusy(4), 1, placedBySwarm, closed, 90, 50e6)
+	add(halfBusy(4), 1, placedByWeir, closed, 20, 64.5e6)
+	add(halfBusy(6), 0, placedBySwarm, closed, 100, 50e6)
+	add(halfBusy(6), 0, placedByWeir, closed, 20, 100e6)
+	// An order that only one side was measured in counts for neither.
+	add(halfBusy(6), 1, placedBySwarm, closed, 1, 500e6)
+	// Where nodes do not differ nothing but minimums is judged.
+	add(allBusy(4), 0, placedBySwarm, closed, 1, 500e6)
+	add(allBusy(4), 0, placedByWeir, closed, 100, 1e6)
+	add(halfBusy(4), 0, placedBySwarm, open, 100, 10e6)
+	add(halfBusy(4), 0, placedByWeir, open, 41, 10e6)
+	r.complete()
+	want := []struct {
+		target, measured, where string
+		met                     bool
+	}{
+		{"response time under competition, " + closed.name, "40.0 %", "4 nodes, 2 busy: 20 ms, Swarm 50 ms", true},
+		{"throughput under competition, " + closed.name, "129.0 %", "4 nodes, 2 busy: 64.5 Mbit/s, Swarm 50.0", false},
+		{"response time under competition, " + open.name, "41.0 %", "4 nodes, 2 busy: 41 ms, Swarm 100 ms", false},
+		{"minimum at the user", "98.75 %", "node1", false},
+		{"memory of weir-edge with 10 nodes", "61.0 MB", "the most it had; 0.0 MB at the end", false},
+	}
+	if len(r.Verdicts) != len(want) {
+		t.Fatalf("%d verdicts, want %d: %+v", len(r.Verdicts), len(want), r.Verdicts)
+	}
+	for i, w := range want {
+		if v := r.Verdicts[i]; v.Target != w.target || v.Measured != w.measured || v.Where != w.where || v.Met != w.met {
+			t.Errorf("got %+v, want %+v", v, w)
+		}
+	}
+}
+
+// TestPicassoRoles: one half of the nodes is busy, one of them has a camera, and every second
+// order is the other half.
+func TestPicassoRoles(t *testing.T) {
+	for _, nodes := range []int{4, 6, 10} {
+		s := halfBusy(nodes)
+		for order := 0; order < 8; order += 2 {
+			one, turned := s.roles(order), s.roles(order+1)
+			count := map[role]int{}
+			for node := range nodes {
+				count[one[node]]++
+				if (one[node] == idle) == (turned[node] == idle) {
+					t.Errorf("%s, order %d: node %d has the same part in the order turned round: %v %v", s, order, node, one, turned)
+				}
+			}
+			if count[idle] != nodes/2 || count[camera] != 1 {
+				t.Errorf("%s, order %d: %v", s, order, one)
+			}
+			if !slices.Equal(one, s.roles(order)) {
+				t.Errorf("%s, order %d is another one the second time", s, order)
+			}
+		}
+	}
+	for _, r := range allBusy(4).roles(0) {
+		if r != backup {
+			t.Errorf("all are busy: %v", allBusy(4).roles(0))
+		}
+	}
+}
+
+// TestArrivalTimes: as many as there should be, in order, and not in step.
+func TestArrivalTimes(t *testing.T) {
+	times := arrivalTimes(100, 100*time.Second, 1)
+	if n := len(times); n < 9_600 || n > 10_400 { // four standard deviations
+		t.Errorf("%d arrivals in 100 s, want 10000", n)
+	}
+	if !slices.IsSorted(times) || times[len(times)-1] >= 100*time.Second {
+		t.Error("arrivals are not in order, or too late")
+	}
+	short := 0
+	for i := range times[1:] {
+		if times[i+1]-times[i] < 5*time.Millisecond {
+			short++
+		}
+	}
+	// 1 - exp(-1/2) of all gaps are shorter than half of the mean.
+	if part := float64(short) / float64(len(times)); part < 0.36 || part > 0.43 {
+		t.Errorf("%.3f of all gaps are shorter than half of the mean, want 0.393", part)
+	}
+	minBPS := 8e6
+	if got := userLoads()[2].arrivalsPerSecond(minBPS) * framesOf(shopPageBytes) * 8; got < 0.4999*minBPS || got > 0.5001*minBPS {
+		t.Errorf("users ask for %g bit/s, want half of %g", got, minBPS)
+	}
+}
+
+// TestAnswered: each instance's users count the same; those who gave up have waited as long
+// as they do.
+func TestAnswered(t *testing.T) {
+	var c Competitor
+	c.answered([]profile.Answers{
+		{Requests: 90, Mean: 10 * time.Millisecond, P95: 20 * time.Millisecond, Took: time.Second},
+		{Requests: 11, Failed: 1, Mean: time.Second, P95: 2 * time.Second, Took: time.Second},
+		{Requests: 4, Failed: 4, Took: time.Second},
+	})
+	if math.Abs(c.UserMeanMS-(10+15000/11.0+5000)/3) > 1e-6 || math.Abs(c.MeanMS-(90*10+15000+20000)/105.0) > 1e-6 || c.P95MS != 2000 || c.RequestsPerS != 100 || c.Requests != 105 || c.Failed != 5 {
+		t.Errorf("got %+v", c)
+	}
+}

@@ -1,0 +1,263 @@
+package picasso
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-project/weir/internal/lab/bench/claim"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/report"
+)
+
+const source = "PiCasso"
+
+const note = "Nodes are Docker engines in network namespaces, with %.3g processors and 1 GB for their containers, and a link of " +
+	"100 Mbit/s each way behind a queue of a thousand packets. The round trip of 5 ms is added at the users' end, for a connection and for " +
+	"each request. Forwarding and address translation are the kernel's and count for nobody. Requests are of the page alone, each on a " +
+	"connection of its own, as ab makes them. %s stands for %s. %s stands for %s. How large a crowd the first can stand is what it was told, " +
+	"not what was found. For figure 9 nodes are not capped. A node's load is how many " +
+	"threads of its containers run or wait, for the limit of their processors as well, four times a second: what the kernel smooths to a load average. " +
+	"Load averages and pressure (PSI) themselves are the machine's here: control groups of version 1 have none."
+
+const competitionNote = " In the competition each node's uplink has %g Mbit/s; docs/edge.md (\"The competition for uplinks\") says what is compared and judged. " +
+	"Where all nodes are busy placing cannot help, and minimums are judged; where some are not, all else is. In a closed loop that fills what there is " +
+	"the response time is the inverse of the throughput."
+
+// complete adds what follows from the measurements.
+func (r *Report) complete() {
+	servers := webServers()
+	nano, heavy := servers[0], servers[3]
+	r.Note = fmt.Sprintf(note, r.NodeCPUs, nano.name, nano.standsFor, heavy.name, heavy.standsFor)
+	for name, why := range r.Missing {
+		r.Note += fmt.Sprintf(" %s was not measured: %s.", name, why)
+	}
+	if len(r.Competition) > 0 {
+		r.Note += fmt.Sprintf(competitionNote, float64(r.CompetitionLinkBPS)/1e6)
+	}
+	r.Note = measure.Joined(r.Note, measure.LeftOut(r.LeftOut))
+	r.judge()
+	r.Tables = r.tables()
+	r.Plots = r.plots()
+	for _, c := range r.Crowds {
+		of := fmt.Sprintf("%s, %s, %d users", c.Server, c.Layout, c.Users)
+		r.Quantities = append(r.Quantities,
+			report.Quantity{Case: of, Name: "good answers", Unit: "%", Better: report.Higher, Values: []float64{c.SuccessPercent()}},
+			report.Quantity{Case: of, Name: "response time", Unit: "ms", Better: report.Lower, Values: []float64{c.MeanMS}})
+	}
+	for _, c := range r.Competition {
+		of := fmt.Sprintf("competition, %s, order %d, %s, %s", c.Scenario, c.Order, c.Load, c.PlacedBy)
+		r.Quantities = append(r.Quantities,
+			report.Quantity{Case: of, Name: "response time", Unit: "ms", Better: report.Lower, Values: []float64{c.UserMeanMS}},
+			report.Quantity{Case: of, Name: "throughput", Unit: "bit/s", Better: report.Higher, Values: []float64{c.PayloadBPS}})
+	}
+}
+
+// crowd finds what figure 3 has for a number of users, or figures 5 to 8 for a layout.
+func (r Report) crowd(figure3 bool, server string, l layout, users int) *Crowd {
+	i := slices.IndexFunc(r.Crowds, func(c Crowd) bool {
+		return c.Figure3 == figure3 && c.Server == server && c.Layout == l.String() && c.Users == users
+	})
+	if i < 0 {
+		return nil
+	}
+	return &r.Crowds[i]
+}
+
+// successOf is figure 3's value.
+func (r Report) successOf(server string, users int) *float64 {
+	if c := r.crowd(true, server, layout{1, 1}, users); c != nil {
+		return report.Number(c.SuccessPercent())
+	}
+	return nil
+}
+
+// changeOf is by how many percent a value is below that of 1Con-1Pi, negative if above.
+func (r Report) changeOf(server string, l layout, value func(Crowd) float64) *float64 {
+	one, other := r.crowd(false, server, layout{1, 1}, PaperCrowd), r.crowd(false, server, l, PaperCrowd)
+	if one == nil || other == nil || value(*one) == 0 || value(*other) == 0 {
+		return nil
+	}
+	return report.Number((1 - value(*other)/value(*one)) * 100)
+}
+
+func meanMSOf(c Crowd) float64       { return c.MeanMS }
+func nodeCPUOf(c Crowd) float64      { return c.NodeCPUPercent }
+func nodeLoadOf(c Crowd) float64     { return c.NodeLoad }
+func containerCPUOf(c Crowd) float64 { return c.ContainerCPUPercent }
+
+// claims are the paper's, by figure.
+func (r Report) claims() []claim.Claim {
+	const standIn = "The server is a stand-in, whose queue was chosen."
+	const otherBoard = "A node here is a part of a faster processor, and what its kernel does for users is not counted as the node's."
+	success := func(server string, users int, paper float64) claim.Number {
+		return claim.Number{Name: fmt.Sprintf("%s, %d users", server, users), Unit: claim.UnitPart, Rule: claim.Near, Ideal: paper, Paper: &paper,
+			Measured: r.successOf(server, users), Tolerance: 0.25}
+	}
+	full := func(server string) claim.Number {
+		hundred := 100.0
+		return claim.NoLess(server+", 1000 users", claim.UnitPart, 100, &hundred, r.successOf(server, 1000))
+	}
+	gain := func(server string, l layout, ideal float64, paper *float64) claim.Number {
+		return claim.NoLess(fmt.Sprintf("%s, %s", server, l), "% shorter", ideal, paper, r.changeOf(server, l, meanMSOf))
+	}
+	two, four := 55.01, 77.25
+	claims := []claim.Claim{
+		claim.That("figure 3", "nano answers 99.98 % of the requests of 5 users.", standIn, success(serverNano, 5, 99.98)),
+		claim.That("figure 3", "nano answers 24.59 % of the requests of 100 users.", standIn, success(serverNano, 100, 24.59)),
+		claim.That("figure 3", "busybox answers 34.85 % of the requests of 500 users.",
+			"Connections that find the listener's queue full are tried again by the kernel; how many come through depends on how fast the node is.",
+			success(serverBusybox, 500, 34.85)),
+		claim.That("figure 3", "nginx and tomcat answer all requests of 1000 users.",
+			"1000 users of a page of 750 kB need 60 s of this link, and give up after 5 s.", full(serverNginx), full(serverHeavy)),
+		claim.That("figure 7", "Two nodes make busybox's response time 55.01 % shorter, four 77.25 %.", otherBoard,
+			claim.Number{Name: "busybox, 2Con-2Pi", Unit: "% shorter", Rule: claim.Near, Ideal: two, Paper: &two, Measured: r.changeOf(serverBusybox, layout{2, 2}, meanMSOf), Tolerance: 0.25},
+			claim.Number{Name: "busybox, 4Con-4Pi", Unit: "% shorter", Rule: claim.Near, Ideal: four, Paper: &four, Measured: r.changeOf(serverBusybox, layout{4, 4}, meanMSOf), Tolerance: 0.25}),
+		claim.That("figure 7", "nginx and tomcat gain as well from other nodes.", otherBoard,
+			gain(serverNginx, layout{4, 4}, 30, nil), gain(serverHeavy, layout{4, 4}, 30, nil)),
+	}
+	for _, server := range []string{serverBusybox, serverNginx, serverHeavy} {
+		otherwise := otherBoard
+		if server == serverHeavy {
+			otherwise = "This page needs the link, not the processor, and only who waits less than 5 s has a response time."
+		}
+		// A fifth shorter would be a gain.
+		claims = append(claims, claim.Claim{Where: "figure 7", Says: server + ": replicas on the same node do not shorten the response time.", Otherwise: otherwise,
+			Numbers: func() []claim.Number {
+				var numbers []claim.Number
+				for _, l := range []layout{{2, 1}, {4, 1}} {
+					numbers = append(numbers, claim.Number{Name: l.String(), Unit: "% shorter", Rule: claim.AtMost, Ideal: 20, Measured: r.changeOf(server, l, meanMSOf)})
+				}
+				return numbers
+			}})
+	}
+	return append(claims,
+		claim.That("figure 6", "With four containers on a node each uses a quarter of the processor of one alone, with two a half.",
+			"With one container this server did not use all of its node.",
+			claim.Number{Name: "busybox, 2Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 50, Measured: r.changeOf(serverBusybox, layout{2, 1}, containerCPUOf), Tolerance: 0.25},
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 75, Measured: r.changeOf(serverBusybox, layout{4, 1}, containerCPUOf), Tolerance: 0.25}),
+		claim.That("figures 5 and 8", "More containers on one node use more of its processor.", "One container uses all of its node here already.",
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0, Measured: r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf)}),
+		claim.That("figure 8", "On four nodes each uses less of its processor.", "All nodes are busy here as long as the crowd is there: it only takes less time.",
+			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, r.changeOf(serverBusybox, layout{4, 4}, nodeCPUOf))),
+		claim.That("figure 8", "More containers on one node raise its load.", "Each of the crowd's requests is a task that waits, on one container as on four.",
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0, Measured: r.changeOf(serverBusybox, layout{4, 1}, nodeLoadOf)}),
+		claim.That("figure 8", "On four nodes each has less load.", otherBoard,
+			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, r.changeOf(serverBusybox, layout{4, 4}, nodeLoadOf))),
+		r.heavyLoadClaim(),
+		r.costClaim())
+}
+
+// heavyLoadClaim is figure 8b's extreme.
+func (r Report) heavyLoadClaim() claim.Claim {
+	seventy := 70.0
+	var most *float64
+	if c := r.crowd(false, serverHeavy, layout{4, 1}, PaperCrowd); c != nil {
+		most = report.Number(c.NodeLoadMost)
+	}
+	return claim.That("figure 8", "tomcat drives the load of a node up to 70.", "What stands for it answers all users with as many threads as there are processors, tomcat with one for each user.",
+		claim.NoLess("heavy, 4Con-1Pi", "tasks", seventy, &seventy, most))
+}
+
+// costClaim is figure 9: less is better.
+func (r Report) costClaim() claim.Claim {
+	numbers := []claim.Number{claim.NoMore("engine", "s", 3.37, medianOrNil(r.EngineSeconds))}
+	for _, one := range []struct {
+		server string
+		paper  float64
+	}{{serverNano, 1.42}, {serverBusybox, 1.46}, {serverNginx, 1.44}, {serverHeavy, 1.48}} {
+		numbers = append(numbers, claim.NoMore(one.server, "s", one.paper, medianOrNil(r.Starts[one.server])))
+	}
+	return claim.That("figure 9", "An engine starts in 3.37 s, an instance in 1.42 to 1.48 s.", "The engine's data and images are in memory, and the machine had other work.", numbers...)
+}
+
+func medianOrNil(values []float64) *float64 {
+	if len(values) == 0 {
+		return nil
+	}
+	return report.Number(measure.SpreadOf(values).Median)
+}
+
+// judge judges the paper's claims and Weir's targets.
+func (r *Report) judge() {
+	for _, one := range r.claims() {
+		r.Claims = append(r.Claims, one.Judge(source))
+	}
+	r.Claims = append(r.Claims, report.Claim{
+		Source: source, Where: "table I", Says: "Images have 88 kB, 2.16 MB, 368 MB and 251 MB.",
+		Judgement: report.NotReproducible, Reason: "The paper's images are other builds for another processor; those made here have what the program needs and busybox.",
+	})
+	r.judgeTargets()
+}
+
+func (r Report) tables() (tables []report.Table) {
+	crowds := report.Table{Title: "Crowds", Header: []string{"SERVER", "LAYOUT", "USERS", "REQUESTS", "GOOD %", "MEAN MS", "P95 MS", "REQUESTS/S", "NODE CPU %", "CONTAINER CPU %", "NODE LOAD", "MOST", "MEMORY MB"}}
+	for _, c := range r.Crowds {
+		crowds.Add(c.Server, c.Layout, fmt.Sprint(c.Users), fmt.Sprint(c.Requests), fmt.Sprintf("%.2f", c.SuccessPercent()), fmt.Sprintf("%.1f", c.MeanMS),
+			fmt.Sprintf("%.1f", c.P95MS), fmt.Sprintf("%.0f", c.RequestsPerS), fmt.Sprintf("%.0f", c.NodeCPUPercent), fmt.Sprintf("%.0f", c.ContainerCPUPercent),
+			fmt.Sprintf("%.1f", c.NodeLoad), fmt.Sprintf("%.0f", c.NodeLoadMost),
+			fmt.Sprintf("%.1f", float64(c.MemoryBytes)/1e6))
+	}
+	sizes := report.Table{Title: "Table I: sizes of images", Header: []string{"SERVER", "PAPER", "HERE", "STANDS FOR"}}
+	papers := map[string]string{serverNano: "88 kB", serverBusybox: "2.16 MB", serverNginx: "368 MB", serverHeavy: "251 MB"}
+	for _, s := range webServers() {
+		if bytes, ok := r.ImageBytes[s.name]; ok {
+			sizes.Add(s.name, papers[s.name], fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
+		}
+	}
+	for _, t := range append([]report.Table{crowds, sizes}, r.competitionTables()...) {
+		if len(t.Rows) > 0 {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+func (r Report) plots() (plots []report.Plot) {
+	var servers []string
+	var users []int
+	for _, c := range r.Crowds {
+		if !slices.Contains(servers, c.Server) {
+			servers = append(servers, c.Server)
+		}
+		if c.Figure3 && !slices.Contains(users, c.Users) {
+			users = append(users, c.Users)
+		}
+	}
+	slices.Sort(users)
+	var series []report.Series
+	for i, name := range servers {
+		series = append(series, report.Series{Name: name, Role: report.Measured, Colour: i})
+	}
+	if len(users) > 1 {
+		panel := report.Panel{Values: make([][]*float64, len(servers))}
+		for _, n := range users {
+			panel.X = append(panel.X, float64(n))
+			for i, server := range servers {
+				panel.Values[i] = append(panel.Values[i], r.successOf(server, n))
+			}
+		}
+		plots = append(plots, report.Plot{Title: "Figure 3: requests answered well", Kind: report.Lines, XLabel: "users", YLabel: "%", Series: series, Panels: []report.Panel{panel}})
+	}
+	bars := func(title, label string, value func(Crowd) float64) {
+		panel := report.Panel{Values: make([][]*float64, len(servers))}
+		any := false
+		for _, l := range paperLayouts() {
+			panel.Categories = append(panel.Categories, l.String())
+			for i, server := range servers {
+				var v *float64
+				if c := r.crowd(false, server, l, PaperCrowd); c != nil {
+					v, any = report.Number(value(*c)), true
+				}
+				panel.Values[i] = append(panel.Values[i], v)
+			}
+		}
+		if any {
+			plots = append(plots, report.Plot{Title: title, Kind: report.Bars, YLabel: label, Series: series, Panels: []report.Panel{panel}}.WithoutEmpty())
+		}
+	}
+	bars("Figures 5 and 8: processor of a node", "%", nodeCPUOf)
+	bars("Figure 8: load of a node", "threads that run or wait", nodeLoadOf)
+	bars("Figure 6: processor of a container, of what its node has", "%", containerCPUOf)
+	bars("Figure 7: response time", "ms", meanMSOf)
+	return plots
+}

@@ -1,0 +1,121 @@
+package picasso
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/api/types/swarm"
+	"github.com/moby/moby/client"
+)
+
+// bySwarm lets Swarm place the service, by its own strategy.
+func (b *bed) bySwarm(ctx context.Context, turn competitionTurn) (err error) {
+	shop := shopServer()
+	api := b.cluster.Engines[0].API()
+	image, err := api.ImageInspect(ctx, shop.image())
+	if err != nil {
+		return fmt.Errorf("inspect %s: %w", shop.image(), err)
+	}
+	replicas := uint64(turn.instances)
+	created, err := api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
+		Annotations:  swarm.Annotations{Name: shop.name},
+		Mode:         swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &replicas}},
+		TaskTemplate: swarm.TaskSpec{ContainerSpec: &swarm.ContainerSpec{Image: image.ID}},
+		EndpointSpec: &swarm.EndpointSpec{Mode: swarm.ResolutionModeDNSRR, Ports: []swarm.PortConfig{
+			{Protocol: network.TCP, TargetPort: 80, PublishedPort: swarmShopPort, PublishMode: swarm.PortConfigPublishModeHost},
+		}},
+	}})
+	if err != nil {
+		return fmt.Errorf("create the Swarm service: %w", err)
+	}
+	defer func() {
+		_, removeErr := api.ServiceRemove(context.WithoutCancel(ctx), created.ID, client.ServiceRemoveOptions{})
+		err = errors.Join(err, removeErr)
+	}()
+	nodes, err := b.awaitShop(ctx, swarmShopPort, turn.instances, func(service string) bool { return service == shop.name })
+	if err != nil {
+		return err
+	}
+	return b.loads(ctx, turn, placedBySwarm, swarmShopPort, nodes)
+}
+
+// awaitShop waits until the service runs as often as it should and users get an answer from
+// each instance, and says on which nodes.
+func (b *bed) awaitShop(ctx context.Context, port, instances int, ours func(service string) bool) (nodes []int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		if nodes, err = b.placed(ctx, ours); err == nil && len(nodes) == instances {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the service has %d instances after a minute, of %d: %w", len(nodes), instances, errors.Join(err, ctx.Err()))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	for _, node := range nodes {
+		for {
+			one := b.crowd(node, port, 1)
+			one.Requests = 1
+			answers := one.Run(ctx)
+			if answers.Requests > answers.Failed {
+				break
+			}
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("the service does not answer at node %d within a minute: %w", node, answers.LastError)
+			}
+		}
+	}
+	return nodes, nil
+}
+
+// placed are the nodes that run tasks of services of the swarm.
+func (b *bed) placed(ctx context.Context, ours func(service string) bool) (nodes []int, err error) {
+	api := b.cluster.Engines[0].API()
+	services, err := api.ServiceList(ctx, client.ServiceListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the swarm's services: %w", err)
+	}
+	tasks, err := api.TaskList(ctx, client.TaskListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the swarm's tasks: %w", err)
+	}
+	wanted := map[string]bool{}
+	for _, s := range services.Items {
+		wanted[s.ID] = ours(s.Spec.Name)
+	}
+	for _, task := range tasks.Items {
+		if !wanted[task.ServiceID] || task.Status.State != "running" || task.DesiredState != "running" {
+			continue
+		}
+		node, err := b.nodeOf(ctx, task.NodeID)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	slices.Sort(nodes)
+	return nodes, nil
+}
+
+// nodeOf is the number of a node of the swarm.
+func (b *bed) nodeOf(ctx context.Context, id string) (int, error) {
+	for node, engine := range b.cluster.Engines {
+		if node == len(b.nodeIDs) {
+			info, err := engine.API().Info(ctx, client.InfoOptions{})
+			if err != nil {
+				return 0, fmt.Errorf("ask node %d who it is: %w", node, err)
+			}
+			b.nodeIDs = append(b.nodeIDs, info.Info.Swarm.NodeID)
+		}
+		if b.nodeIDs[node] == id {
+			return node, nil
+		}
+	}
+	return 0, fmt.Errorf("the swarm has a node %s, which is none of ours", id)
+}

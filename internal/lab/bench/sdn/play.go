@@ -1,0 +1,335 @@
+package sdn
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+)
+
+// playedSwitches are switches with two ports each, with a host at both. One thread plays all
+// of them: what it takes of the processors, the controller does not have. A paced run
+// sends packet-ins when they are due, whatever has been answered, and delays count from
+// then to when the kernel had the answer. So neither does a slow controller get less to
+// do, nor is it blamed for when the load looks at what it said.
+type playedSwitches struct {
+	switches []*loadSwitch
+	epoll    int
+	events   []unix.EpollEvent
+	ready    []*loadSwitch
+	buffer   []byte // what is read
+	control  []byte // and when it came
+	lateNS   []int64
+}
+
+// loadResult is what came back.
+type loadResult struct {
+	answers, flowMods int
+	took              time.Duration
+	// delays are from when packet-ins were due to when their answers came, late is how
+	// much later than due they were sent.
+	delays, late []int64
+}
+
+// quantileMS is a quantile of times in nanoseconds, which it sorts.
+func quantileMS(timesNS []int64, q float64) float64 {
+	if len(timesNS) == 0 {
+		return 0
+	}
+	slices.Sort(timesNS)
+	return float64(timesNS[min(int(q*float64(len(timesNS))), len(timesNS)-1)]) / 1e6
+}
+
+// nowNS is the time of the clock that the kernel's time stamps have.
+func nowNS() int64 { return time.Now().UnixNano() }
+
+// connect connects switches until there are n.
+func (l *playedSwitches) connect(address string, n int) (err error) {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if l.switches == nil {
+		if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+			return fmt.Errorf("make an epoll: %w", err)
+		}
+		l.switches, l.events = make([]*loadSwitch, 0, n), make([]unix.EpollEvent, n)
+		l.buffer, l.control = make([]byte, 1<<16), make([]byte, unix.CmsgSpace(timestampBytes))
+	}
+	for len(l.switches) < n {
+		s := &loadSwitch{dpid: uint64(len(l.switches) + 1), keeps: 2 * memoryFlows / n}
+		for i := range 2 {
+			s.ports = append(s.ports, openflow.PortDesc{PortNo: openflow.Port(i + 1), Name: fmt.Sprintf("p%d", i+1), HWAddr: s.mac(i + 3)})
+		}
+		if s.fd, err = dial(to); err != nil {
+			return err
+		}
+		event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(len(l.switches))}
+		l.switches = append(l.switches, s)
+		if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, s.fd, &event); err != nil {
+			return fmt.Errorf("wait for the controller: %w", err)
+		}
+		if err := errors.Join(s.say(openflow.NewHello()), s.flush()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dial makes a connection that notes when something came.
+func dial(to netip.AddrPort) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return fd, fmt.Errorf("make a socket: %w", err)
+	}
+	if err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err == nil {
+		err = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS_NEW, 1), unix.SetNonblock(fd, true))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return fd, fmt.Errorf("connect to %v: %w", to, err)
+	}
+	return fd, nil
+}
+
+func (l *playedSwitches) close() {
+	for _, s := range l.switches {
+		unix.Close(s.fd)
+	}
+	if l.switches != nil {
+		unix.Close(l.epoll)
+	}
+}
+
+// flush sends what is queued; what the controller does not take now is sent after more
+// has come from it.
+func (s *loadSwitch) flush() error {
+	for len(s.out) > 0 {
+		n, err := unix.Write(s.fd, s.out)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("send: %w", err)
+		default:
+			s.out = append(s.out[:0], s.out[n:]...)
+		}
+	}
+	return nil
+}
+
+// receive takes what has come, for which it waits so long at most, and tells of which
+// switches.
+func (l *playedSwitches) receive(wait time.Duration) ([]*loadSwitch, error) {
+	n, err := unix.EpollWait(l.epoll, l.events, int(wait/time.Millisecond))
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return nil, fmt.Errorf("wait for the controller: %w", err)
+	}
+	l.ready = l.ready[:0]
+	for _, event := range l.events[:max(n, 0)] {
+		s := l.switches[event.Fd]
+		l.ready = append(l.ready, s)
+		if err := l.read(s); err != nil {
+			return nil, err
+		}
+	}
+	return l.ready, nil
+}
+
+func (l *playedSwitches) read(s *loadSwitch) error {
+	n, control, _, _, err := unix.Recvmsg(s.fd, l.buffer, l.control, 0)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil
+	case err != nil:
+		return fmt.Errorf("receive: %w", err)
+	case n == 0:
+		return errors.New("it closed a connection")
+	}
+	if err := s.takeAll(l.buffer[:n], cameNS(l.control[:control])); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// timestampBytes is the length of __kernel_timespec.
+const timestampBytes = 16
+
+// cameNS is when the last of the bytes came that were read with a control message; now,
+// where the kernel has noted nothing.
+func cameNS(control []byte) int64 {
+	for len(control) >= unix.CmsgLen(timestampBytes) {
+		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			break
+		}
+		if header.Level == unix.SOL_SOCKET && header.Type == unix.SO_TIMESTAMPNS_NEW && len(data) >= timestampBytes {
+			return int64(binary.NativeEndian.Uint64(data))*1e9 + int64(binary.NativeEndian.Uint64(data[8:]))
+		}
+		control = rest
+	}
+	return nowNS()
+}
+
+// play answers what switches must answer for some time.
+func (l *playedSwitches) play(d time.Duration) error {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if _, err := l.receive(10 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// introduce has every host speak once.
+func (l *playedSwitches) introduce() error {
+	for _, s := range l.switches {
+		if err := errors.Join(s.introduce(), s.flush()); err != nil {
+			return err
+		}
+	}
+	return l.play(500 * time.Millisecond)
+}
+
+// run sends for some time: with as many packet-ins waiting as window allows, or so
+// many a second of all switches together.
+func (l *playedSwitches) run(ctx context.Context, duration time.Duration, perSecond float64) (*loadResult, error) {
+	defer measure.AlwaysScheduled()()
+	ctx, cancel := context.WithTimeout(ctx, duration)
+	defer cancel()
+	for _, s := range l.switches {
+		s.reset()
+	}
+	l.lateNS = nil
+	begin := time.Now()
+	var err error
+	if perSecond > 0 {
+		err = l.paced(ctx, perSecond)
+	} else {
+		err = l.closedLoop(ctx)
+	}
+	r := l.collect(time.Since(begin))
+	if err := errors.Join(err, l.drain()); err != nil {
+		return nil, err
+	}
+	if r.answers == 0 {
+		return nil, errors.New("no packet-in was answered")
+	}
+	r.late = l.lateNS
+	for _, s := range l.switches { // also of those that took longest
+		r.delays = append(r.delays, s.delaysNS...)
+	}
+	return r, nil
+}
+
+func (l *playedSwitches) closedLoop(ctx context.Context) error {
+	answered := map[*loadSwitch]int{}
+	for _, s := range l.switches {
+		s.open(window, nowNS())
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	for ctx.Err() == nil {
+		ready, err := l.receive(10 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		for _, s := range ready {
+			if n := s.answers - answered[s]; n > 0 {
+				answered[s] = s.answers
+				s.open(n, nowNS())
+				if err := s.flush(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// pace is how often a paced run sends what is due.
+const pace = 100 * time.Microsecond
+
+// paced sends packet-ins of all switches, each of a random one, at random times: as
+// switches do that know nothing of one another.
+func (l *playedSwitches) paced(ctx context.Context, perSecond float64) error {
+	failed := make(chan error)
+	go func() { failed <- l.sendPaced(ctx, float64(time.Second)/perSecond) }()
+	return <-failed
+}
+
+func (l *playedSwitches) sendPaced(ctx context.Context, meanNS float64) error {
+	traffic.UrgentThread(traffic.PingPriority) // for this goroutine, with which it ends
+	random := rand.New(rand.NewPCG(1, 2))
+	var opened []*loadSwitch
+	begin := nowNS()
+	next := random.ExpFloat64() * meanNS
+	for due := begin; ctx.Err() == nil; due += int64(pace) {
+		for wait := due - nowNS(); wait > 0; wait = due - nowNS() {
+			sleep := unix.NsecToTimespec(wait)
+			_ = unix.Nanosleep(&sleep, nil) // a signal may end it
+		}
+		opened = opened[:0]
+		for ; next <= float64(due-begin); next += random.ExpFloat64() * meanNS {
+			s := l.switches[random.IntN(len(l.switches))]
+			s.open(1, due)
+			opened = append(opened, s)
+		}
+		for _, s := range opened {
+			if err := s.flush(); err != nil {
+				return err
+			}
+			l.lateNS = append(l.lateNS, nowNS()-due)
+		}
+		if _, err := l.receive(0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exactly sends n new flows of each switch and waits for the answers.
+func (l *playedSwitches) exactly(n int) error {
+	for _, s := range l.switches {
+		s.reset()
+		s.open(n, nowNS())
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	return l.drain()
+}
+
+// drain waits until nothing waits for an answer.
+func (l *playedSwitches) drain() error {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if !slices.ContainsFunc(l.switches, func(s *loadSwitch) bool { return s.waiting() > 0 }) {
+			return nil
+		}
+		if _, err := l.receive(10 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return errors.New("packet-ins are still unanswered after 20 s")
+}
+
+func (l *playedSwitches) collect(took time.Duration) *loadResult {
+	r := &loadResult{took: took}
+	for _, s := range l.switches {
+		r.answers += s.answers
+		r.flowMods += s.flowMods
+	}
+	return r
+}

@@ -1,0 +1,328 @@
+// Package sdn measures controllers of OpenFlow switches.
+package sdn
+
+import (
+	"context"
+	_ "embed" // os-ken's side of the comparison
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/report/machine"
+)
+
+// Suite is its name.
+const Suite = "sdn"
+
+//go:embed osken.py
+var osKenProgram []byte
+
+// Options are what is measured.
+type Options struct {
+	Switches int
+	Duration time.Duration
+	// Python is an interpreter that has os-ken; empty: os-ken is left out.
+	Python string
+	// WeirBinary is the program to measure, Version what it says of itself, Command the
+	// command line.
+	WeirBinary, Version, Command string
+	Progress                     io.Writer
+}
+
+// Report is what `weir bench sdn -o json` prints. Field names are only ever added to.
+type Report struct {
+	report.Report
+	Suite       string       `json:"suite"`
+	Switches    int          `json:"switches"`
+	Controllers []Controller `json:"controllers"`
+	// Ratio is Weir's packet-ins a second to os-ken's, RatioCPU the same per
+	// second of processor time; 0 without os-ken.
+	Ratio    float64 `json:"ratio,omitempty"`
+	RatioCPU float64 `json:"ratio_cpu,omitempty"`
+}
+
+// Controller is one controller.
+type Controller struct {
+	Name string `json:"name"`
+	// PacketInsPerSecond were answered with packet-outs; FlowModsPerSecond came
+	// with them.
+	PacketInsPerSecond float64 `json:"packet_ins_per_second"`
+	FlowModsPerSecond  float64 `json:"flow_mods_per_second"`
+	// PerCPUSecond is packet-ins for each second of the controller's processor
+	// time: what it takes, whatever else the machine does.
+	PerCPUSecond float64 `json:"packet_ins_per_cpu_second"`
+	// CPUSeconds and LoadCPUSeconds are the processor time of the controller and
+	// of the switches that are played, for each second of full load: they share
+	// the machine.
+	CPUSeconds     float64 `json:"cpu_seconds_per_second"`
+	LoadCPUSeconds float64 `json:"load_cpu_seconds_per_second"`
+	// HalfPerSecond is how many packet-ins a second were sent to measure delays: half of
+	// the target's, or of what the controller can answer if that is less. HalfP50MS and
+	// HalfP99MS are from when packet-ins were due to when their packet-outs came.
+	HalfPerSecond float64 `json:"half_load_packet_ins_per_second"`
+	HalfP50MS     float64 `json:"half_load_p50_ms"`
+	HalfP99MS     float64 `json:"half_load_p99_ms"`
+	// HalfLateP99MS is how much later than due packet-ins were sent, which is part of
+	// these delays and no fault of the controller's.
+	HalfLateP99MS float64 `json:"half_load_late_p99_ms"`
+	// HalfWaitRatio is how long the controller's threads waited for a processor
+	// at half load, to how long they had one: where it is not small, delays are
+	// those of a busy machine.
+	HalfWaitRatio float64 `json:"half_load_wait_ratio"`
+	// ResidentBytes with 10,000 flows; 0 where that is not what it keeps.
+	ResidentBytes uint64 `json:"resident_bytes,omitempty"`
+}
+
+// memoryFlows is how many flows a controller's memory is measured with.
+const memoryFlows = 10000
+
+// Failed is the number of runs that failed: none, as one that does ends the measurement.
+func (Report) Failed() int { return 0 }
+
+// Run measures Weir and, where there is one, os-ken, one after the other.
+func Run(ctx context.Context, o Options) (found Report, err error) {
+	if o.Switches < 1 || o.Switches > 1000 {
+		return found, fmt.Errorf("%d switches are not within 1 and 1000", o.Switches)
+	}
+	started := time.Now()
+	found = Report{
+		Report: report.Report{Format: report.Format, Title: "weir bench " + Suite, Provenance: report.Provenance{
+			Command: o.Command, StartedAt: started, Repeat: 1, Environment: machine.Read(o.Version), PausesUnknown: true,
+		}},
+		Suite: Suite, Switches: o.Switches,
+	}
+	if err := found.measure(ctx, o); err != nil {
+		return found, err
+	}
+	found.Runs = len(found.Controllers)
+	found.complete()
+	found.TookSeconds = time.Since(started).Seconds()
+	return found, nil
+}
+
+// measure runs the controllers.
+func (r *Report) measure(ctx context.Context, o Options) error {
+	dir, err := testbed.MakeTempDir()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	weir := func(port string) *exec.Cmd {
+		return exec.CommandContext(ctx, o.WeirBinary, "sdn", "run", "--listen", "tcp:127.0.0.1:"+port, "--socket", filepath.Join(dir, port+".sock"),
+			"--packet-ins", "0", "--max-flows", "10000000", "--strict")
+	}
+	fmt.Fprintln(o.Progress, "weir")
+	one, err := measureController(ctx, o, "weir", weir)
+	if err != nil {
+		return err
+	}
+	if one.ResidentBytes, err = residentBytes(ctx, o, weir); err != nil {
+		return err
+	}
+	r.Controllers = append(r.Controllers, one)
+	if o.Python == "" {
+		return nil
+	}
+	program := filepath.Join(dir, "sdn_osken.py")
+	if err := os.WriteFile(program, osKenProgram, 0o600); err != nil {
+		return fmt.Errorf("write os-ken's program: %w", err)
+	}
+	fmt.Fprintln(o.Progress, "os-ken")
+	two, err := measureController(ctx, o, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
+	if err != nil {
+		return err
+	}
+	r.Controllers = append(r.Controllers, two)
+	r.Ratio, r.RatioCPU = one.PacketInsPerSecond/two.PacketInsPerSecond, one.PerCPUSecond/two.PerCPUSecond
+	return nil
+}
+
+// controllerProcess is a controller with its switches.
+type controllerProcess struct {
+	cmd  *exec.Cmd
+	said *strings.Builder
+	load *playedSwitches
+}
+
+func (p *controllerProcess) stop() {
+	p.load.close()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = p.cmd.Wait() // it was told to end
+}
+
+// startController starts a controller and connects the switches.
+func startController(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (*controllerProcess, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("find a free port: %w", err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(address)
+	p := &controllerProcess{cmd: command(port), said: &strings.Builder{}, load: &playedSwitches{}}
+	p.cmd.Stderr = p.said
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		if err = p.load.connect(address, o.Switches); err == nil {
+			break
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			p.stop()
+			return nil, fmt.Errorf("connect to %s: %w: %s", name, err, p.said)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	err = p.load.play(3 * time.Second) // Weir waits whether ports are links
+	if err == nil {
+		err = p.load.introduce()
+	}
+	if err != nil {
+		p.stop()
+		return nil, fmt.Errorf("play switches for %s: %w: %s", name, err, p.said)
+	}
+	return p, nil
+}
+
+// window is how many packet-ins of a switch wait for their answers at full load.
+const window = 32
+
+func measureController(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (Controller, error) {
+	found := Controller{Name: name}
+	p, err := startController(ctx, o, name, command)
+	if err != nil {
+		return found, err
+	}
+	defer p.stop()
+	before, err := processCPU(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	loadBefore, err := processCPU(os.Getpid())
+	if err != nil {
+		return found, err
+	}
+	full, err := p.load.run(ctx, o.Duration, 0)
+	if err != nil {
+		return found, fmt.Errorf("%s at full load: %w: %s", name, err, p.said)
+	}
+	after, err := processCPU(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	found.PacketInsPerSecond = float64(full.answers) / full.took.Seconds()
+	found.FlowModsPerSecond = float64(full.flowMods) / full.took.Seconds()
+	loadAfter, err := processCPU(os.Getpid())
+	if err != nil {
+		return found, err
+	}
+	found.PerCPUSecond = float64(full.answers) / (after - before).Seconds()
+	found.CPUSeconds = (after - before).Seconds() / full.took.Seconds()
+	found.LoadCPUSeconds = (loadAfter - loadBefore).Seconds() / full.took.Seconds()
+	ranBefore, waitedBefore, err := schedulerTimes(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	found.HalfPerSecond = min(found.PacketInsPerSecond, leastPacketIns) / 2
+	half, err := p.load.run(ctx, o.Duration, found.HalfPerSecond)
+	if err != nil {
+		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.said)
+	}
+	ran, waited, err := schedulerTimes(p.cmd.Process.Pid)
+	if err != nil {
+		return found, err
+	}
+	if ran > ranBefore {
+		found.HalfWaitRatio = (waited - waitedBefore).Seconds() / (ran - ranBefore).Seconds()
+	}
+	found.HalfP50MS, found.HalfP99MS = quantileMS(half.delays, 0.5), quantileMS(half.delays, 0.99)
+	found.HalfLateP99MS = quantileMS(half.late, 0.99)
+	return found, nil
+}
+
+// residentBytes is the memory of a fresh controller with memoryFlows flows.
+func residentBytes(ctx context.Context, o Options, command func(port string) *exec.Cmd) (uint64, error) {
+	p, err := startController(ctx, o, "weir", command)
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	each := (memoryFlows + o.Switches - 1) / o.Switches
+	if err := p.load.exactly(each); err != nil {
+		return 0, fmt.Errorf("weir with %d flows: %w", memoryFlows, err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the controller's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
+			kilobytes, err := strconv.ParseUint(fields[1], 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, errors.New("read the controller's memory: no VmRSS")
+}
+
+// ticksPerSecond is USER_HZ, which is 100 on all of Linux's platforms that weir
+// is built for.
+const ticksPerSecond = 100
+
+// processCPU is the processor time of a process so far.
+func processCPU(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the controller's processor time: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // after the name
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, errors.New("read the controller's processor time: too few fields")
+	}
+	var ticks uint64
+	for _, f := range fields[11:13] { // utime and stime, proc(5)
+		n, err := strconv.ParseUint(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the controller's processor time: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// schedulerTimes are how long the threads of a process had a processor and how
+// long they waited for one, so far. Documentation/scheduler/sched-stats.rst.
+func schedulerTimes(pid int) (ran, waited time.Duration, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, 0, fmt.Errorf("look for the controller's threads: %w", err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) { // the thread has ended
+			continue
+		}
+		var r, w int64
+		if err == nil {
+			_, err = fmt.Sscan(string(b), &r, &w)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("read how long the controller waited for a processor: %w", err)
+		}
+		ran, waited = ran+time.Duration(r), waited+time.Duration(w)
+	}
+	return ran, waited, nil
+}
