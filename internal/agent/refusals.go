@@ -14,10 +14,9 @@ import (
 type refusal struct{ what, why string }
 
 // refusals are what of the container's policy cannot be put into force, but for labels
-// that are wrong (resolve tells of these), for what is wrong with a whole uplink, and for
-// what is so for a moment only, while its devices come and go.
+// that are wrong (resolve tells of these) and for what is wrong with a whole uplink.
 func (c *container) refusals() (list []refusal) {
-	if c.obstacle != "" && !c.unattached {
+	if c.obstacle != "" {
 		list = append(list, refusal{c.obstacle, c.obstacle})
 	}
 	if c.number == 0 {
@@ -55,7 +54,7 @@ func asked(err error) string {
 	return ""
 }
 
-// tellRefusals tells the log of each refusal when it begins, and when it ends.
+// tellRefusals tells the log of each refusal when it begins, and when none is left.
 func (a *Agent) tellRefusals() {
 	a.tellRefusalsOf(a.host)
 	for _, c := range a.registry.byKey {
@@ -63,21 +62,20 @@ func (a *Agent) tellRefusals() {
 	}
 }
 
+// tellRefusalsOf leaves one whose devices come or go for the moment when that is over.
 func (a *Agent) tellRefusalsOf(c *container) {
-	list := c.refusals()
-	if len(list) == 0 && len(c.toldRefusals) == 0 {
+	if c.unattached {
 		return
 	}
-	same := func(r refusal) func(refusal) bool { return func(other refusal) bool { return other.what == r.what } }
+	list := c.refusals()
 	for _, r := range list {
-		if !slices.ContainsFunc(c.toldRefusals, same(r)) {
+		told := func(other refusal) bool { return other.what == r.what }
+		if !slices.ContainsFunc(c.toldRefusals, told) {
 			a.log.Warn("policy is not in force", "name", c.Name, "reason", r.why)
 		}
 	}
-	for _, r := range c.toldRefusals {
-		if !slices.ContainsFunc(list, same(r)) {
-			a.log.Info("policy is in force again", "name", c.Name, "before", r.why)
-		}
+	if len(list) == 0 && len(c.toldRefusals) > 0 {
+		a.log.Info("policy is in force again", "name", c.Name)
 	}
 	c.toldRefusals = list
 }

@@ -39,31 +39,32 @@ func TestRefusalsAreLogged(t *testing.T) {
 		}
 	}
 
-	camera, web := b.start("camera", "min=60mbit"), b.start("web", "min=50mbit", "latency=1us")
+	camera, web := b.start("camera", "min=60mbit"), b.start("web", "min=50mbit", "latency=20ms")
 	expect("both refused", said(),
 		`level=WARN msg="policy is not in force" name=web reason="minimum 50mbit cannot be guaranteed: 35mbit is free`,
-		`level=WARN msg="policy is not in force" name=web reason="latency 1µs cannot be guaranteed`)
+		`level=WARN msg="policy is not in force" name=web reason="latency 20ms cannot be guaranteed`)
 	expect("the same again", said())
 
-	// Less is free, and that is no news.
+	// Less is free, and that is no news. To ask for something else is.
 	other := b.start("other", "min=5mbit")
 	expect("less is free", said())
 	if web.refused == nil || !strings.Contains(web.refused.Error(), "30mbit is free") {
 		t.Fatalf("refused: %v", web.refused)
 	}
+	b.label(web, "min=40mbit")
+	expect("another minimum", said(), `level=WARN msg="policy is not in force" name=web reason="minimum 40mbit`)
 
 	// Another container that leaves makes room.
 	b.stop(other)
 	b.stop(camera)
-	expect("there is room", said(),
-		`level=INFO msg="policy is in force again" name=web before="minimum 50mbit`)
+	expect("there is room", said(), `level=INFO msg="policy is in force again" name=web`)
 
 	// A class that the kernel has no room for.
 	b.classifier.err = errors.New("no room")
 	auto := b.start("auto", "class=ef")
 	expect("no class", said(), `name=auto reason="no room"`)
 	b.classifier.err = nil
-	expect("a class", said(), `msg="policy is in force again" name=auto before="no room"`)
+	expect("a class", said(), `msg="policy is in force again" name=auto`)
 
 	// Why it is not controlled counts, unless that may be over in a moment.
 	b.release(auto.container)

@@ -108,6 +108,41 @@ func TestSet(t *testing.T) {
 	}
 }
 
+// A minimum that was refused is in the way of no other change; to ask for it again is
+// refused again. What no link could give is refused to a container without a network, too.
+func TestSetBesideARefusal(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.start("a", "min=80mbit")
+	late, lonely := b.start("late", "min=50mbit"), b.start("lonely")
+	b.registry.release(lonely.container)
+	lonely.mode = v1.ModeNone
+	b.reconcile()
+	if late.refused == nil {
+		t.Fatal("late is not refused")
+	}
+	ctx := b.serve()
+	for _, tc := range []struct {
+		name   string
+		change v1.PolicyChange
+		says   string // "" if it is made
+	}{
+		{"late", v1.PolicyChange{Weight: ptr("300")}, ""},
+		{"late", v1.PolicyChange{Min: ptr("50mbit")}, "at most 15mbit"},
+		{"late", v1.PolicyChange{Weight: ptr("400"), Latency: ptr("20ms")}, "at most 15mbit"},
+		{"late", v1.PolicyChange{Min: ptr("15mbit")}, ""},
+		{"lonely", v1.PolicyChange{Min: ptr("96mbit")}, "at most 95mbit"},
+		{"lonely", v1.PolicyChange{Min: ptr("95mbit")}, ""},
+	} {
+		_, err := b.Set(ctx, tc.name, tc.change)
+		if tc.says == "" && err != nil || tc.says != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("set %s %+v: %v, want %q", tc.name, tc.change, err, tc.says)
+		}
+	}
+	if late.policy().Weight != 300 || late.admittedBPS != 15e6 {
+		t.Errorf("late has %+v, admitted %d", late.policy(), late.admittedBPS)
+	}
+}
+
 // A policy that cannot be saved is in force all the same, and that is what is said.
 func TestSetNotSaved(t *testing.T) {
 	b := newBench(t, 100e6)

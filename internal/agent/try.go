@@ -71,26 +71,31 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 	}
 	set := t.set.With(values)
 	after := t.rules.Resolve(t.subject, set).Policy
-	if err := t.admit(after); err != nil {
+	// What was refused before is no reason against a change of something else.
+	guarantees := values.MinBPS != nil || values.LatencyMS != nil || after.MinBPS != t.policy.MinBPS || after.LatencyMS != t.policy.LatencyMS
+	if err := t.admit(after); err != nil && guarantees {
 		return refuse(err)
 	}
 	return set, after, nil
 }
 
 // admit says why a policy could not be put into force. It must be possible at one uplink
-// at least; where it is not, it shows. Errors: *alloc.FloorError, *alloc.LatencyError.
+// at least; where it is not, it shows. A container that is not controlled has no claim
+// beside the others yet; what a link could give to nobody is refused all the same, if its
+// rate is known. Errors: *alloc.FloorError, *alloc.LatencyError.
 func (t *trial) admit(p v1.Policy) error {
 	var refusals []error
 	for _, s := range t.shares {
+		othersBPS := s.othersBPS
+		if !t.controlled {
+			othersBPS = 0
+		}
 		claim := plan.Claim{FloorBPS: p.MinBPS, HeldBPS: s.heldBPS, Latency: policy.Latency(p)}
-		err := s.link.Admits(s.othersBPS, claim)
-		if err == nil {
+		err := s.link.Admits(othersBPS, claim)
+		if err == nil || !t.controlled && s.link.RateBPS == 0 {
 			return nil
 		}
 		refusals = append(refusals, err)
-	}
-	if !t.controlled {
-		return nil
 	}
 	return errors.Join(refusals...)
 }

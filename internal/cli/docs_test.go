@@ -124,12 +124,16 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 // pages are the texts for users.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(treeRoot, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+	paths := []string{filepath.Join(treeRoot, "README.md")}
+	for _, pattern := range []string{"*.md", filepath.Join("*", "*.md")} {
+		found, err := filepath.Glob(filepath.Join(treeRoot, "docs", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, found...)
 	}
 	texts := map[string]string{}
-	for _, path := range append(paths, filepath.Join(treeRoot, "README.md")) {
+	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -152,14 +152,15 @@ func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 		users = min(users, left/m.cpusPerUser)
 	}
 	if m.bpsPerUser > 0 && n.UplinkBPS > 0 {
-		users = min(users, s.uplinkLeft(n, own)/m.bpsPerUser)
+		users = min(users, s.uplinkLeft(n, own, count)/m.bpsPerUser)
 	}
 	return users
 }
 
-// uplinkLeft is what others leave the service of a node's uplink.
-func (s *service) uplinkLeft(n *node, own *host) float64 {
-	return UplinkLeftBPS(float64(n.UplinkBPS), n.sentBPS, own.bps+s.proxyBPS[n.index], float64(s.minBPS))
+// uplinkLeft is what others leave the service of a node's uplink, with count instances there,
+// which have a minimum each.
+func (s *service) uplinkLeft(n *node, own *host, count int) float64 {
+	return UplinkLeftBPS(float64(n.UplinkBPS), n.sentBPS, own.bps+s.proxyBPS[n.index], float64(s.minBPS)*float64(count))
 }
 
 // UplinkLeftBPS is what others leave a service of an uplink of that rate, which sends so

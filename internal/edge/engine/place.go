@@ -233,7 +233,7 @@ func (pl *placement) judge(n *node, away *instance, algorithm Algorithm) {
 		o.HeadroomBPS = uint64(headroom)
 	}
 	if n.UplinkBPS > 0 {
-		o.UplinkPercent = 100 * (1 - s.uplinkLeft(n, &h)/float64(n.UplinkBPS))
+		o.UplinkPercent = 100 * (1 - s.uplinkLeft(n, &h, here+1)/float64(n.UplinkBPS))
 	}
 	if away != nil {
 		o.Action = Move

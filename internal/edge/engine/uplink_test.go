@@ -100,3 +100,14 @@ func TestUplinkToCome(t *testing.T) {
 		t.Errorf("%v, want web on b, which fills its uplink, and zoo on c", on)
 	}
 }
+
+// TestMinimumsAdd: two instances on a node have two minimums of its uplink.
+func TestMinimumsAdd(t *testing.T) {
+	in := crowd(web(func(s *spec.Spec) { s.Labels["weir.min"] = "40mbit" }), boards("a"), 45, 1, running("web", "a", 1, 45, 0.1))
+	in.Nodes[0].UplinkSentBPS, in.Demand[0].SentBPS, in.Instances[0].MinBPS = 100e6, 40e6, 40e6
+	e := newEngine(t)
+	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+	if d.Action != engine.Start || math.Abs(d.Alternatives[0].UplinkPercent-20) > 0.001 {
+		t.Errorf("%s: %s; %+v", d.Action, d.Reason, d.Alternatives)
+	}
+}

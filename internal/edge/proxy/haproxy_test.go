@@ -185,7 +185,7 @@ func TestNotListeningYet(t *testing.T) {
 // to the proxy while that is about the same.
 func TestWeightsArrive(t *testing.T) {
 	const ms = time.Millisecond
-	there := []Place{
+	there := []Candidate{
 		{Answers: true, RoundTrip: ms, FreeBPS: 40e6}, {Answers: true, RoundTrip: ms, FreeBPS: 10e6}, {Answers: true, RoundTrip: 7 * ms, FreeBPS: 40e6},
 	}
 	var mu sync.Mutex

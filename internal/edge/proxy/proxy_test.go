@@ -92,52 +92,52 @@ func TestStat(t *testing.T) {
 
 func TestWeights(t *testing.T) {
 	const ms = time.Millisecond
-	local, near, far := Place{Local: true, Answers: true}, Place{Answers: true, RoundTrip: ms}, Place{Answers: true, RoundTrip: 7 * ms}
-	free := func(p Place, bps uint64) Place { p.FreeBPS = bps; return p }
-	now := func(p Place, weight int) Place { p.Weight = weight; return p }
-	dead := func(p Place) Place { p.Answers = false; return p }
+	local, near, far := Candidate{Local: true, Answers: true}, Candidate{Answers: true, RoundTrip: ms}, Candidate{Answers: true, RoundTrip: 7 * ms}
+	free := func(p Candidate, bps uint64) Candidate { p.FreeBPS = bps; return p }
+	now := func(p Candidate, weight int) Candidate { p.Weight = weight; return p }
+	dead := func(p Candidate) Candidate { p.Answers = false; return p }
 	for name, test := range map[string]struct {
-		places          []Place
+		candidates      []Candidate
 		users, maxUsers int
 		want            []int
 	}{
-		"one":                           {[]Place{local}, 99, 10, []int{256}},
-		"local first":                   {[]Place{local, near}, 7, 10, []int{256, 1}},
-		"crowded":                       {[]Place{local, near, far}, 8, 10, []int{256, 256, 64}},
-		"no local one":                  {[]Place{near, far}, 0, 10, []int{256, 64}},
-		"the local one does not answer": {[]Place{{Local: true}, near}, 1, 10, []int{256, 256}},
-		"nobody knows how many":         {[]Place{local, near}, 1, 0, []int{256, 256}},
-		"a quarter is free":             {[]Place{free(near, 40e6), free(near, 10e6)}, 0, 10, []int{256, 128}},
-		"far and free":                  {[]Place{free(near, 1e6), free(far, 64e6)}, 0, 10, []int{128, 256}},
-		"free, nobody knows":            {[]Place{free(near, 40e6), near, free(near, 10e6)}, 0, 10, []int{256, 256, 128}},
-		"the free one does not answer":  {[]Place{dead(free(near, 40e6)), free(near, 10e6)}, 0, 10, []int{256, 256}},
-		"about as before":               {[]Place{now(near, 256), now(far, 80)}, 0, 10, []int{256, 80}},
-		"not as before":                 {[]Place{now(near, 256), now(far, 90)}, 0, 10, []int{256, 64}},
-		"still crowded":                 {[]Place{local, now(near, 256)}, 7, 10, []int{256, 256}},
-		"calm again":                    {[]Place{local, now(near, 256)}, 5, 10, []int{256, 1}},
+		"one":                           {[]Candidate{local}, 99, 10, []int{256}},
+		"local first":                   {[]Candidate{local, near}, 7, 10, []int{256, 1}},
+		"crowded":                       {[]Candidate{local, near, far}, 8, 10, []int{256, 256, 64}},
+		"no local one":                  {[]Candidate{near, far}, 0, 10, []int{256, 64}},
+		"the local one does not answer": {[]Candidate{{Local: true}, near}, 1, 10, []int{256, 256}},
+		"nobody knows how many":         {[]Candidate{local, near}, 1, 0, []int{256, 256}},
+		"a quarter is free":             {[]Candidate{free(near, 40e6), free(near, 10e6)}, 0, 10, []int{256, 128}},
+		"far and free":                  {[]Candidate{free(near, 1e6), free(far, 64e6)}, 0, 10, []int{128, 256}},
+		"free, nobody knows":            {[]Candidate{free(near, 40e6), near, free(near, 10e6)}, 0, 10, []int{256, 256, 128}},
+		"the free one does not answer":  {[]Candidate{dead(free(near, 40e6)), free(near, 10e6)}, 0, 10, []int{256, 256}},
+		"about as before":               {[]Candidate{now(near, 256), now(far, 80)}, 0, 10, []int{256, 80}},
+		"not as before":                 {[]Candidate{now(near, 256), now(far, 90)}, 0, 10, []int{256, 64}},
+		"still crowded":                 {[]Candidate{local, now(near, 256)}, 7, 10, []int{256, 256}},
+		"calm again":                    {[]Candidate{local, now(near, 256)}, 5, 10, []int{256, 1}},
 	} {
-		if got := Weights(test.places, test.users, test.maxUsers); !reflect.DeepEqual(got, test.want) {
+		if got := Weights(test.candidates, test.users, test.maxUsers); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
 }
 
-// places are instances as a proxy may see them.
-func places(t *rapid.T) []Place {
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Place {
-		return Place{
+// candidates are instances as a proxy may see them.
+func candidates(t *rapid.T) []Candidate {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Candidate {
+		return Candidate{
 			Local: rapid.IntRange(0, 3).Draw(t, "local") == 0, Answers: rapid.IntRange(0, 3).Draw(t, "answers") > 0,
 			RoundTrip: time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "round trip")),
 			FreeBPS:   rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(1, 1e9), rapid.Just(uint64(math.MaxUint64))).Draw(t, "free"),
 			Weight:    rapid.IntRange(0, maxWeight).Draw(t, "weight"),
 		}
-	}), 1, 8).Draw(t, "places")
+	}), 1, 8).Draw(t, "candidates")
 }
 
 // TestWeightsAlways is what holds of weights whatever a proxy sees.
 func TestWeightsAlways(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		seen := places(t)
+		seen := candidates(t)
 		users, maxUsers := rapid.IntRange(0, 100).Draw(t, "users"), rapid.IntRange(0, 20).Draw(t, "max users")
 		weights := Weights(seen, users, maxUsers)
 		for i, w := range weights {
@@ -150,7 +150,7 @@ func TestWeightsAlways(t *testing.T) {
 			numbers[i] = i
 		}
 		numbers = rapid.Permutation(numbers).Draw(t, "order")
-		other := make([]Place, len(seen))
+		other := make([]Candidate, len(seen))
 		for i, n := range numbers {
 			other[i] = seen[n]
 		}
@@ -176,7 +176,7 @@ func TestWeightsAlways(t *testing.T) {
 // go up and down by a tenth.
 func TestWeightsRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		seen := places(t)
+		seen := candidates(t)
 		for i := range seen {
 			seen[i].Weight = 0
 			if seen[i].FreeBPS > 0 {

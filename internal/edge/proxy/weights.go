@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Place is an instance as one proxy sees it.
-type Place struct {
+// Candidate is an instance that a proxy may send users to, as that sees it.
+type Candidate struct {
 	// Local is one on the proxy's own node.
 	Local bool
 	// Answers is one whose health checks are good.
@@ -50,30 +50,30 @@ const (
 //
 // Users come and go, and so does what others send. So a weight stays as it is until the
 // one that would be right differs by a quarter of it.
-func Weights(places []Place, users, maxUsers int) []int {
-	weights := make([]int, len(places))
-	enough, right := localsSuffice(places, users, maxUsers), parts(places)
-	for i, p := range places {
+func Weights(candidates []Candidate, users, maxUsers int) []int {
+	weights := make([]int, len(candidates))
+	enough, right := localsSuffice(candidates, users, maxUsers), parts(candidates)
+	for i, c := range candidates {
 		switch {
-		case p.Local:
+		case c.Local:
 			weights[i] = maxWeight
 		case enough:
 			weights[i] = standby
 		default:
-			weights[i] = settle(maxWeight*right[i], p.Weight)
+			weights[i] = settle(maxWeight*right[i], c.Weight)
 		}
 	}
 	return weights
 }
 
 // localsSuffice says whether the instances on the proxy's own node have room for its users.
-func localsSuffice(places []Place, users, maxUsers int) bool {
+func localsSuffice(candidates []Candidate, users, maxUsers int) bool {
 	locals, percent := 0, crowdedPercent
-	for _, p := range places {
-		if p.Local && p.Answers {
+	for _, c := range candidates {
+		if c.Local && c.Answers {
 			locals++
 		}
-		if !p.Local && p.Weight > standby {
+		if !c.Local && c.Weight > standby {
 			percent = calmPercent
 		}
 	}
@@ -81,24 +81,24 @@ func localsSuffice(places []Place, users, maxUsers int) bool {
 }
 
 // parts are how much those of other nodes should get, the best of those that answer 1.
-func parts(places []Place) []float64 {
+func parts(candidates []Candidate) []float64 {
 	freest, best := uint64(0), 0.0
-	for _, p := range places {
-		if !p.Local {
-			freest = max(freest, p.FreeBPS)
+	for _, c := range candidates {
+		if !c.Local {
+			freest = max(freest, c.FreeBPS)
 		}
 	}
-	list := make([]float64, len(places))
-	for i, p := range places {
-		if p.Local {
+	list := make([]float64, len(candidates))
+	for i, c := range candidates {
+		if c.Local {
 			continue
 		}
 		free := 1.0
-		if p.FreeBPS > 0 {
-			free = float64(p.FreeBPS) / float64(freest)
+		if c.FreeBPS > 0 {
+			free = float64(c.FreeBPS) / float64(freest)
 		}
-		list[i] = math.Sqrt(free) * nearby.Seconds() / (max(p.RoundTrip, 0) + nearby).Seconds()
-		if p.Answers {
+		list[i] = math.Sqrt(free) * nearby.Seconds() / (max(c.RoundTrip, 0) + nearby).Seconds()
+		if c.Answers {
 			best = max(best, list[i])
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
-	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
 // usersSmoothing is the time constant of the numbers of users that minimums are divided by.
@@ -90,11 +89,7 @@ func sentByProxies(s *seen) map[engine.Entry]uint64 {
 			continue
 		}
 		for name := range s.specs {
-			for i := range n.Seen.Containers {
-				if c := &n.Seen.Containers[i]; c.Is(runtime.ProxyName(name)) {
-					sent[engine.Entry{Service: name, Node: n.Node.Name}] += c.SentBPS
-				}
-			}
+			sent[engine.Entry{Service: name, Node: n.Node.Name}] = s.proxySentBPS(name, n.Node.Name)
 		}
 	}
 	return sent

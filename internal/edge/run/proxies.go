@@ -74,16 +74,16 @@ func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.P
 	for _, c := range ready {
 		on[c.Node]++
 	}
-	var places []proxy.Place
+	var candidates []proxy.Candidate
 	for _, c := range ready {
 		there := serverOf(p, c.ID)
-		places = append(places, proxy.Place{
+		candidates = append(candidates, proxy.Candidate{
 			Local: c.Node == p.Node, Answers: there.Up, RoundTrip: roundTrip(s, p.Node, c.Node),
 			FreeBPS: m.free.of(service.Name, c.Node, on[c.Node]), Weight: there.Weight,
 		})
 	}
 	maxUsers := s.specs[service.Name].MaxUsers
-	weights := proxy.Weights(places, p.seen.Users, maxUsers)
+	weights := proxy.Weights(candidates, p.seen.Users, maxUsers)
 	ports := make([]proxy.Port, len(service.Ports))
 	for i, published := range service.Ports {
 		ports[i].Host = published.Host

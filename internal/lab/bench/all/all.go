@@ -69,7 +69,7 @@ func sections() []section {
 		"accuracy": "error of shares, 10 Mbit/s to 5 Gbit/s", "reaction": "time to the new allocation", "cap": "by how much maximums are exceeded",
 		"cost": "processor time and packets a second", "agent": "what the agent itself takes",
 	}
-	shares := map[string]float64{bench.SuiteQCon: 178, bench.SuiteCNTC: 240, "accuracy": 201, "reaction": 50, "cap": 132, "cost": 86, "agent": 12}
+	shares := map[string]float64{bench.SuiteQCon: 215, bench.SuiteCNTC: 240, "accuracy": 164, "reaction": 50, "cap": 132, "cost": 86, "agent": 12}
 	for _, name := range bench.SuiteNames() {
 		list = append(list, section{name, abouts[name], shares[name], runSuite(name)})
 	}

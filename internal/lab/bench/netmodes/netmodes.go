@@ -141,13 +141,14 @@ func (c Case) setting() Case {
 	return c
 }
 
-// cases are all cases, those of a setting side by side.
+// cases are all cases, those of a setting side by side. Those without Weir come first: the
+// papers' claims are about them, and what there is no time for is left out at the end.
 func (o Options) cases() []Case {
 	var cases []Case
-	for _, link := range o.LinksBPS {
-		for _, count := range o.counts() {
-			for _, mode := range o.Modes {
-				for _, agent := range o.Agent {
+	for _, agent := range o.Agent {
+		for _, link := range o.LinksBPS {
+			for _, count := range o.counts() {
+				for _, mode := range o.Modes {
 					for _, protocol := range o.Protocols {
 						for _, bytes := range o.MessageBytes {
 							cases = append(cases, Case{mode, protocol, bytes, count, link, agent})

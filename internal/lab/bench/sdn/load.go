@@ -3,6 +3,7 @@ package sdn
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
@@ -190,7 +191,9 @@ func (s *loadSwitch) takeFlowMod(b []byte) {
 // makes.
 func removedOf(again, b []byte) []byte {
 	matchBytes := int(binary.BigEndian.Uint16(b[matchAt+2:])+7) / 8 * 8
-	removed := append(again[:0], make([]byte, matchAt+matchBytes)...)
+	size := matchAt + matchBytes
+	removed := slices.Grow(again[:0], size)[:size]
+	clear(removed)
 	removed[0], removed[1] = openflow.Version, byte(openflow.OFPT_FLOW_REMOVED)
 	binary.BigEndian.PutUint16(removed[2:], uint16(len(removed)))
 	copy(removed[cookieAt:cookieAt+8], b[cookieAt:])
