@@ -228,18 +228,24 @@ func takenAddress(t *testing.T, s *site) (address string) {
 }
 
 // unreliable passes connections on to the repository, and breaks off each that has got
-// more than so many bytes, for a number of times.
+// more than so many bytes, for a number of times, or damages the next byte of each.
 type unreliable struct {
 	net.Listener
 	s     *site
 	after int64
-	left  atomic.Int64 // how often it still breaks off
-	bytes atomic.Int64 // passed on to the engine
+	// damages: it goes on, with that byte turned round.
+	damages bool
+	left    atomic.Int64 // how often it still breaks off
+	bytes   atomic.Int64 // passed on to the engine
 }
 
 func (s *site) newUnreliable(t *testing.T, after int64, times int64) *unreliable {
 	t.Helper()
-	u := &unreliable{s: s, after: after}
+	return s.startUnreliable(t, &unreliable{s: s, after: after}, times)
+}
+
+func (s *site) startUnreliable(t *testing.T, u *unreliable, times int64) *unreliable {
+	t.Helper()
 	u.left.Store(times)
 	err := testbed.InNetNS(s.Host.NetNSPath(), func() (err error) {
 		u.Listener, err = net.Listen("tcp", "127.0.0.1:0")
@@ -281,7 +287,16 @@ func (u *unreliable) pass(conn net.Conn) {
 	if err != nil { // all was passed on
 		return
 	}
-	if u.left.Add(-1) >= 0 {
+	if u.damages {
+		one := make([]byte, 1)
+		if _, err := io.ReadFull(to, one); err != nil {
+			return
+		}
+		one[0] ^= 0xff
+		if _, err := conn.Write(one); err != nil {
+			return
+		}
+	} else if u.left.Add(-1) >= 0 {
 		return
 	}
 	rest, _ := io.Copy(conn, to)
@@ -314,12 +329,23 @@ func (s *site) testCutOff(t *testing.T) {
 	s.must(t, "rm", "large")
 }
 
-// testCutOffForGood: who deploys is told, and nothing is half there.
+// testCutOffForGood: who deploys is told, and nothing is half there; nor where bytes are
+// others than were pushed.
 func (s *site) testCutOffForGood(t *testing.T) {
 	stored := s.pushed(t, "lost", 8103, largeBytes)
-	u := s.newUnreliable(t, 1<<20, 1<<40)
+	s.failsThrough(t, s.newUnreliable(t, 1<<20, 1<<40), stored, "push the image")
+	s.failsThrough(t, s.startUnreliable(t, &unreliable{s: s, after: 1 << 20, damages: true}, 0), stored, "verification failed")
+	// And when the registry answers again, it works.
+	s.must(t, "deploy", "lost")
+	await(t, "the service answers", 30*time.Second, func() error { return s.get(8103) })
+	s.must(t, "rm", "lost")
+}
+
+// failsThrough deploys a service whose image does not come through u as it was pushed.
+func (s *site) failsThrough(t *testing.T, u *unreliable, stored edge.Stored, word string) {
+	t.Helper()
 	err := s.through(t, u, stored, 8103)
-	if err == nil || !strings.Contains(err.Error(), "fetching it failed") || !strings.Contains(err.Error(), "push the image") {
+	if err == nil || !strings.Contains(err.Error(), "fetching it failed") || !strings.Contains(err.Error(), word) {
 		t.Errorf("it says: %v", err)
 	}
 	t.Logf("it says: %v", err)
@@ -331,17 +357,13 @@ func (s *site) testCutOffForGood(t *testing.T) {
 		t.Fatal(listErr)
 	}
 	for _, c := range listed.Items {
-		if strings.Contains(fmt.Sprint(c.Names), "lost") {
+		if strings.Contains(fmt.Sprint(c.Names), stored.Service) {
 			t.Errorf("there is %v", c.Names)
 		}
 	}
-	if _, err := s.engine.API().ImageInspect(t.Context(), repo.Reference(u.Addr().String(), "lost", stored.Digest)); err == nil {
+	if _, err := s.engine.API().ImageInspect(t.Context(), repo.Reference(u.Addr().String(), stored.Service, stored.Digest)); err == nil {
 		t.Error("half an image is there")
 	}
-	// And when the registry answers again, it works.
-	s.must(t, "deploy", "lost")
-	await(t, "the service answers", 30*time.Second, func() error { return s.get(8103) })
-	s.must(t, "rm", "lost")
 }
 
 // testRepositoryPolicy: what the repository sends is held to its labels.
