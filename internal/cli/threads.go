@@ -10,20 +10,29 @@ import (
 )
 
 // eachThread does something with all threads of the process; threads that are made
-// later inherit what the kernel knows of their maker.
+// later inherit what the kernel knows of their maker. One that is made meanwhile may be of a
+// maker whose turn has not come: so it is looked again until there is no new one.
 func eachThread(do func(id int) error) error {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
 	var errs []error
-	for _, thread := range threads {
-		id, err := strconv.Atoi(thread.Name())
+	known := map[string]bool{}
+	for before := -1; len(known) > before; {
+		before = len(known)
+		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return err
 		}
-		if err := do(id); !errors.Is(err, unix.ESRCH) { // it has ended
-			errs = append(errs, err)
+		for _, thread := range threads {
+			if known[thread.Name()] {
+				continue
+			}
+			known[thread.Name()] = true
+			id, err := strconv.Atoi(thread.Name())
+			if err != nil {
+				return err
+			}
+			if err := do(id); !errors.Is(err, unix.ESRCH) { // it has ended
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)
