@@ -76,3 +76,22 @@ func TestListen(t *testing.T) {
 		t.Error("the socket stays after an error")
 	}
 }
+
+// TestFree: only what nobody can listen on any more is removed.
+func TestFree(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := Free(path); err != nil {
+		t.Errorf("where nothing is: %v", err)
+	}
+	log, err := net.ListenPacket("unixgram", path) // such as /dev/log
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := Free(path); err == nil || !strings.Contains(err.Error(), "a program may listen on "+path) {
+		t.Errorf("where datagrams are read: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("its socket: %v", err)
+	}
+}
