@@ -4,6 +4,7 @@ package sdn
 import (
 	"context"
 	_ "embed" // os-ken's side of the comparison
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
