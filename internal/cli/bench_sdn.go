@@ -93,6 +93,14 @@ func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err
 	if f.speed.Duration < 100*time.Millisecond {
 		return cmdline.Usagef("--duration %v is less than 100ms", f.speed.Duration)
 	}
+	if f.speed.Switches < 1 || f.speed.Switches > sdn.MostSwitches {
+		return cmdline.Usagef("--switches %d is not within 1 and %d", f.speed.Switches, sdn.MostSwitches)
+	}
+	if f.speed.Python != "" {
+		if err := sdn.CheckOSKen(cmd.Context(), f.speed.Python); err != nil {
+			return cmdline.Usagef("--os-ken: %v", err)
+		}
+	}
 	f.speed.Command, f.speed.Version, f.speed.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
 	found, err := sdn.Run(cmd.Context(), f.speed)
 	if err != nil {

@@ -2,6 +2,7 @@ package all
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -28,8 +29,8 @@ func osKenPython(ctx context.Context) (python, without string) {
 	if err != nil {
 		return "", "os-ken was left out: python3 is not installed."
 	}
-	if err := exec.CommandContext(ctx, python, "-c", "import os_ken").Run(); err != nil {
-		return "", "os-ken was left out: python3 has no module os_ken (pip install os-ken); weir bench sdn --os-ken takes another interpreter."
+	if err := sdn.CheckOSKen(ctx, python); err != nil {
+		return "", fmt.Sprintf("os-ken was left out: %v; weir bench sdn --os-ken takes another interpreter.", err)
 	}
 	return python, ""
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -23,6 +24,9 @@ import (
 
 // Suite is its name.
 const Suite = "sdn"
+
+// MostSwitches is how many switches are played at most.
+const MostSwitches = 1000
 
 //go:embed osken.py
 var osKenProgram []byte
@@ -91,8 +95,8 @@ func (Report) Failed() int { return 0 }
 
 // Run measures Weir and, where there is one, os-ken, one after the other.
 func Run(ctx context.Context, o Options) (found Report, err error) {
-	if o.Switches < 1 || o.Switches > 1000 {
-		return found, fmt.Errorf("%d switches are not within 1 and 1000", o.Switches)
+	if o.Switches < 1 || o.Switches > MostSwitches {
+		return found, fmt.Errorf("%d switches are not within 1 and %d", o.Switches, MostSwitches)
 	}
 	started := time.Now()
 	found = Report{
@@ -108,6 +112,21 @@ func Run(ctx context.Context, o Options) (found Report, err error) {
 	found.complete()
 	found.TookSeconds = time.Since(started).Seconds()
 	return found, nil
+}
+
+// CheckOSKen says whether a Python interpreter has os-ken.
+func CheckOSKen(ctx context.Context, python string) error {
+	const says = "os-ken is here"
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, python, "-c", "import os_ken; print('"+says+"')").CombinedOutput()
+	switch {
+	case strings.Contains(string(out), says):
+		return nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no %s", python)
+	}
+	return fmt.Errorf("%s has no module os_ken (%s -m pip install os-ken)", python, python)
 }
 
 // measure runs the controllers.
