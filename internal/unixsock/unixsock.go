@@ -19,7 +19,7 @@ import (
 // another one answers there, or what is there is no socket.
 func Listen(owner, path, group string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, failed(owner, err)
+		return nil, failed(owner, forRoot(err))
 	}
 	err := Free(path)
 	switch {
@@ -30,7 +30,7 @@ func Listen(owner, path, group string) (net.Listener, error) {
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, failed(owner, err)
+		return nil, failed(owner, forRoot(err))
 	}
 	if err := permit(path, group); err != nil {
 		listener.Close()
@@ -66,6 +66,14 @@ func Free(path string) error {
 
 func failed(owner string, err error) error {
 	return fmt.Errorf("open the socket of the %s: %w", owner, err)
+}
+
+// forRoot adds what to do to an error of somebody who may not make the socket.
+func forRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run as root (sudo), or give another --socket", err)
+	}
+	return err
 }
 
 func permit(path, group string) error {

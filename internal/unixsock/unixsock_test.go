@@ -1,6 +1,7 @@
 package unixsock
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -93,5 +94,16 @@ func TestFree(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("its socket: %v", err)
+	}
+}
+
+// TestForRoot: who may not make the socket is told what to do, and nobody else.
+func TestForRoot(t *testing.T) {
+	denied := &fs.PathError{Op: "mkdir", Path: "/run/weir", Err: fs.ErrPermission}
+	if err := forRoot(denied); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "run as root (sudo), or give another --socket") {
+		t.Errorf("not allowed: %v", err)
+	}
+	if err := forRoot(fs.ErrInvalid); err != fs.ErrInvalid {
+		t.Errorf("another error: %v", err)
 	}
 }
