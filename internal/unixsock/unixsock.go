@@ -25,6 +25,8 @@ func Listen(owner, path, group string) (net.Listener, error) {
 	switch {
 	case errors.Is(err, ErrTaken):
 		return nil, fmt.Errorf("another %s listens on %s: stop it, or give this one another --socket", owner, path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, failed(owner, forRoot(err))
 	case err != nil:
 		return nil, failed(owner, fmt.Errorf("%w: move it away, or give another --socket", err))
 	}
