@@ -378,6 +378,7 @@ func TestExitCodes(t *testing.T) {
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
 		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
 		{"agent --rate 10mbit --config " + nowhere, 2, "no such file"},
+		{"token me --file /nowhere/weir/tokens", 1, "make its folder (mkdir /nowhere/weir)"},
 		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, cost, agent, all, compare, llq, model, netmodes`},
 		{"bench netmodes --modes bridge,host,bridge", 2, "--modes has bridge twice: name each once"},
 		{"bench netmodes --protocols tcp,tcp", 2, "--protocols has tcp twice"},

@@ -54,6 +54,9 @@ flow of their first one.`,
 		if err != nil {
 			return err
 		}
+		if len(flows) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "There is no live flow of a container whose class is auto: weir set NAME --class auto")
+		}
 		if err := printFlows(cmd.OutOrStdout(), flows, time.Now()); err != nil {
 			return err
 		}

@@ -23,3 +23,11 @@ func TestPrintFlows(t *testing.T) {
 	}
 	compareGolden(t, "flows", b.String())
 }
+
+// TestNoFlows: a table without a line says what there is to do.
+func TestNoFlows(t *testing.T) {
+	socket := (&fakeAgent{}).serve(t)
+	if code, stdout, stderr := run("flows", "--socket", socket); code != 0 || !strings.Contains(stdout, "classifier: ") || !strings.Contains(stderr, "weir set NAME --class auto") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}

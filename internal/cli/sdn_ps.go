@@ -30,9 +30,17 @@ func newSDNPsCommand() *cobra.Command {
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), s)
 		}
+		sayNoSwitches(cmd, s)
 		return printSwitches(cmd.OutOrStdout(), s)
 	}
 	return cmd
+}
+
+// sayNoSwitches says what there is to do where no switch has connected.
+func sayNoSwitches(cmd *cobra.Command, s v1.SDN) {
+	if len(s.Switches) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "No switch has connected yet: ovs-vsctl set-controller BRIDGE tcp:ADDR:6653 -- set bridge BRIDGE protocols=OpenFlow13, with the address at which weir sdn run listens")
+	}
 }
 
 // printSwitches has a line for each queue, and one for a port without.
@@ -127,6 +135,9 @@ func newSDNFlowsCommand() *cobra.Command {
 		}
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), flows)
+		}
+		if len(flows) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "There is no flow: weir sdn ps lists the switches that have connected")
 		}
 		return printSDNFlows(cmd.OutOrStdout(), flows)
 	}

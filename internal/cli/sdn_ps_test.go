@@ -100,6 +100,19 @@ func TestSDNTables(t *testing.T) {
 	}
 }
 
+// TestSDNEmpty: a table without a line says why it is empty, but not to programs.
+func TestSDNEmpty(t *testing.T) {
+	socket := serveSDN(t, v1.SDN{}, []v1.SDNFlow{})
+	for command, says := range map[string]string{"ps": "ovs-vsctl set-controller", "topology": "ovs-vsctl set-controller", "flows": "weir sdn ps"} {
+		if code, _, stderr := run("sdn", command, "--socket", socket); code != 0 || !strings.Contains(stderr, says) {
+			t.Errorf("%s: exit code %d, %q, want %q", command, code, stderr, says)
+		}
+		if code, _, stderr := run("sdn", command, "-o", "json", "--socket", socket); code != 0 || stderr != "" {
+			t.Errorf("%s -o json: exit code %d, %q", command, code, stderr)
+		}
+	}
+}
+
 // TestSDNJSON: what programs read has the names that docs/sdn.md and the API have.
 func TestSDNJSON(t *testing.T) {
 	socket := serveSDN(t, twoSwitches(), sdnFlows())

@@ -50,7 +50,12 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 	o = ovsdb.Options{PortRateBPS: map[string]uint64{}, Replace: f.replace}
 	for _, s := range f.rates {
 		name, text, one := strings.Cut(s, "=")
-		if !one {
+		switch _, twice := o.PortRateBPS[name]; {
+		case !one && o.RateBPS != 0, one && twice:
+			return o, cmdline.Usagef("--rate %s: there is another one for the same: write each once", s)
+		case one && name == "":
+			return o, cmdline.Usagef("--rate %s: want PORT=RATE, such as eth1=100mbit, or a rate for all ports", s)
+		case !one:
 			text = s
 		}
 		rate, err := policy.ParseRate(text)

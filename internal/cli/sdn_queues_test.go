@@ -25,6 +25,9 @@ func TestSDNQueueFile(t *testing.T) {
 		"--queues says what --ef-max and --af-min would": {"--queues", file, "--ef-max", "40%", database},
 		"read the queues: open /nowhere":                 {"--queues", "/nowhere", database},
 		"--ef-max \"half\" is not a percentage":          {"--ef-max", "half", database},
+		"--rate eth1=20mbit: there is another one":       {"--rate", "eth1=10mbit", "--rate", "eth1=20mbit", database},
+		"--rate 20mbit: there is another one":            {"--rate", "10mbit", "--rate", "eth1=10mbit", "--rate", "20mbit", database},
+		"--rate =20mbit: want PORT=RATE":                 {"--rate", "=20mbit", database},
 		"neither linux-htb nor linux-noop":               {"--qos", "linux-hfsc", database},
 		"--qos needs --ovsdb":                            {"--qos", "linux-noop"},
 	} {

@@ -210,6 +210,9 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 	address, err := config.ParseDashboard(f.http)
 	if err != nil {
 		l, err := controller.Listen("tcp:"+f.http, nil)
+		if err == nil {
+			log.Info("metrics only: the page is for addresses of this machine alone, such as 127.0.0.1:7484", "address", "http://"+l.Addr().String()+"/metrics")
+		}
 		return l, httpapi.NewServer(c.Metrics(databases.status), log), err
 	}
 	l, err := controller.Listen("tcp:"+address, nil)

@@ -39,6 +39,7 @@ stays out because of a loop is a cross.`,
 		case outputSVG:
 			err = controller.DrawTopology(cmd.OutOrStdout(), s, true)
 		default:
+			sayNoSwitches(cmd, s)
 			err = printTopology(cmd.OutOrStdout(), s)
 		}
 		if err != nil {

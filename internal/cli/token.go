@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +32,12 @@ The agent reads the file again when it changes. To take a token back, delete its
 				return cmdline.Usagef("--role: %q %w", roleName, err)
 			}
 			token, err := access.AddToken(path, args[0], role)
-			if err != nil {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return fmt.Errorf("%w: make its folder (mkdir %s), or write another file, which the agent reads if tokens in its config file names it (--file)", err, filepath.Dir(path))
+			case errors.Is(err, fs.ErrPermission):
+				return fmt.Errorf("%w: run as root (sudo)", err)
+			case err != nil:
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), token)

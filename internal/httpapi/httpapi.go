@@ -135,6 +135,9 @@ func (p *Peer) refusal(response *http.Response) error {
 	var problem v1.Error
 	if err := p.Decode(response, &problem); err != nil || problem.Message == "" {
 		problem.Message = p.Name + " answered " + response.Status
+		if response.StatusCode == http.StatusNotFound { // what listens there says so of every path that it has
+			problem.Message += ": another program listens there, or another version"
+		}
 	}
 	return p.Refused(response.StatusCode, problem.Message)
 }

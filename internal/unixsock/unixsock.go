@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -18,7 +19,7 @@ import (
 // another one answers there, or what is there is no socket.
 func Listen(owner, path, group string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, failed(owner, err)
+		return nil, failed(owner, forRoot(err))
 	}
 	err := Free(path)
 	switch {
@@ -29,7 +30,7 @@ func Listen(owner, path, group string) (net.Listener, error) {
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, failed(owner, err)
+		return nil, failed(owner, forRoot(err))
 	}
 	if err := permit(path, group); err != nil {
 		listener.Close()
@@ -42,14 +43,20 @@ func Listen(owner, path, group string) (net.Listener, error) {
 var ErrTaken = errors.New("another program listens there")
 
 // Free removes a socket that a dead program left at path. Errors: [ErrTaken], what is there
-// is no socket, or it cannot be removed.
+// is no socket or may be a living program's, or it cannot be removed.
 func Free(path string) error {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	conn, dialErr := net.DialTimeout("unix", path, time.Second)
+	if dialErr == nil {
 		conn.Close()
 		return ErrTaken
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil: // Remove says what
+	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("%s is there and is not a socket", path)
+	case !errors.Is(dialErr, syscall.ECONNREFUSED): // it is busy, not ours to use, or of datagrams
+		return fmt.Errorf("a program may listen on %s (%w)", path, dialErr)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -59,6 +66,14 @@ func Free(path string) error {
 
 func failed(owner string, err error) error {
 	return fmt.Errorf("open the socket of the %s: %w", owner, err)
+}
+
+// forRoot adds what to do to an error of somebody who may not make the socket.
+func forRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run as root (sudo), or give another --socket", err)
+	}
+	return err
 }
 
 func permit(path, group string) error {

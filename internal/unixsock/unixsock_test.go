@@ -1,6 +1,7 @@
 package unixsock
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -74,5 +75,35 @@ func TestListen(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket stays after an error")
+	}
+}
+
+// TestFree: only what nobody can listen on any more is removed.
+func TestFree(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := Free(path); err != nil {
+		t.Errorf("where nothing is: %v", err)
+	}
+	log, err := net.ListenPacket("unixgram", path) // such as /dev/log
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := Free(path); err == nil || !strings.Contains(err.Error(), "a program may listen on "+path) {
+		t.Errorf("where datagrams are read: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("its socket: %v", err)
+	}
+}
+
+// TestForRoot: who may not make the socket is told what to do, and nobody else.
+func TestForRoot(t *testing.T) {
+	denied := &fs.PathError{Op: "mkdir", Path: "/run/weir", Err: fs.ErrPermission}
+	if err := forRoot(denied); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "run as root (sudo), or give another --socket") {
+		t.Errorf("not allowed: %v", err)
+	}
+	if err := forRoot(fs.ErrInvalid); err != fs.ErrInvalid {
+		t.Errorf("another error: %v", err)
 	}
 }

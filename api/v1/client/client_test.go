@@ -58,6 +58,7 @@ func TestErrors(t *testing.T) {
 		}, "not allowed to use /s: run as root"},
 		{"breaks off", func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, "ask the agent: "},
 		{"another server's error", answer(502, "<html>"), "the agent answered 502 Bad Gateway"},
+		{"another program", answer(404, "404 page not found"), "the agent answered 404 Not Found: another program listens there"},
 		{"an error without a reason", answer(500, "{}"), "the agent answered 500 Internal Server Error"},
 		{"sent elsewhere", answer(302, ""), "the agent answered 302 Found"},
 		{"a broken answer", answer(200, `{"uplink": `), "read the agent's answer: "},

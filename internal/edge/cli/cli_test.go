@@ -100,6 +100,8 @@ func TestUsage(t *testing.T) {
 		{"run --dashboard 0.0.0.0:80 --state-dir DIR", 2, "write for example 127.0.0.1:7483"},
 		{"run --repository here --state-dir DIR", 2, "--repository"},
 		{"run --repository-key key --state-dir DIR", 2, "--repository-cert"},
+		{"run --repository-label weir.weight=5 --state-dir DIR", 2, "--repository is missing"},
+		{"run --repository 127.0.0.1:7482 --repository-label weir.weigth=5 --state-dir DIR", 2, "weir.weigth=5: unknown name; did you mean weir.weight?"},
 		{"run --agents https://agent:7481 --state-dir DIR", 2, "{address}"},
 		{"run --agents http://{address}:7481 --state-dir DIR", 2, "over TLS only; write for example https://{address}:7481"},
 		{"run --agents-token-file token --state-dir DIR", 2, "--agents is missing"},

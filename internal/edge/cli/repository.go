@@ -208,12 +208,20 @@ func (o *repositoryOptions) check() error {
 		return cmdline.Usagef("--repository-cert and --repository-key belong together")
 	}
 	if _, problems := policy.Parse(o.labels); len(problems) > 0 {
-		return cmdline.Usagef("--repository-label %s=%s %s", problems[0].Name, problems[0].Value, problems[0].Message)
+		return cmdline.Usagef("--repository-label %s=%s: %s", problems[0].Name, problems[0].Value, problems[0].Message)
 	}
 	if o.address != "" {
 		if _, err := repo.ParseAddress(o.address); err != nil {
 			return cmdline.Usagef("--repository: %w", err)
 		}
+	}
+	return nil
+}
+
+// checkLoose refuses flags that would do nothing: whoever writes them believes that they do.
+func (o *repositoryOptions) checkLoose(changed func(flag string) bool) error {
+	if o.address == "" && (changed("repository-cert") || changed("repository-key") || changed("repository-label")) {
+		return cmdline.Usagef("--repository is missing: it says where nodes get what --repository-cert, --repository-key and --repository-label are for")
 	}
 	return nil
 }

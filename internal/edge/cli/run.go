@@ -71,6 +71,9 @@ left; without one no minimum can be promised. HAProxy has to be installed
 			if err := o.readConfig(cmd.Flags().Changed); err != nil {
 				return err
 			}
+			if err := o.repository.checkLoose(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			return o.run(cmd, g.socket)
 		},
 	}

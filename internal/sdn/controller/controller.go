@@ -93,6 +93,9 @@ func Listen(address string, secure *tls.Config) (net.Listener, error) {
 		return l, nil
 	}
 	l, err := net.Listen("tcp", rest)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s: %w: stop the program that listens there (ss -ltnp names it), or give another address", address, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
