@@ -185,10 +185,17 @@ portions() {
 		LC_ALL=C sort -k 1,1nr -k 2 | cut -d ' ' -f 2-
 }
 
+# program_of PACKAGE: the file that its tests are compiled to.
+program_of() {
+	local folder=${1#"$module"/}
+	echo "$compiled/${folder//\//-}.test"
+}
+
 # run_portion PACKAGE NAMES SUBTESTS [WRAPPER...]: runs what was compiled to the folder
 # compiled, and prints its events as go test does.
 run_portion() {
-	local package=$1 names=$2 subtests=$3 program=$compiled/${1##*/}.test
+	local package=$1 names=$2 subtests=$3 program
+	program=$(program_of "$package")
 	shift 3
 	[ -e "$program" ] || return 1
 	cd "$root${package#"$module"}"
@@ -231,10 +238,10 @@ tagged_run() {
 	[ "$(nproc)" -gt 1 ] || lanes=1
 	mapfile -t packages < <(cut -d ' ' -f 1 <<<"$tests" | LC_ALL=C sort -u)
 	compiled=$(mktemp -d -p "$records")
-	go test -c -ldflags "-s -w" -tags "$tag" -o "$compiled/" "${packages[@]}" </dev/null || failed=true
 	for package in "${packages[@]}"; do
-		# Says in events why it does not build.
-		[ -e "$compiled/${package##*/}.test" ] || go test -json -tags "$tag" -run '^$' "$package" </dev/null || failed=true
+		# What does not build says why in events.
+		go test -c -ldflags "-s -w" -tags "$tag" -o "$(program_of "$package")" "$package" </dev/null ||
+			go test -json -tags "$tag" -run '^$' "$package" </dev/null || failed=true
 	done
 	portions $((2 * lanes)) beside <<<"$tests" | run_portions "$lanes" "$subtests" "$@" || failed=true
 	while read -r package names; do

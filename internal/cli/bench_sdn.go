@@ -73,15 +73,16 @@ a missed target is only shown.`,
 	set.BoolVar(&f.noVerdict, "no-verdict", false, noVerdictHelp)
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		run, wrong, why := f.runSpeed, []string{"rates", "repeat"}, "needs --figures"
 		if f.figures {
-			return f.runFigures(cmd, *format)
+			run, wrong, why = f.runFigures, []string{"switches", "os-ken"}, "is not for --figures"
 		}
-		for _, name := range []string{"rates", "repeat"} {
+		for _, name := range wrong {
 			if set.Changed(name) {
-				return cmdline.Usagef("--%s needs --figures", name)
+				return cmdline.Usagef("--%s %s", name, why)
 			}
 		}
-		return f.runSpeed(cmd, *format)
+		return run(cmd, *format)
 	}
 	return cmd
 }

@@ -101,3 +101,20 @@ func TestEverySuiteWithTargetsCanBeLookedAt(t *testing.T) {
 		}
 	}
 }
+
+// TestBenchSDNFlags: what one half of the suite does not go by is not taken in silence.
+func TestBenchSDNFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--repeat 2":                    "--repeat needs --figures",
+		"--rates 5mbit":                 "--rates needs --figures",
+		"--figures --switches 5":        "--switches is not for --figures",
+		"--figures --os-ken /bin/false": "--os-ken is not for --figures",
+	} {
+		cmd := newBenchSDNCommand()
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		if got := errorText(cmd.Execute()); got != want {
+			t.Errorf("%s: error %q, want %q", args, got, want)
+		}
+	}
+}

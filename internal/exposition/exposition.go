@@ -1,6 +1,6 @@
 // Package exposition writes metrics in Prometheus' text exposition format: those of
-// weir-edge and of the OpenFlow controller. (The agent, which may have thousands of series,
-// writes its own lines: internal/metrics.)
+// weir-edge and of the OpenFlow controller. The agent, which may have thousands of series,
+// writes its lines itself (internal/metrics), with this package's units and content type.
 package exposition
 
 import (

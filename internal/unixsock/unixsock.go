@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -42,14 +43,20 @@ func Listen(owner, path, group string) (net.Listener, error) {
 var ErrTaken = errors.New("another program listens there")
 
 // Free removes a socket that a dead program left at path. Errors: [ErrTaken], what is there
-// is no socket, or it cannot be removed.
+// is no socket or may be a living program's, or it cannot be removed.
 func Free(path string) error {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	conn, dialErr := net.DialTimeout("unix", path, time.Second)
+	if dialErr == nil {
 		conn.Close()
 		return ErrTaken
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil: // Remove says what
+	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("%s is there and is not a socket", path)
+	case !errors.Is(dialErr, syscall.ECONNREFUSED): // it is busy, not ours to use, or of datagrams
+		return fmt.Errorf("a program may listen on %s (%w)", path, dialErr)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -78,6 +78,25 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// TestFree: only what nobody can listen on any more is removed.
+func TestFree(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := Free(path); err != nil {
+		t.Errorf("where nothing is: %v", err)
+	}
+	log, err := net.ListenPacket("unixgram", path) // such as /dev/log
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := Free(path); err == nil || !strings.Contains(err.Error(), "a program may listen on "+path) {
+		t.Errorf("where datagrams are read: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("its socket: %v", err)
+	}
+}
+
 // TestForRoot: who may not make the socket is told what to do, and nobody else.
 func TestForRoot(t *testing.T) {
 	denied := &fs.PathError{Op: "mkdir", Path: "/run/weir", Err: fs.ErrPermission}

@@ -126,6 +126,10 @@ func unreachable(address string, unix bool, err error) error {
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err // the address is said already
 		}
+		var alert *net.OpError
+		if errors.As(err, &alert) {
+			err = alert // without where in the HTTP client it was met
+		}
 		return fmt.Errorf("agent at %s %w: %s (%w)", address, ErrTrust, why, err)
 	}
 	return fmt.Errorf("ask the agent: %w", err)

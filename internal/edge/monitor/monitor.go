@@ -25,6 +25,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,13 +209,7 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	said.snapshot, err = agent.Snapshot(ctx)
 	trip := m.now().Sub(began).Seconds()
 	if err == nil {
-		said.node, err = agent.Node(ctx)
-	}
-	if err == nil {
-		said.access, err = agent.Access(ctx)
-		if isNotFound(err) {
-			err = nil // it is too old to say, and says so when it is told something
-		}
+		err = askTheRest(ctx, agent, &said)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,6 +218,19 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 		return // it is we who end
 	}
 	r.note(m.now(), m.options, said, trip, err)
+}
+
+// askTheRest asks all else at once: each question takes a round trip, and nodes may be far.
+func askTheRest(ctx context.Context, agent Agent, said *answer) (err error) {
+	var accessErr error
+	var asking sync.WaitGroup
+	asking.Go(func() { said.access, accessErr = agent.Access(ctx) })
+	said.node, err = agent.Node(ctx)
+	asking.Wait()
+	if isNotFound(accessErr) {
+		accessErr = nil // it is too old to say, and says so when it is told something
+	}
+	return cmp.Or(err, accessErr)
 }
 
 // note takes over an answer, or that there was none.

@@ -443,3 +443,42 @@ func TestDistrusted(t *testing.T) {
 		t.Errorf("%s: %s", n.State, n.Reason)
 	}
 }
+
+// meeting is an agent two of whose answers wait for each other.
+type meeting struct {
+	*agent
+	asked chan struct{}
+}
+
+func (m meeting) Node(ctx context.Context) (v1.Node, error) {
+	select {
+	case <-m.asked:
+		return m.agent.Node(ctx)
+	case <-ctx.Done():
+		return v1.Node{}, ctx.Err()
+	}
+}
+
+func (m meeting) Access(ctx context.Context) (v1.Access, error) {
+	select {
+	case m.asked <- struct{}{}:
+		return m.agent.Access(ctx)
+	case <-ctx.Done():
+		return v1.Access{}, ctx.Err()
+	}
+}
+
+// TestAsksAtOnce: a far node is asked for no more round trips than there must be.
+func TestAsksAtOnce(t *testing.T) {
+	o := DefaultOptions()
+	o.TimeoutSeconds = 30 // however slow this machine is
+	m, err := New(o, (&clock{at: start}).now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.SetTargets([]Target{{Name: "a", Agent: meeting{board("a"), make(chan struct{})}}})
+	m.Pull(t.Context())
+	if n := m.Nodes()[0]; n.State != StateReady {
+		t.Errorf("%s: %s", n.State, n.Reason)
+	}
+}

@@ -81,7 +81,7 @@ func (d *dividing) smooth(s *seen, passed time.Duration) {
 }
 
 // sentByProxies is what services' proxies sent in the last second, as nodes' agents count it
-// at the uplink. (HAProxy counts what it sends when it has sent all of an answer.)
+// at the uplink; of those that an agent does not know nobody can tell. (HAProxy counts what it sends when it has sent all of an answer.)
 func sentByProxies(s *seen) map[engine.Entry]uint64 {
 	sent := map[engine.Entry]uint64{}
 	for _, n := range s.nodes {
@@ -89,7 +89,9 @@ func sentByProxies(s *seen) map[engine.Entry]uint64 {
 			continue
 		}
 		for name := range s.specs {
-			sent[engine.Entry{Service: name, Node: n.Node.Name}] = s.proxySentBPS(name, n.Node.Name)
+			if bps, there := s.proxySentBPS(name, n.Node.Name); there {
+				sent[engine.Entry{Service: name, Node: n.Node.Name}] = bps
+			}
 		}
 	}
 	return sent

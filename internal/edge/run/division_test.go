@@ -21,6 +21,10 @@ func TestTakesLittle(t *testing.T) {
 			s.nodes[i].Seen.State = state
 			s.nodes[i].Seen.Containers[0].SentBPS = sentBPS[s.nodes[i].Node.Name]
 			s.nodes[i].Seen.Containers[1].SentBPS = 50e6 // somebody else's
+			if sentBPS == nil {
+				// Agents have just started, and know no proxy yet.
+				s.nodes[i].Seen.Containers = s.nodes[i].Seen.Containers[1:]
+			}
 		}
 		now = now.Add(d)
 		division := x.divide(s, now)
@@ -37,6 +41,11 @@ func TestTakesLittle(t *testing.T) {
 	}
 	if d := after(time.Hour, sent, monitor.StateStale); !half(d) {
 		t.Errorf("nobody has looked for an hour: %+v", d)
+	}
+	for range 3 {
+		if d := after(time.Minute, nil, monitor.StateReady); !half(d) {
+			t.Errorf("no agent knows the proxies: %+v", d)
+		}
 	}
 	if d := after(time.Minute, sent, monitor.StateReady); d.Local[here] != 2e6 || d.Sent["shop-1"] != 18e6 {
 		t.Errorf("a minute later: %+v", d)

@@ -11,8 +11,10 @@
 // nothing.
 //
 // Where to look: what a round goes by: observe.go; what it does: act.go for instances,
-// promises.go for the ledger, proxies.go, minimums.go; what users ask for: deploy.go; what
-// they see: view.go, events.go, counters.go; who measures nodes: agents.go, local.go.
+// promises.go for the ledger, proxies.go and uplinks.go for who gets users, minimums.go;
+// what users ask for: deploy.go; what they see: view.go, events.go, counters.go; who
+// measures nodes: agents.go, local.go, unmeasured.go; how much of the time nodes are there:
+// presence.go.
 package run
 
 import (

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // # Minimums on a swarm
@@ -78,8 +80,12 @@ func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
 	}
 }
 
-// sayReadOnly says where no minimum can be promised as weir-edge may only look there.
+// sayReadOnly says where no minimum can be promised as weir-edge may only look there, if a
+// service wants one.
 func (m *Manager) sayReadOnly(s *seen) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.specs)), func(wants spec.Spec) bool { return wants.MinBPS() > 0 }) {
+		return
+	}
 	for i := range s.nodes {
 		if n := &s.nodes[i]; n.readOnly() {
 			m.failed("", "", n.Node.Name, fmt.Errorf("no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins",

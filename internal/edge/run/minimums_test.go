@@ -327,7 +327,14 @@ func TestReadOnly(t *testing.T) {
 	if len(told.has) > 0 || !strings.Contains(m.minimums.refusal("p"), "it lets token hub only look") || m.minimums.refusal("q") != "" || len(m.kick) > 0 {
 		t.Errorf("it was told %v, refused %q and %q, %d rounds are asked for", told.has, m.minimums.refusal("p"), m.minimums.refusal("q"), len(m.kick))
 	}
-	m.sayReadOnly(&seen{nodes: []Measured{n}})
+	here := &seen{nodes: []Measured{n}, specs: map[string]spec.Spec{"free": {Name: "free"}}}
+	before := m.said()
+	m.sayReadOnly(here)
+	if said := m.said(); said != before {
+		t.Errorf("nobody wants a minimum: %q after %q", said, before)
+	}
+	here.specs["shop"] = spec.Spec{Name: "shop", Labels: map[string]string{"weir.min": "20mbit"}}
+	m.sayReadOnly(here)
 	if said := m.said(); !strings.Contains(said, "no minimum can be promised on a: its agent lets token hub only look: give weir-edge a token with the role admin") {
 		t.Error(said)
 	}

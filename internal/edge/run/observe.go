@@ -128,9 +128,10 @@ func (m *Manager) input(s *seen) engine.Input {
 		in.Services = append(in.Services, known)
 		for _, p := range s.proxies[service.Name] {
 			if p.err == nil {
+				sentBPS, _ := s.proxySentBPS(service.Name, p.Node)
 				in.Demand = append(in.Demand, engine.Demand{
 					Service: service.Name, Node: p.Node, Users: float64(p.seen.Users), ResponseSeconds: p.seen.Response.Seconds(),
-					SentBPS: s.proxySentBPS(service.Name, p.Node),
+					SentBPS: sentBPS,
 				})
 			}
 		}
@@ -154,20 +155,20 @@ func (m *Manager) input(s *seen) engine.Input {
 	return in
 }
 
-// proxySentBPS is what a service's proxy sends over the uplink of its node, as the agent
-// there says; 0 without one.
-func (s *seen) proxySentBPS(service, node string) (bps uint64) {
+// proxySentBPS is what a service's proxy sends over the uplink of its node, if the agent
+// there knows the proxy.
+func (s *seen) proxySentBPS(service, node string) (bps uint64, known bool) {
 	for _, n := range s.nodes {
 		if n.Node.Name != node {
 			continue
 		}
 		for i := range n.Seen.Containers {
 			if c := &n.Seen.Containers[i]; c.Is(runtime.ProxyName(service)) { // one may be ending
-				bps += c.SentBPS
+				bps, known = bps+c.SentBPS, true
 			}
 		}
 	}
-	return bps
+	return bps, known
 }
 
 func (m *Manager) node(s *seen, n Measured) engine.Node {

@@ -295,32 +295,10 @@ func (r *runner) runUndisturbed(ctx context.Context, c Case, p Peer, containers 
 		seen.pause = r.pauses.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
 		return seen, err
 	}
-	attempts := measure.MaxAttempts
-	if !r.options.Until.IsZero() {
-		attempts = measure.HurriedAttempts
-	}
-	return leastDisturbed(run, attempts, func(pause time.Duration) {
+	return measure.LeastDisturbed(r.options.Until, run, observation.longestPause, func(pause time.Duration) {
 		r.repeatedRuns++
 		r.progress.paused(pause)
 	})
-}
-
-// leastDisturbed runs until a run has no pause, so many times at most, and returns the run with the shortest one. again is told the pause of each run that
-// is repeated.
-func leastDisturbed(run func() (observation, error), attempts int, again func(pause time.Duration)) (best observation, err error) {
-	for attempt := 1; ; attempt++ {
-		seen, err := run()
-		if err != nil {
-			return seen, err
-		}
-		if attempt == 1 || seen.pause < best.pause {
-			best = seen
-		}
-		if best.pause == 0 || attempt == attempts {
-			return best, nil
-		}
-		again(seen.pause)
-	}
 }
 
 // pausedRuns counts the runs that count in spite of a pause.

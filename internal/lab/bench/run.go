@@ -51,6 +51,9 @@ type observation struct {
 	binWidth time.Duration
 }
 
+// longestPause is the longest for which a processor stood still.
+func (o observation) longestPause() time.Duration { return o.pause }
+
 // timing is the plan of a run, from its start.
 type timing struct {
 	windowFrom, windowUntil time.Duration

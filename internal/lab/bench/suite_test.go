@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestPapersCases compares the ideal of qCon's cases with its text, which
@@ -249,39 +247,5 @@ func TestTCAsInCNTC(t *testing.T) {
 		if class.ceilBPS != 100e6 {
 			t.Errorf("class %d of a careful administrator borrows up to %d only", i, class.ceilBPS)
 		}
-	}
-}
-
-func TestParseResident(t *testing.T) {
-	bytes, err := parseResident("Name:\tweir\nVmHWM:\t   20000 kB\nVmRSS:\t   12345 kB\nThreads:\t9\n")
-	if want := uint64(12345 * 1024); err != nil || bytes != want {
-		t.Errorf("%d bytes, %v; want %d", bytes, err, want)
-	}
-	if _, err := parseResident("Name:\tkthreadd\n"); err == nil {
-		t.Error("read the memory of a kernel thread")
-	}
-}
-
-// TestThreadsRunTime burns CPU time and finds it again.
-func TestThreadsRunTime(t *testing.T) {
-	before, err := threadsRunTime("/proc/self/task")
-	if err != nil {
-		t.Skip("this kernel keeps no run times: ", err)
-	}
-	var first, now unix.Timespec
-	clock := func(into *unix.Timespec) int64 {
-		if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, into); err != nil {
-			t.Fatal(err)
-		}
-		return into.Nano()
-	}
-	for begin := clock(&first); clock(&now)-begin < 50e6; {
-	}
-	after, err := threadsRunTime("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if burnt := after - before; burnt < 40*time.Millisecond || burnt > 5*time.Second {
-		t.Errorf("found %v of at least 50 ms", burnt)
 	}
 }

@@ -19,7 +19,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	master := metric{Name: "weir_sdn_switch_master", Help: "1 if the switch is connected and does what this controller says, 0 if it obeys another."}
 	flows := metric{Name: "weir_sdn_switch_flows", Help: "Flows that begin at the switch."}
 	full := metric{Name: "weir_sdn_switch_table_full", Help: "1 if the switch refused a flow for want of room lately."}
-	refused := metric{Name: "weir_sdn_port_degraded", Help: "1 if the port does not have the queues that it should have."}
+	degraded := metric{Name: "weir_sdn_port_degraded", Help: "1 if the port does not have the queues that it should have."}
 	portSent := metric{Name: "weir_sdn_port_sent_bytes_total", Help: "What the port has sent, by the switch's counters.", Counter: true}
 	portReceived := metric{Name: "weir_sdn_port_received_bytes_total", Help: "What the port has received.", Counter: true}
 	portDropped := metric{Name: "weir_sdn_port_dropped_packets_total", Help: "How many packets the port has dropped instead of sending them.", Counter: true}
@@ -37,7 +37,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 			// Names are cut off at 15 bytes and may be there twice.
 			port := []string{"switch", n.DPID, "port", p.Name, "number", strconv.FormatUint(uint64(p.Number), 10)}
 			if p.State != "" {
-				refused.Add(exposition.Truth(p.State != stateOK), port...)
+				degraded.Add(exposition.Truth(p.State != stateOK), port...)
 			}
 			portSent.Add(float64(p.SentBytes), port...)
 			portReceived.Add(float64(p.ReceivedBytes), port...)
@@ -54,7 +54,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	}
 	links := metric{Name: "weir_sdn_links", Help: "Links between switches."}
 	links.Add(float64(len(s.Links)))
-	all := []metric{connected, master, flows, full, refused, portSent, portReceived, portDropped, rate, least, bytes, packets, dropped, links}
+	all := []metric{connected, master, flows, full, degraded, portSent, portReceived, portDropped, rate, least, bytes, packets, dropped, links}
 	classBytes := metric{Name: "weir_sdn_class_sent_bytes_total", Help: "What all flows of a class have carried.", Counter: true}
 	classFlows := metric{Name: "weir_sdn_class_flows_total", Help: "How many flows were given a class.", Counter: true}
 	for _, c := range s.Classes {
@@ -70,8 +70,8 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	return exposition.Write(w, all...)
 }
 
-// roleSlave is the role of a controller that a switch obeys not.
+// roleSlave is the role of a controller whose changes a switch refuses.
 const roleSlave = "slave"
 
-// stateOK is a port with its queues.
+// stateOK is the state of a port that has its queues.
 const stateOK = "ok"

@@ -159,7 +159,7 @@ func (s *conn) allowNow() {
 // a burst, is for write.
 func (s *conn) writeNow() {
 	s.mu.Lock()
-	if s.raw == nil || s.writing || s.done != nil || len(s.rest) > 0 || len(s.queue) == 0 || len(s.queue) > maxBurstNow {
+	if s.raw == nil || s.writing || s.done != nil || len(s.rest) > 0 || len(s.queue) == 0 || len(s.queue) > maxBurstNow || s.bytes > maxBytesNow {
 		s.mu.Unlock()
 		s.ready.Signal()
 		return
@@ -188,8 +188,12 @@ func (s *conn) writeNow() {
 }
 
 // maxBurstNow bounds how many messages a reader writes itself: those of one batch of
-// events, and some more.
-const maxBurstNow = 8 * maxBatch
+// events, and some more. What packets they may carry, full frames for all of a batch, is what
+// keeps its buffers small.
+const (
+	maxBurstNow = 8 * maxBatch
+	maxBytesNow = 2 * writeBytes
+)
 
 // tryWrite writes what writeNow has, once.
 func (s *conn) tryWrite(fd uintptr) bool {

@@ -84,3 +84,19 @@ func TestWriteNow(t *testing.T) {
 		return s.bytes == 0 && len(s.rest) == 0 && s.busy.IsZero()
 	})
 }
+
+// TestWriteNowIsShort: what carries much is left to the writer, which writes in pieces:
+// buffers stay as long as the connection.
+func TestWriteNowIsShort(t *testing.T) {
+	near, _ := connected(t)
+	s := &conn{c: New(Options{}), net: near}
+	s.ready = sync.NewCond(&s.mu)
+	s.allowNow()
+	for range maxBurstNow {
+		s.enqueue(&openflow.PacketOut{BufferID: openflow.OFP_NO_BUFFER, Data: make([]byte, 1500)})
+	}
+	s.writeNow()
+	if len(s.queue) != maxBurstNow || s.writing || cap(s.now.buffer)+cap(s.rest) > 0 {
+		t.Errorf("%d messages wait, %d and %d bytes are kept", len(s.queue), cap(s.now.buffer), cap(s.rest))
+	}
+}

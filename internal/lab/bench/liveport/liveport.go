@@ -143,6 +143,9 @@ type observation struct {
 	pause    time.Duration
 }
 
+// longestPause is the longest for which a processor stood still.
+func (o observation) longestPause() time.Duration { return o.pause }
+
 func (o observation) seconds() float64 {
 	return time.Duration(o.port.UntilNS - o.port.FromNS).Seconds()
 }
@@ -240,39 +243,26 @@ func (r *runner) prepare(ctx context.Context) error {
 	})
 }
 
-// runCase runs a case once, and once more if the machine stood still.
+// runCase runs a case once, and again while the machine stood still.
 func (r *runner) runCase(ctx context.Context, number int, c Case, round int) error {
-	var best *observation
-	for range measure.HurriedAttempts {
-		if measure.Overdue(r.options.Until) {
-			if best == nil {
-				r.leftOut++
-			}
-			break
-		}
+	if measure.Overdue(r.options.Until) {
+		r.leftOut++
+		return nil
+	}
+	run := func() (observation, error) {
 		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, c.Name)
-		seen, err := r.observe(ctx, c, uint64(round))
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			r.failures[c.Name] = err.Error()
-			fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-			return nil
-		}
-		if best == nil || seen.pause < best.pause {
-			if best != nil {
-				r.repeatedRuns++
-			}
-			best = &seen
-		}
-		if best.pause == 0 {
-			break
-		}
+		return r.observe(ctx, c, uint64(round))
 	}
-	if best != nil {
-		r.observed[number] = append(r.observed[number], *best)
+	best, err := measure.LeastDisturbed(r.options.Until, run, observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	if err != nil {
+		r.failures[c.Name] = err.Error()
+		fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
+		return nil
+	}
+	r.observed[number] = append(r.observed[number], best)
 	return nil
 }
 
@@ -330,7 +320,7 @@ func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observ
 }
 
 const (
-	// htbMajor is handle 1:, liveFirstLeaf EF's class.
+	// htbMajor is handle 1:, htbFirstLeaf EF's class.
 	htbMajor     = 1 << 16
 	htbFirstLeaf = 0x10
 	// htbEFBurst is the bucket of EF.

@@ -112,6 +112,9 @@ type observation struct {
 	pause    time.Duration
 }
 
+// longestPause is the longest for which a processor stood still.
+func (r observation) longestPause() time.Duration { return r.pause }
+
 func (r observation) seconds() float64 { return time.Duration(r.untilNS - r.fromNS).Seconds() }
 
 // resultKey is a rate with a peer.
@@ -264,29 +267,18 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 
 // runTotal runs one rate once, and again while the machine stood still.
 func (r *runner) runTotal(ctx context.Context, name string, total uint64) error {
-	var best *observation
-	for attempt := range measure.MaxAttempts {
-		seen, err := r.observe(ctx, total)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			r.failures[fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)] = err.Error()
-			fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-			return nil
-		}
-		if attempt > 0 {
-			r.repeatedRuns++
-		}
-		if best == nil || seen.pause < best.pause {
-			best = &seen
-		}
-		if best.pause == 0 {
-			break
-		}
+	best, err := measure.LeastDisturbed(r.options.Until, func() (observation, error) { return r.observe(ctx, total) },
+		observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		r.failures[fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)] = err.Error()
+		fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
+		return nil
 	}
 	key := resultKey{total, name}
-	r.observed[key] = append(r.observed[key], *best)
+	r.observed[key] = append(r.observed[key], best)
 	return nil
 }
 

@@ -23,13 +23,13 @@ import (
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
-// switchBed is figure 6 of SDN-LLQ: two stations, an Open vSwitch in the kernel and
+// switchBed is figure 6 of SDN-LLQ: two hosts, an Open vSwitch in the kernel and
 // its controller, in network namespaces of their own. The database, the sockets
 // and the logs are in a directory of their own too.
 type switchBed struct {
 	dir              string
 	space            *process // holds the switch's network namespace
-	sender, receiver *process // hold the stations'
+	sender, receiver *process // hold the hosts'
 	weir             *process
 	processes        []*process // in the order of their start
 }
@@ -53,7 +53,7 @@ func (p *process) stop() {
 	}
 }
 
-// Addresses of the stations, in a network that nobody else sees.
+// Addresses of the hosts, in a network that nobody else sees.
 const (
 	senderCIDR   = "198.18.66.1/24"
 	receiverCIDR = "198.18.66.2/24"
@@ -113,10 +113,10 @@ func newSwitchBed(ctx context.Context) (b *switchBed, err error) {
 	if err := b.startSwitch(ctx); err != nil {
 		return b, err
 	}
-	if err := b.station(ctx, b.sender, portIn, senderCIDR); err != nil {
+	if err := b.connectHost(ctx, b.sender, portIn, senderCIDR); err != nil {
 		return b, err
 	}
-	return b, b.station(ctx, b.receiver, portOut, receiverCIDR)
+	return b, b.connectHost(ctx, b.receiver, portOut, receiverCIDR)
 }
 
 // ovsCountsProcessors waits until the machine has been up for as long as Open
@@ -167,8 +167,8 @@ func (b *switchBed) namespace(ctx context.Context) (*process, error) {
 	return p, b.run(ctx, p, "ip", "link", "set", "lo", "up")
 }
 
-// station gives a namespace an interface at a port of the switch.
-func (b *switchBed) station(ctx context.Context, s *process, port, cidr string) error {
+// connectHost gives a namespace an interface at a port of the switch.
+func (b *switchBed) connectHost(ctx context.Context, s *process, port, cidr string) error {
 	for _, one := range []struct {
 		in   *process
 		args []string

@@ -1,6 +1,6 @@
 // Package measure is what suites have in common once they have measured: values with their
-// spread, cells of tables and bars of plots for them, what results are compared by, and how
-// often and until when a run is done again.
+// spread, cells of tables and bars of plots for them, what results are compared by, what a
+// process took, and how often and until when a run is done again.
 package measure
 
 import (

@@ -55,6 +55,9 @@ type observation struct {
 	pause time.Duration
 }
 
+// longestPause is the longest for which a processor stood still.
+func (o observation) longestPause() time.Duration { return o.pause }
+
 // perSecond is what threads took, for each second; nil is not counted.
 type perSecond struct {
 	cpu, switches, faults            float64
@@ -167,33 +170,30 @@ func (r *runner) place(ctx context.Context, c Case) ([]bench.Placed, error) {
 // runCase runs a case once and keeps what came of it.
 func (r *runner) runCase(ctx context.Context, c Case, containers []bench.Placed) error {
 	outcomes := r.outcomes(c)
-	var best *observation
-	for attempt := 1; attempt <= measure.MaxAttempts; attempt++ {
-		seen, err := r.observe(ctx, c, containers)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if errors.Is(err, errLateReading) && attempt < measure.MaxAttempts {
-			r.repeatedRuns++
-			continue
-		}
-		if err != nil {
-			outcomes.failure = err
-			fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-			return nil
-		}
-		if best == nil || seen.pause < best.pause {
-			best = &seen
-		}
-		if best.pause == 0 {
-			break
-		}
-		if attempt < measure.MaxAttempts {
-			r.repeatedRuns++
-		}
+	run := func() (observation, error) { return r.observeInTime(ctx, c, containers) }
+	best, err := measure.LeastDisturbed(r.options.Until, run, observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	outcomes.seen = append(outcomes.seen, *best)
+	if err != nil {
+		outcomes.failure = err
+		fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
+		return nil
+	}
+	outcomes.seen = append(outcomes.seen, best)
 	return nil
+}
+
+// observeInTime runs a case once, and again if its counters were read too late to say
+// anything.
+func (r *runner) observeInTime(ctx context.Context, c Case, containers []bench.Placed) (observation, error) {
+	for attempt := 1; ; attempt++ {
+		seen, err := r.observe(ctx, c, containers)
+		if !errors.Is(err, errLateReading) || attempt == measure.MaxAttempts {
+			return seen, err
+		}
+		r.repeatedRuns++
+	}
 }
 
 // streamProcess is a sender in a process of its own.

@@ -24,7 +24,7 @@ const (
 	// Each side has a port of its own: the other's may still be closing.
 	swarmShopPort = 8080
 	weirShopPort  = 8081
-	// warmUp is before the first load, picassoLead what is not counted of each, at
+	// warmUp is before the first load, lead what is not counted of each, at
 	// its begin and, in a closed loop, at its end.
 	warmUp = 2 * time.Second
 	lead   = 500 * time.Millisecond

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/procfs"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 const (
@@ -56,19 +56,6 @@ func (b *bed) memory(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	b.found.EdgeNodes = memoryNodes
-	b.found.EdgeResidentBytes, b.found.EdgePeakBytes, err = residentBytes(pid)
+	b.found.EdgeResidentBytes, b.found.EdgePeakBytes, err = measure.ResidentBytes(pid)
 	return err
-}
-
-// residentBytes is the memory that a process has now, and the most that it had.
-func residentBytes(pid int) (now, peak uint64, err error) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at weir-edge: %w", err)
-	}
-	status, err := p.NewStatus()
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at weir-edge: %w", err)
-	}
-	return status.VmRSS, status.VmHWM, nil
 }

@@ -16,7 +16,7 @@ const (
 	// shopPageBytes is the paper's page: its text, and its picture.
 	shopPageBytes = smallPageBytes + 80_000
 	// minPart is which part of an uplink the service's minimum is, and
-	// picassoCameraPart what the camera is promised.
+	// cameraPart what the camera is promised.
 	minPart    = 0.4
 	cameraPart = 0.7
 	// otherFlows are the connections of what makes a node busy.

@@ -12,11 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/report"
 	"github.com/weir-project/weir/internal/report/machine"
@@ -226,11 +226,11 @@ func measureController(ctx context.Context, o Options, name string, command func
 		return found, err
 	}
 	defer p.stop()
-	before, err := processCPU(p.cmd.Process.Pid)
+	before, err := measure.ProcessorTime(p.cmd.Process.Pid)
 	if err != nil {
 		return found, err
 	}
-	loadBefore, err := processCPU(os.Getpid())
+	loadBefore, err := measure.ProcessorTime(os.Getpid())
 	if err != nil {
 		return found, err
 	}
@@ -238,20 +238,20 @@ func measureController(ctx context.Context, o Options, name string, command func
 	if err != nil {
 		return found, fmt.Errorf("%s at full load: %w: %s", name, err, p.said)
 	}
-	after, err := processCPU(p.cmd.Process.Pid)
+	after, err := measure.ProcessorTime(p.cmd.Process.Pid)
 	if err != nil {
 		return found, err
 	}
 	found.PacketInsPerSecond = float64(full.answers) / full.took.Seconds()
 	found.FlowModsPerSecond = float64(full.flowMods) / full.took.Seconds()
-	loadAfter, err := processCPU(os.Getpid())
+	loadAfter, err := measure.ProcessorTime(os.Getpid())
 	if err != nil {
 		return found, err
 	}
 	found.PerCPUSecond = float64(full.answers) / (after - before).Seconds()
 	found.CPUSeconds = (after - before).Seconds() / full.took.Seconds()
 	found.LoadCPUSeconds = (loadAfter - loadBefore).Seconds() / full.took.Seconds()
-	ranBefore, waitedBefore, err := schedulerTimes(p.cmd.Process.Pid)
+	ranBefore, waitedBefore, err := measure.ThreadTimes(p.cmd.Process.Pid)
 	if err != nil {
 		return found, err
 	}
@@ -260,7 +260,7 @@ func measureController(ctx context.Context, o Options, name string, command func
 	if err != nil {
 		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.said)
 	}
-	ran, waited, err := schedulerTimes(p.cmd.Process.Pid)
+	ran, waited, err := measure.ThreadTimes(p.cmd.Process.Pid)
 	if err != nil {
 		return found, err
 	}
@@ -283,65 +283,6 @@ func residentBytes(ctx context.Context, o Options, command func(port string) *ex
 	if err := p.load.exactly(each); err != nil {
 		return 0, fmt.Errorf("weir with %d flows: %w", memoryFlows, err)
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("read the controller's memory: %w", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
-			kilobytes, err := strconv.ParseUint(fields[1], 10, 64)
-			return kilobytes << 10, err
-		}
-	}
-	return 0, errors.New("read the controller's memory: no VmRSS")
-}
-
-// ticksPerSecond is USER_HZ, which is 100 on all of Linux's platforms that weir
-// is built for.
-const ticksPerSecond = 100
-
-// processCPU is the processor time of a process so far.
-func processCPU(pid int) (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read the controller's processor time: %w", err)
-	}
-	_, rest, _ := strings.Cut(string(b), ") ") // after the name
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, errors.New("read the controller's processor time: too few fields")
-	}
-	var ticks uint64
-	for _, f := range fields[11:13] { // utime and stime, proc(5)
-		n, err := strconv.ParseUint(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read the controller's processor time: %w", err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
-}
-
-// schedulerTimes are how long the threads of a process had a processor and how
-// long they waited for one, so far. Documentation/scheduler/sched-stats.rst.
-func schedulerTimes(pid int) (ran, waited time.Duration, err error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, 0, fmt.Errorf("look for the controller's threads: %w", err)
-	}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) { // the thread has ended
-			continue
-		}
-		var r, w int64
-		if err == nil {
-			_, err = fmt.Sscan(string(b), &r, &w)
-		}
-		if err != nil {
-			return 0, 0, fmt.Errorf("read how long the controller waited for a processor: %w", err)
-		}
-		ran, waited = ran+time.Duration(r), waited+time.Duration(w)
-	}
-	return ran, waited, nil
+	bytes, _, err := measure.ResidentBytes(p.cmd.Process.Pid)
+	return bytes, err
 }

@@ -1,0 +1,63 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// ResidentBytes is the memory that a process has now, and the most that it had.
+func ResidentBytes(pid int) (now, peak uint64, err error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	}
+	status, err := p.NewStatus()
+	if err == nil && status.VmRSS == 0 {
+		err = errors.New("there is no VmRSS: it has ended, or is the kernel's")
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	}
+	return status.VmRSS, status.VmHWM, nil
+}
+
+// ProcessorTime is what a process has taken of all processors so far, to 10 ms; threads that
+// have ended count.
+func ProcessorTime(pid int) (time.Duration, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
+}
+
+// ThreadTimes are how long the threads of a process have had a processor so far, and how long
+// they have waited for one, to the nanosecond (schedstat,
+// Documentation/scheduler/sched-stats.rst of the kernel). The times of threads that have
+// ended are lost; Go's do not end.
+func ThreadTimes(pid int) (ran, waited time.Duration, err error) {
+	threads, err := procfs.AllThreads(pid)
+	if err != nil {
+		return 0, 0, fmt.Errorf("look for the threads of process %d: %w", pid, err)
+	}
+	for _, thread := range threads {
+		times, err := thread.Schedstat()
+		if errors.Is(err, fs.ErrNotExist) { // it has ended meanwhile
+			continue
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("read the run times of process %d: %w", pid, err)
+		}
+		ran += time.Duration(times.RunningNanoseconds)
+		waited += time.Duration(times.WaitingNanoseconds)
+	}
+	return ran, waited, nil
+}
