@@ -7,7 +7,12 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/cmdline/quiet"
 )
+
+// Bubble Tea has been initialized, and has asked the terminal nothing.
+var _ = quiet.Restore()
 
 // A live picture asks a daemon, shows the answer, waits, and asks again: Next, Due, Ask,
 // Answer, and so on.

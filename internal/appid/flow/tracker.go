@@ -88,15 +88,8 @@ func (k key) String() string {
 	return fmt.Sprintf("%s %s > %s", map[int]string{TCP: "tcp", UDP: "udp"}[k.proto], k.a, k.b)
 }
 
-// FirstPacket is the flow that one packet begins: what a Tracker makes of it,
-// without Tuple.
-func FirstPacket(h Headers) *Flow {
-	f := &Flow{}
-	f.FirstPacket(h)
-	return f
-}
-
-// FirstPacket makes f what the function FirstPacket returns.
+// FirstPacket makes f the flow that one packet begins: what a Tracker makes of it, without
+// Tuple.
 func (f *Flow) FirstPacket(h Headers) {
 	k, fromClient := key{h.Src, h.Dst, h.Proto}, true
 	if h.SYN && h.ACK {

@@ -33,7 +33,7 @@ func TestTooManyConnections(t *testing.T) {
 	first.Close()
 	eventually(t, "room again", func() bool { return c.open.Load() == 1 })
 	connect(t, dial(t, address), 7)
-	eventually(t, "connected", func() bool { return c.Connected(7) })
+	eventually(t, "connected", func() bool { return c.connected(7) })
 }
 
 // sizes are the lengths of the writes to a connection.

@@ -24,12 +24,12 @@ func TestRepliesNotRead(t *testing.T) {
 	_ = write(openflow.NewHello())
 	_ = write(&openflow.FeaturesReply{DatapathID: 78, NTables: 1})
 	_ = write(&openflow.MultipartReply{Body: &openflow.PortDescReply{{PortNo: 1}}})
-	eventually(t, "a switch", func() bool { return c.Connected(78) })
+	eventually(t, "a switch", func() bool { return c.connected(78) })
 	data := make([]byte, 65000)
 	for range 2000 { // 130 MB
 		if write(&openflow.EchoRequest{Header: openflow.Header{XID: 5}, Data: data}) != nil {
 			break
 		}
 	}
-	eventually(t, "the end of the connection", func() bool { return c.counters.overflows.Load() == 1 && !c.Connected(78) })
+	eventually(t, "the end of the connection", func() bool { return c.counters.overflows.Load() == 1 && !c.connected(78) })
 }

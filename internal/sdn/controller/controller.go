@@ -291,13 +291,6 @@ func (c *Controller) Snapshot(withFlows bool) core.Snapshot {
 	return c.core.Snapshot(withFlows)
 }
 
-// Connected tells whether a switch is connected.
-func (c *Controller) Connected(d topology.DPID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.conns[d] != nil
-}
-
 // Controls tells whether a switch is connected and does what this controller
 // says: of several the master's.
 func (c *Controller) Controls(d topology.DPID) bool {

@@ -260,7 +260,7 @@ func TestSilentSwitch(t *testing.T) {
 	never := dial(t, address)
 	defer never.Close()
 	p := connect(t, dial(t, address), 7)
-	eventually(t, "connected", func() bool { return c.Connected(7) })
+	eventually(t, "connected", func() bool { return c.connected(7) })
 	p.mu.Lock()
 	p.mute = true
 	p.mu.Unlock()
@@ -269,13 +269,13 @@ func TestSilentSwitch(t *testing.T) {
 	if c.counters.timeouts.Load() != 1 || c.counters.refused.Load() != 1 {
 		t.Errorf("%d timed out, %d refused", c.counters.timeouts.Load(), c.counters.refused.Load())
 	}
-	eventually(t, "unregistered", func() bool { return !c.Connected(7) })
+	eventually(t, "unregistered", func() bool { return !c.connected(7) })
 	if s := c.Snapshot(false); len(s.Switches) != 1 || s.Switches[0].Connected {
 		t.Errorf("%+v", s.Switches)
 	}
 	// It comes back.
 	connect(t, dial(t, address), 7)
-	eventually(t, "connected again", func() bool { return c.Connected(7) })
+	eventually(t, "connected again", func() bool { return c.connected(7) })
 }
 
 // TestDuplicateDPID: of two switches with one identifier the first stays; one that
@@ -283,7 +283,7 @@ func TestSilentSwitch(t *testing.T) {
 func TestDuplicateDPID(t *testing.T) {
 	c, address := start(t, nil, nil)
 	first := connect(t, dial(t, address), 7)
-	eventually(t, "connected", func() bool { return c.Connected(7) })
+	eventually(t, "connected", func() bool { return c.connected(7) })
 	second := connect(t, dial(t, address), 7)
 	eventually(t, "the second is refused", gone(second))
 	if gone(first)() || c.counters.duplicates.Load() != 1 {
@@ -299,7 +299,7 @@ func TestDuplicateDPID(t *testing.T) {
 		}
 		return gone(first)()
 	})
-	eventually(t, "the third stays", func() bool { return c.Connected(7) })
+	eventually(t, "the third stays", func() bool { return c.connected(7) })
 	if gone(third)() {
 		t.Error("the third was refused")
 	}
@@ -315,11 +315,11 @@ func TestSlowSwitch(t *testing.T) {
 	p.write(openflow.NewHello())
 	p.write(&openflow.FeaturesReply{DatapathID: 9})
 	p.write(&openflow.MultipartReply{Body: &openflow.PortDescReply{{PortNo: 1, Name: "p1"}, {PortNo: 2, Name: "p2"}}})
-	eventually(t, "connected", func() bool { return c.Connected(9) })
+	eventually(t, "connected", func() bool { return c.connected(9) })
 	time.Sleep(200 * time.Millisecond)
 	p.packetIn(2, 9, 9)
 	quick := connect(t, dial(t, address), 10)
-	eventually(t, "the other connected", func() bool { return c.Connected(10) })
+	eventually(t, "the other connected", func() bool { return c.connected(10) })
 	time.Sleep(200 * time.Millisecond)
 	quick.packetIn(2, 9, 9)
 	for i := range 60000 {
@@ -329,7 +329,7 @@ func TestSlowSwitch(t *testing.T) {
 		}
 	}
 	eventually(t, "the other is served", func() bool { _, outs := quick.counts(); return outs >= 10 })
-	eventually(t, "the slow one is given up", func() bool { return !c.Connected(9) })
+	eventually(t, "the slow one is given up", func() bool { return !c.connected(9) })
 	if c.counters.overflows.Load() != 1 {
 		t.Errorf("%d overflows", c.counters.overflows.Load())
 	}
@@ -361,7 +361,7 @@ func TestLyingSwitch(t *testing.T) {
 		conn.Close()
 	}
 	p := connect(t, dial(t, address), 3)
-	eventually(t, "connected", func() bool { return c.Connected(3) })
+	eventually(t, "connected", func() bool { return c.connected(3) })
 	for range 10 {
 		_, _ = p.conn.Write([]byte{4, 10, 0, 12, 0, 0, 0, 1, 1, 2, 3, 4}) // a packet-in of 12 bytes
 		_, _ = p.conn.Write([]byte{4, 99, 0, 8, 0, 0, 0, 1})              // a type that is not there
@@ -385,7 +385,7 @@ func TestLyingSwitch(t *testing.T) {
 func TestFlood(t *testing.T) {
 	c, address := start(t, func(o *Options) { o.Core.PacketInsPerSecond = 100 }, nil)
 	p := connect(t, dial(t, address), 3)
-	eventually(t, "connected", func() bool { return c.Connected(3) })
+	eventually(t, "connected", func() bool { return c.connected(3) })
 	for i := range 5000 {
 		p.packetIn(1, uint16(i), 53)
 	}
@@ -421,7 +421,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	connect(t, good, 5)
-	eventually(t, "connected", func() bool { return c.Connected(5) })
+	eventually(t, "connected", func() bool { return c.connected(5) })
 	bad, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool})
 	if err == nil {
 		defer bad.Close()
@@ -445,7 +445,7 @@ func TestTLS(t *testing.T) {
 func TestAPI(t *testing.T) {
 	c, address := start(t, nil, nil)
 	p := connect(t, dial(t, address), 3)
-	eventually(t, "connected", func() bool { return c.Connected(3) })
+	eventually(t, "connected", func() bool { return c.connected(3) })
 	time.Sleep(200 * time.Millisecond)
 	p.packetIn(2, 9, 9)
 	p.packetIn(1, 40000, 53)
@@ -494,4 +494,11 @@ func TestAPI(t *testing.T) {
 	if _, err := NewClient("/nowhere").Status(t.Context()); err == nil || !strings.Contains(err.Error(), "no controller is running on /nowhere") {
 		t.Error(fmt.Sprint(err))
 	}
+}
+
+// connected tells whether a switch is connected.
+func (c *Controller) connected(d topology.DPID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[d] != nil
 }
