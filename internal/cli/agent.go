@@ -69,8 +69,7 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 				return printProposal(cmd.Context(), cmd.OutOrStdout())
 			}
 			told := cmd.Flags().Changed("uplink") || cmd.Flags().Changed("rate")
-			// A file that somebody named and that is not there is a mistake of theirs.
-			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !told && f.config == config.DefaultPath {
+			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !told {
 				return unconfigured(cmd.Context(), f.config)
 			}
 			settings, err := f.settings(cmd, g)
@@ -103,7 +102,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 // settings joins the config file and the flags, which win.
 func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, error) {
 	settings, err := config.Load(f.config)
-	if errors.Is(err, fs.ErrNotExist) && f.config == config.DefaultPath {
+	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") {
 		settings, err = config.Default(), nil
 	}
 	if err != nil {

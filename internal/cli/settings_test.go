@@ -141,16 +141,3 @@ host: {weight: 300}
 		t.Error("the host class has another default than containers")
 	}
 }
-
-// TestNamedFileIsNotThere: a configuration file that was named and is not there is an
-// error that names it, before the network is looked at for a proposal.
-func TestNamedFileIsNotThere(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "wier.yaml")
-	cmd := newAgentCommand(&global{})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs([]string{"--config", path})
-	err := cmd.ExecuteContext(t.Context())
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
-		t.Errorf("%v", err)
-	}
-}
