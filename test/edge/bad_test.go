@@ -40,6 +40,12 @@ func (s *site) refused(t *testing.T, document map[string]any, words ...string) {
 }
 
 func (s *site) testBadInput(t *testing.T) {
+	await(t, "what was removed before has ended", 20*time.Second, func() error {
+		if list := s.ps(t); len(list) > 0 {
+			return fmt.Errorf("there is %+v", list)
+		}
+		return nil
+	})
 	good := func() map[string]any { return specification("bad", pagesImage, 8090, 10, nil) }
 	unknown := good()
 	unknown["replicas"] = 3
