@@ -179,6 +179,10 @@ func TestFirstPackets(t *testing.T) {
 			if err := k.OpenTable(number, 1<<17); err != nil {
 				t.Fatal(err)
 			}
+			before, err := k.Counts(number)
+			if err != nil {
+				t.Fatal(err)
+			}
 			r := rand.New(rand.NewPCG(1, 2))
 			classes := map[sched.TrafficClass]int{}
 			want := map[string]appid.Verdict{}
@@ -203,15 +207,31 @@ func TestFirstPackets(t *testing.T) {
 				t.Errorf("too few classes came up to say anything: %v", classes)
 			}
 			t.Logf("classes: %v", classes)
+			// With secret keys nobody knows whose buckets come together. That nine flows meet in
+			// one of eight places happens to some in one run of fifty, and the kernel counts it.
+			after, err := k.Counts(number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			evicted := int(after.Evicted - before.Evicted)
+			if evicted > len(want)/1000 {
+				t.Errorf("%d of %d flows have lost their places in a table for eight times as many", evicted, len(want))
+			}
 			all := k.all()
 			for tuple, v := range want {
 				got, ok := all[tuple]
+				if !ok && evicted > 0 {
+					evicted--
+					continue
+				}
 				if !ok || int(got.Type) != v.Type || got.Class != classOf(v) || abs(got.LevelConfidence-v.LevelConfidence) > 1e-4 {
 					t.Errorf("%s is %+v, want %+v", tuple, got, v)
 				}
 			}
-			if len(all) != len(want) {
-				t.Errorf("%d flows, want %d", len(all), len(want))
+			for tuple := range all {
+				if _, ok := want[tuple]; !ok {
+					t.Errorf("%s is no flow of these packets", tuple)
+				}
 			}
 		})
 	}
