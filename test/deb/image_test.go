@@ -39,7 +39,7 @@ func TestImage(t *testing.T) {
 	})
 	docker := func(args ...string) string {
 		t.Helper()
-		out, err := engine.Command("docker", append([]string{"-H", "unix://" + engine.Socket()}, args...)...).CombinedOutput()
+		out, err := engine.Command("timeout", append([]string{"120", "docker", "-H", "unix://" + engine.Socket()}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("docker %s: %v: %s", strings.Join(args, " "), err, out)
 		}
