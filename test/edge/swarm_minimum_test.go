@@ -3,13 +3,10 @@
 package edge
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +21,6 @@ import (
 	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/profile"
-	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -92,7 +88,6 @@ func (c *cluster) testMinimums(t *testing.T) {
 	t.Run("where users come to", c.testWhereUsersCome)
 	t.Run("refused by a node", c.testMinimumMoves)
 	c.must(t, "rm", "guarded")
-	t.Run("users who take little", c.testTakesLittle)
 }
 
 // backups fill all nodes' uplinks until what is returned is called.
@@ -270,57 +265,6 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	c.startManager(t)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	leave()
-}
-
-// testTakesLittle: users of one node hold connections and ask for nothing, and leave their part
-// of the minimum to as many users of another node.
-func (c *cluster) testTakesLittle(t *testing.T) {
-	const port, users = 8085, 12
-	labels := map[string]string{"weir.min": "20mbit", spec.LabelMode: "tcp"}
-	document := specification("quiet", heavyImage, port, 50, labels)
-	// Of TCP nobody knows how long users wait, so processors that other work keeps busy would be
-	// a reason for another instance.
-	document["limits"] = map[string]any{"instances": 1}
-	if err := c.deploy(t, document); err != nil {
-		t.Fatal(err)
-	}
-	defer c.must(t, "rm", "quiet")
-	c.awaitRunning(t, "quiet", 1, 30*time.Second)
-	home := c.home(t, "quiet")
-	other := (home + 1) % 3
-	for range users {
-		conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[other].Addr.String(), fmt.Sprint(port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if err := askOnce(conn); err != nil {
-			t.Fatal(err)
-		}
-	}
-	defer c.readers(t, home, port)()
-	most := uint64(0)
-	await(t, "users who take nothing have a tenth", time.Minute, func() error {
-		bps := c.guarantees(t, other, "quiet")
-		most = max(most, bps)
-		if most < 8e6 || bps != 2.125e6 {
-			return errNot(fmt.Sprintf("%d bit/s at node %d, once %d\n%s", bps, other, most, c.must(t, "ps")))
-		}
-		return nil
-	})
-	c.awaitMinimum(t, home, 18e6)
-}
-
-// askOnce asks for what has no body, and leaves the connection open.
-func askOnce(conn net.Conn) error {
-	if _, err := io.WriteString(conn, "GET /healthy HTTP/1.1\r\nHost: quiet.example\r\n\r\n"); err != nil {
-		return err
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
 }
 
 // testMinimumMoves: the node of the instance has promised the minimum, and somebody else's

@@ -90,7 +90,9 @@ type crowd struct {
 }
 
 // Divide divides what instances are promised by where their users come from, and by what
-// those take where that is known. before is the second result of the last time.
+// those take where that is known. (weir-edge says nothing of that: who took little and begins
+// to take all would have a part of his minimum only for seconds.) before is the second result
+// of the last time.
 func Divide(promises Promises, users map[Path]float64, taken Taken, before Tenths) (Division, Tenths) {
 	d := Division{Local: map[Entry]uint64{}, Relayed: map[Entry]uint64{}, Sent: map[string]uint64{}}
 	after := Tenths{}

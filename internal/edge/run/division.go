@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
-	"github.com/weir-project/weir/internal/edge/monitor"
 )
 
 // usersSmoothing is the time constant of the numbers of users that minimums are divided by.
@@ -22,10 +21,6 @@ type dividing struct {
 	at time.Time
 	// users are smoothed.
 	users map[engine.Path]float64
-	// given is what was to be in force after the last round where users come to, and taken
-	// what of it they take.
-	given map[engine.Entry]uint64
-	taken engine.Taken
 	// tenths are the parts of the last round.
 	tenths engine.Tenths
 }
@@ -35,18 +30,10 @@ func (d *dividing) divide(s *seen, now time.Time) (division engine.Division) {
 	passed := now.Sub(d.at)
 	d.at = now
 	d.smooth(s, passed)
-	d.taken = d.taken.Next(d.given, sentByProxies(s), passed)
-	division, d.tenths = engine.Divide(s.promises, d.users, d.taken, d.tenths)
+	// By users alone: whoever asks for little now may ask for all of a minimum at once, and
+	// has it at once.
+	division, d.tenths = engine.Divide(s.promises, d.users, nil, d.tenths)
 	return division
-}
-
-// gave takes note of what is to be in force now where users come to.
-func (d *dividing) gave(division engine.Division, promises engine.Promises) {
-	d.given = map[engine.Entry]uint64{}
-	for path := range d.users {
-		entry := engine.Entry{Service: promises[path.Instance].Service, Node: path.Node}
-		d.given[entry] = division.Local[entry] + min(division.Relayed[entry], promises[engine.RelayID(entry)].MinBPS)
-	}
 }
 
 // smooth takes the users of now into the means, some time after the last ones. Of a proxy
@@ -78,22 +65,4 @@ func (d *dividing) smooth(s *seen, passed time.Duration) {
 	}
 	maps.DeleteFunc(users, func(_ engine.Path, n float64) bool { return n < fewUsers })
 	d.users = users
-}
-
-// sentByProxies is what services' proxies sent in the last second, as nodes' agents count it
-// at the uplink; of those that an agent does not know nobody can tell. (HAProxy counts what it
-// sends when it has sent all of an answer.)
-func sentByProxies(s *seen) map[engine.Entry]uint64 {
-	sent := map[engine.Entry]uint64{}
-	for _, n := range s.nodes {
-		if n.Seen.State != monitor.StateReady {
-			continue
-		}
-		for name := range s.specs {
-			if bps, there := s.proxySentBPS(name, n.Node.Name); there {
-				sent[engine.Entry{Service: name, Node: n.Node.Name}] = bps
-			}
-		}
-	}
-	return sent
 }

@@ -61,7 +61,6 @@ func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
 		}
 	}
 	m.saySmallRelays(division, promises)
-	m.minimums.gave(division, promises)
 	m.minimums.forget(time.Now())
 	for _, n := range s.nodes {
 		if n.Agent == nil || n.Seen.Uplink == nil || !m.minimums.begin(n.Node.Name) {
