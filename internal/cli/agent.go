@@ -345,13 +345,6 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	if errors.Is(closeErr, context.DeadlineExceeded) { // somebody who asked for events does not read them
 		closeErr = socket.Close()
 	}
-	if err == nil && ctx.Err() == nil && os.Getpid() == 1 {
-		time.Sleep(lastOfContainer)
-	}
+	api.Outlast()
 	return errors.Join(err, closeErr)
 }
-
-// lastOfContainer is how long an agent that was taken down stays if it is the first process
-// of a container, whose others end with it: `docker exec weir weir down` prints what it was
-// answered meanwhile, and Docker waits for ever for one that was killed.
-const lastOfContainer = time.Second

@@ -16,7 +16,7 @@ import (
 )
 
 // Who asks? The kernel says so of each connection to a Unix socket
-// (SO_PEERCRED, unix(7)): the user that connected.
+// (SO_PEERCRED, unix(7)): the user and the process that connected.
 
 // How often a user other than root may ask: much more than any tool does, and little
 // enough to leave the processor to the control loop.
@@ -49,36 +49,38 @@ func (a *API) Socket(group access.Role) *http.Server {
 		a.ServeHTTP(w, r)
 	}), a.log)
 	ask := func(conn net.Conn) access.Caller {
-		uid, err := peerUID(conn)
+		peer, err := peerOf(conn)
 		switch {
 		case err != nil:
 			return access.Caller{}
-		case uid == 0 || int(uid) == os.Geteuid():
+		case peer.Uid == 0 || int(peer.Uid) == os.Geteuid():
 			return access.Caller{Name: "root", Role: access.Root}
 		}
-		return access.Caller{Name: fmt.Sprintf("uid %d", uid), Role: group}
+		return access.Caller{Name: fmt.Sprintf("uid %d", peer.Uid), Role: group}
 	}
-	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return access.With(ctx, ask(conn)) }
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return withConn(access.With(ctx, ask(conn)), conn)
+	}
 	places.Watch(s, func(conn net.Conn) string { return ask(conn).Name })
 	return s
 }
 
-func peerUID(conn net.Conn) (uint32, error) {
+func peerOf(conn net.Conn) (peer unix.Ucred, err error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return 0, fmt.Errorf("%T is not a Unix socket", conn)
+		return peer, fmt.Errorf("%T is not a Unix socket", conn)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return 0, err
+		return peer, err
 	}
-	var peer *unix.Ucred
+	var found *unix.Ucred
 	var sockErr error
 	err = raw.Control(func(fd uintptr) {
-		peer, sockErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		found, sockErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err := errors.Join(err, sockErr); err != nil {
-		return 0, err
+		return peer, err
 	}
-	return peer.Uid, nil
+	return *found, nil
 }

@@ -130,7 +130,7 @@ func (a *API) routes() []route {
 		},
 		{
 			method: "POST", path: "/v1/down", role: access.Root, summary: "Take everything out of the kernel and stop; for root only",
-			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Down(r.Context()) },
+			response: struct{}{}, handle: a.down,
 		},
 		{
 			method: "GET", path: "/v1/openapi.json", role: access.Read, summary: "This document",

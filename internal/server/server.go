@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -60,6 +61,8 @@ type API struct {
 	timeout time.Duration // of a request
 	meter   *node.Meter
 	mux     *http.ServeMux
+	// takenDownBy is a descriptor of the process that asked for down.
+	takenDownBy atomic.Pointer[int]
 }
 
 // New returns the API of an agent.

@@ -70,10 +70,12 @@ const pagesImage = "example.test/pages:1"
 // site is a host with an engine, an agent and a weir-edge, and users next door.
 type site struct {
 	*harness.Bed
-	engine *testbed.Engine
-	agent  *harness.Agent
-	client *server.Client
-	dir    string
+	// engine is the manager's, one of engines.
+	engine  *testbed.Engine
+	engines []*testbed.Engine
+	agent   *harness.Agent
+	client  *server.Client
+	dir     string
 	// small is a folder on a file system of 512 kB.
 	small string
 	// t is the test that the site lasts for.
@@ -282,6 +284,12 @@ func (s *site) ps(t *testing.T) []edge.Instance {
 func (s *site) awaitRunning(t *testing.T, service string, count int, patience time.Duration) []edge.Instance {
 	t.Helper()
 	var found []edge.Instance
+	answered := false
+	defer func() {
+		if !answered {
+			s.logSilent(t, found)
+		}
+	}()
 	await(t, fmt.Sprintf("%d instances of %s answer", count, service), patience, func() error {
 		found = nil
 		for _, i := range s.ps(t) {
@@ -299,7 +307,28 @@ func (s *site) awaitRunning(t *testing.T, service string, count int, patience ti
 		}
 		return nil
 	})
+	answered = true
 	return found
+}
+
+// logSilent says what may be wrong with instances that do not answer: what their engine and
+// their node's agent say of them.
+func (s *site) logSilent(t *testing.T, instances []edge.Instance) {
+	for _, i := range instances {
+		if i.State == "running" {
+			continue
+		}
+		for _, engine := range s.engines {
+			inspected, err := engine.API().ContainerInspect(context.Background(), i.ContainerID, client.ContainerInspectOptions{})
+			if err != nil {
+				continue // it is another engine's
+			}
+			c := inspected.Container
+			t.Logf("%s: %+v, ports %+v", i.Instance, c.State, c.NetworkSettings.Ports)
+			ports, _ := engine.Command("sh", "-c", "ss -tlnp; iptables -t nat -S | grep DNAT; ip -br addr").CombinedOutput()
+			t.Logf("its node has:\n%s", ports)
+		}
+	}
 }
 
 func await(t *testing.T, what string, patience time.Duration, check func() error) {

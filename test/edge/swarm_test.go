@@ -31,9 +31,8 @@ import (
 // cluster is a swarm of three engines on one network, with users on it.
 type cluster struct {
 	site
-	host    *testbed.Host
-	nodes   []*testbed.NetContainer
-	engines []*testbed.Engine
+	host  *testbed.Host
+	nodes []*testbed.NetContainer
 	// agents are those of the nodes; none if they have none. weir-edge asks them with
 	// credentials, as agentArgs tell it.
 	agents      []*agentclient.Client

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/stats"
+)
+
+// Docker waits for ever for a command in a container that ended before it did.
+func TestOutlast(t *testing.T) {
+	const (
+		socketEnv = "WEIR_TEST_OUTLAST"
+		more      = 300 * time.Millisecond // what a program that asked may have to do
+	)
+	if socket := os.Getenv(socketEnv); socket != "" { // in a process of its own
+		if err := client.Unix(socket).Down(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(more)
+		return
+	}
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := &fakeAgent{events: stats.NewEvents(time.Now())}
+	api := New(agent, slog.New(slog.DiscardHandler))
+	server := api.Socket(access.Admin)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+
+	began := time.Now()
+	api.Outlast()
+	if waited := time.Since(began); waited > more {
+		t.Errorf("nobody took it down, and it stays %v", waited)
+	}
+	ended := make(chan time.Time, 1)
+	asker := exec.Command(os.Args[0], "-test.run=^TestOutlast$")
+	asker.Env = append(os.Environ(), socketEnv+"="+socket)
+	go func() {
+		if said, err := asker.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, said)
+		}
+		ended <- time.Now()
+	}()
+	for api.takenDownBy.Load() == nil && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	api.Outlast()
+	if after := time.Since(<-ended); after < endSeen/2 || after > outlastAtMost {
+		t.Errorf("the agent ends %v after the program that took it down, not %v", after, endSeen)
+	}
+	// One that goes on, which is this one.
+	if err := client.Unix(socket).Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	api.Outlast()
+	if waited := time.Since(began); waited < outlastAtMost-more || waited > 10*outlastAtMost {
+		t.Errorf("a program that goes on is waited for for %v", waited)
+	}
+}
