@@ -34,6 +34,9 @@ const (
 	edgePort = 8080
 	// edgeMaxUsers is what one instance of the demo's service can serve.
 	edgeMaxUsers = 10
+	// edgeAvailability, in percent, takes two nodes of 99 %, which is what a node is taken for
+	// that nobody has watched for long.
+	edgeAvailability = 99.9
 	// edgePatience bounds each wait for something that weir-edge does.
 	edgePatience = 60 * time.Second
 	edgePicture  = time.Second
@@ -317,9 +320,13 @@ func (d *edgeDemo) dial(ctx context.Context, network, address string) (conn net.
 
 // specification is the demo's service.
 func (d *edgeDemo) specification() ([]byte, error) {
+	qos := map[string]any{"responseTime": 2}
+	if d.nodes > 1 {
+		qos["availability"] = edgeAvailability
+	}
 	return json.Marshal(map[string]any{
 		"par":   map[string]any{"serviceName": edgeService, "imageName": edgeImage, "maxUsers": edgeMaxUsers},
-		"QoS":   map[string]any{"responseTime": 2},
+		"QoS":   qos,
 		"ports": []any{map[string]any{"host": edgePort, "container": 80}},
 	})
 }

@@ -19,7 +19,7 @@ import (
 const (
 	// outlastAtMost is for how long: what asks may have more to do than `weir down`, which
 	// ends when it has its answer.
-	outlastAtMost = time.Second
+	outlastAtMost = 3 * time.Second
 	// endSeen is after how long whoever started a program has seen that it has ended.
 	endSeen = 100 * time.Millisecond
 )

@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/weir-project/weir/internal/alloc"
 )
 
 // # Where a minimum is in force
@@ -31,19 +29,11 @@ import (
 //
 // # How large the parts are
 //
-// By how many users come to a node; but users of one node may want a page a minute and
-// those of another one films. What is sent does not say what is wanted: who is given little
-// sends little, and to divide by that would keep it so. It does where it is clearly less
-// than what is in force, as then nothing holds it back ([Taken]). So
+// By how many users come to a node. What they take says nothing of what they want: who is
+// given little sends little, and who begins to take all is to have his part at once.
 //
-//	f(k) m = min(L users(k), twice what they take where that is known),  sum of f(k) = 1:
-//
-// the level L of package alloc, with users as weights. If all are known, what is left is
-// divided by users. Nobody is held to less than a tenth by that, and who begins to take what
-// he has is at once not known any more, and has his part by users again.
-//
-// Users come and go all the time, so parts are tenths, and change when they are clearly
-// others.
+// Users come and go all the time, so parts stay as they are, in hundredths, until one of
+// them is off by [offHundredths]; then all are made right.
 
 // Path is the way of users who come to a node and are served by an instance.
 type Path struct{ Instance, Node string }
@@ -55,8 +45,8 @@ func (e Entry) compare(other Entry) int {
 	return cmp.Or(strings.Compare(e.Service, other.Service), strings.Compare(e.Node, other.Node))
 }
 
-// Tenths are the parts of instances' minimums that are for users of other nodes.
-type Tenths map[Path]uint64
+// Hundredths are the parts of instances' minimums that are for users of other nodes.
+type Hundredths map[Path]uint64
 
 // Division is where minimums are to be in force, in bits per second.
 type Division struct {
@@ -68,48 +58,35 @@ type Division struct {
 }
 
 const (
-	// allTenths are a whole.
-	allTenths = 10
+	// whole is all hundredths of a minimum.
+	whole = 100
 	// relayExtra is 1/a: a relay takes a sixteenth more than what it passes on.
 	relayExtra = 16
-	// sticky is how much of a tenth more others have to have a claim to than who has it: so
-	// of two a part has to be another one by 0.8 tenths to be changed.
-	sticky = 0.6
-	// headroom is how many times what they take users are given.
-	headroom = 2
+	// offHundredths is how far a part may be off.
+	offHundredths = 8
+	// fewHundredths is up to where users of another node have no part: one in a hundred is
+	// sent to an instance to see that it answers.
+	fewHundredths = 5
 )
 
-// crowd are the users of one node that an instance serves.
-type crowd struct {
-	node  string
-	users float64
-	// most is what they can make use of, in bits per second.
-	most float64
-	// before is their part of the last time, in tenths.
-	before uint64
-}
-
-// Divide divides what instances are promised by where their users come from, and by what
-// those take where that is known. (weir-edge says nothing of that: who took little and begins
-// to take all would have a part of his minimum only for seconds.) before is the second result
-// of the last time.
-func Divide(promises Promises, users map[Path]float64, taken Taken, before Tenths) (Division, Tenths) {
+// Divide divides what instances are promised by where their users come from. users are
+// numbers, or parts of any sum. before is the second result of the last time.
+func Divide(promises Promises, users map[Path]float64, before Hundredths) (Division, Hundredths) {
 	d := Division{Local: map[Entry]uint64{}, Relayed: map[Entry]uint64{}, Sent: map[string]uint64{}}
-	after := Tenths{}
-	crowds := crowdsOf(promises, users, taken, before)
+	after := Hundredths{}
+	exact, had := exactParts(promises, users), byInstance(before)
 	for id, p := range promises {
 		if p.Relay || p.MinBPS == 0 {
 			continue
 		}
-		parts := tenthsOf(p.MinBPS, crowds[id])
-		for i, c := range crowds[id] {
-			if c.node == p.Node || parts[i] == 0 {
+		for node, part := range settle(exact[id], had[id], p.Node) {
+			if node == p.Node || part == 0 {
 				continue
 			}
-			after[Path{id, c.node}] = parts[i]
-			bps := p.MinBPS / allTenths * parts[i]
+			after[Path{id, node}] = part
+			bps := p.MinBPS / whole * part
 			d.Sent[id] += bps
-			entry := Entry{p.Service, c.node}
+			entry := Entry{p.Service, node}
 			d.Relayed[entry] = sum(d.Relayed[entry], bps+bps/relayExtra)
 		}
 		entry := Entry{p.Service, p.Node}
@@ -118,95 +95,81 @@ func Divide(promises Promises, users map[Path]float64, taken Taken, before Tenth
 	return d, after
 }
 
-// crowdsOf are the users of each instance that has a minimum, by node.
-func crowdsOf(promises Promises, users map[Path]float64, taken Taken, before Tenths) map[string][]crowd {
-	crowds, all, others := map[string][]crowd{}, map[Entry]float64{}, map[string]uint64{}
+// exactParts are the hundredths of instances' minimums for users of nodes. An instance
+// without users has none.
+func exactParts(promises Promises, users map[Path]float64) map[string]map[string]float64 {
 	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
 		return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
 	})
+	all, kept := map[string]float64{}, map[string]float64{}
 	for _, path := range paths {
-		p, n := promises[path.Instance], finite(users[path])
-		if p.Relay || p.MinBPS == 0 || n == 0 {
-			continue
-		}
-		all[Entry{p.Service, path.Node}] += n
-		crowds[path.Instance] = append(crowds[path.Instance], crowd{node: path.Node, users: n, before: before[path]})
+		all[path.Instance] += finite(users[path])
 	}
-	for path, part := range before {
-		others[path.Instance] += part
+	paths = slices.DeleteFunc(paths, func(path Path) bool {
+		n := finite(users[path]) * whole
+		return n == 0 || path.Node != promises[path.Instance].Node && n <= fewHundredths*all[path.Instance]
+	})
+	for _, path := range paths {
+		kept[path.Instance] += finite(users[path])
 	}
-	for id, list := range crowds {
-		p := promises[id]
-		for i := range list {
-			c := &list[i]
-			entry := Entry{p.Service, c.node}
-			c.most = math.Inf(1)
-			if took, known := taken[entry]; known { // by all users there; these are some of them
-				c.most = headroom * took.bps() * c.users / all[entry]
-			}
-			if c.node == p.Node {
-				c.before = allTenths - min(others[id], allTenths)
-			}
+	parts := map[string]map[string]float64{}
+	for _, path := range paths {
+		if parts[path.Instance] == nil {
+			parts[path.Instance] = map[string]float64{}
 		}
-	}
-	return crowds
-}
-
-// tenthsOf divides ten tenths of a minimum among crowds: by level, in whole tenths by largest
-// remainder.
-func tenthsOf(minBPS uint64, crowds []crowd) []uint64 {
-	shares := sharesOf(minBPS, crowds)
-	parts, claims := make([]uint64, len(crowds)), make([]float64, len(crowds))
-	left := allTenths
-	for i, c := range crowds {
-		exact := math.Round(float64(shares[i])/float64(minBPS)*allTenths*1000) / 1000 // shares are whole bits
-		whole := math.Floor(exact)
-		parts[i], claims[i] = uint64(whole), exact-whole
-		left -= int(whole)
-		if claims[i] > 0 && c.before > parts[i] {
-			claims[i] += sticky
-		}
-	}
-	for ; left > 0; left-- {
-		best := -1
-		for i, claim := range claims {
-			if claim > 0 && (best < 0 || claim > claims[best]) {
-				best = i
-			}
-		}
-		if best < 0 {
-			break
-		}
-		parts[best]++
-		claims[best] = 0
+		parts[path.Instance][path.Node] = finite(users[path]) / kept[path.Instance] * whole
 	}
 	return parts
 }
 
-// sharesOf divides a minimum among crowds, all of it, in bits per second.
-func sharesOf(minBPS uint64, crowds []crowd) []uint64 {
-	largest := 0.0
-	for _, c := range crowds {
-		largest = max(largest, c.users)
-	}
-	const precision = 1e6 // of weights
-	limited, free := make([]alloc.Container, len(crowds)), make([]alloc.Container, len(crowds))
-	for i, c := range crowds {
-		weight := uint32(max(c.users/largest*precision, 1))
-		most := minBPS
-		if c.most < float64(minBPS) {
-			most = max(uint64(c.most), minBPS/allTenths)
+func byInstance(parts Hundredths) map[string]map[string]uint64 {
+	by := map[string]map[string]uint64{}
+	for path, part := range parts {
+		if by[path.Instance] == nil {
+			by[path.Instance] = map[string]uint64{}
 		}
-		limited[i] = alloc.Container{Weight: weight, CeilingBPS: most}
-		free[i] = alloc.Container{Weight: weight, CeilingBPS: alloc.Unlimited}
+		by[path.Instance][path.Node] = part
 	}
-	shares := alloc.Entitle(minBPS, limited)
-	given := uint64(0)
-	for _, bps := range shares {
-		given += bps
+	return by
+}
+
+// settle is the parts that are there, those of the own node left out, if none of them is
+// clearly off, and else the exact ones in whole hundredths, by largest remainder.
+func settle(exact map[string]float64, now map[string]uint64, own string) map[string]uint64 {
+	if isAbout(exact, now, own) {
+		return now
 	}
-	for i, bps := range alloc.Entitle(minBPS-min(given, minBPS), free) {
-		shares[i] += bps
+	nodes := slices.Sorted(maps.Keys(exact))
+	parts, left := map[string]uint64{}, uint64(whole)
+	for _, node := range nodes {
+		parts[node] = uint64(exact[node])
+		left -= min(parts[node], left)
 	}
-	return shares
+	slices.SortStableFunc(nodes, func(a, b string) int {
+		return cmp.Compare(exact[b]-math.Floor(exact[b]), exact[a]-math.Floor(exact[a]))
+	})
+	for _, node := range nodes[:min(int(left), len(nodes))] {
+		parts[node]++
+	}
+	return parts
+}
+
+func isAbout(exact map[string]float64, now map[string]uint64, own string) bool {
+	others := uint64(0)
+	for node, part := range now {
+		if exact[node] == 0 { // nobody comes there any more
+			return false
+		}
+		others += part
+	}
+	for node, right := range exact {
+		has := now[node]
+		if node == own {
+			has = whole - min(others, whole)
+		}
+		if math.Abs(right-float64(has)) >= offHundredths {
+			return false
+		}
+	}
+	return true
 }

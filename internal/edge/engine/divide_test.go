@@ -13,9 +13,6 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// took is what users have taken for long.
-func took(bps uint64) engine.Took { return engine.Took{MostBPS: bps, BeforeBPS: bps} }
-
 // TestDivide: a minimum is in force where users come to, and at its own node once.
 func TestDivide(t *testing.T) {
 	promises := engine.Promises{
@@ -26,35 +23,32 @@ func TestDivide(t *testing.T) {
 	at := func(node string) engine.Entry { return engine.Entry{Service: "web", Node: node} }
 	for name, test := range map[string]struct {
 		users  map[engine.Path]float64
-		taken  engine.Taken
-		before engine.Tenths
+		before engine.Hundredths
 		want   string // local at a, sent, relayed at b and c, in Mbit/s
 	}{
-		"nobody":                 {nil, nil, nil, "20 0 0 0"},
-		"at its own node":        {map[engine.Path]float64{path("a"): 7}, nil, nil, "20 0 0 0"},
-		"at another":             {map[engine.Path]float64{path("b"): 1}, nil, nil, "0 20 21 0"},
-		"half and half":          {map[engine.Path]float64{path("a"): 5, path("b"): 5}, nil, nil, "10 10 10 0"},
-		"at three":               {map[engine.Path]float64{path("a"): 5, path("b"): 3, path("c"): 2}, nil, nil, "10 10 6 4"},
-		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, nil, "20 0 0 0"},
-		"about as before":        {map[engine.Path]float64{path("a"): 57, path("b"): 43}, nil, engine.Tenths{path("b"): 5}, "10 10 10 0"},
-		"clearly another":        {map[engine.Path]float64{path("a"): 59, path("b"): 41}, nil, engine.Tenths{path("b"): 5}, "12 8 8 0"},
-		"what cannot be":         {map[engine.Path]float64{path("a"): math.NaN(), path("b"): math.Inf(1), path("c"): -1}, nil, nil, "20 0 0 0"},
-		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, nil, "20 0 0 0"},
-		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, nil, engine.Tenths{path("b"): 5, path("c"): 5}, "0 20 10 10"},
-		"one takes little":       {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("a"): took(1e6)}, nil, "2 18 19 0"},
-		"one takes a third":      {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("b"): took(3e6)}, nil, "14 6 6 0"},
-		"one takes half of his":  {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("b"): took(5e6)}, nil, "10 10 10 0"},
-		"one takes nothing":      {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("b"): took(0)}, nil, "18 2 2 0"},
-		"all take little":        {map[engine.Path]float64{path("a"): 5, path("b"): 5}, engine.Taken{at("a"): took(1e6), at("b"): took(1e6)}, nil, "10 10 10 0"},
-		"of somebody else":       {map[engine.Path]float64{path("b"): 1}, engine.Taken{{Service: "free", Node: "b"}: took(1)}, nil, "0 20 21 0"},
+		"nobody":                 {nil, nil, "20 0 0 0"},
+		"at its own node":        {map[engine.Path]float64{path("a"): 7}, nil, "20 0 0 0"},
+		"at another":             {map[engine.Path]float64{path("b"): 1}, nil, "0 20 21 0"},
+		"half and half":          {map[engine.Path]float64{path("a"): 5, path("b"): 5}, nil, "10 10 10 0"},
+		"at three":               {map[engine.Path]float64{path("a"): 5, path("b"): 3, path("c"): 2}, nil, "10 10 6 4"},
+		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, "20 0 0 0"},
+		"about as before":        {map[engine.Path]float64{path("a"): 57, path("b"): 43}, engine.Hundredths{path("b"): 50}, "10 10 10 0"},
+		"a quarter each":         {map[engine.Path]float64{path("a"): 1, path("b"): 1, path("c"): 1, path("d"): 1}, nil, "5 15 5 5"},
+		"a few elsewhere":        {map[engine.Path]float64{path("a"): 60, path("b"): 36, path("c"): 4}, nil, "12 7 7 0"},
+		"few more elsewhere":     {map[engine.Path]float64{path("a"): 93, path("b"): 7}, nil, "20 0 0 0"},
+		"nobody there any more":  {map[engine.Path]float64{path("a"): 5}, engine.Hundredths{path("b"): 6}, "20 0 0 0"},
+		"clearly another":        {map[engine.Path]float64{path("a"): 59, path("b"): 41}, engine.Hundredths{path("b"): 50}, "11 8 8 0"},
+		"what cannot be":         {map[engine.Path]float64{path("a"): math.NaN(), path("b"): math.Inf(1), path("c"): -1}, nil, "20 0 0 0"},
+		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, "20 0 0 0"},
+		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, engine.Hundredths{path("b"): 50, path("c"): 60}, "0 20 10 10"},
 	} {
-		d, after := engine.Divide(promises, test.users, test.taken, test.before)
+		d, after := engine.Divide(promises, test.users, test.before)
 		mbit := func(bps uint64) uint64 { return bps / 1e6 }
 		got := fmt.Sprint(mbit(d.Local[at("a")]), mbit(d.Sent["web-1"]), mbit(d.Relayed[at("b")]), mbit(d.Relayed[at("c")]))
 		if got != test.want || len(d.Local) != 1 {
 			t.Errorf("%s: %s, want %s: %+v", name, got, test.want, d)
 		}
-		if again, _ := engine.Divide(promises, test.users, test.taken, after); fmt.Sprint(again) != fmt.Sprint(d) {
+		if again, _ := engine.Divide(promises, test.users, after); fmt.Sprint(again) != fmt.Sprint(d) {
 			t.Errorf("%s: once more %+v, was %+v", name, again, d)
 		}
 	}
@@ -122,7 +116,7 @@ func TestInstanceInPlaceOfRelay(t *testing.T) {
 	}
 }
 
-// TestDivided: whatever users do and take, an instance's own uplink has to keep its minimum and no
+// TestDivided: whatever users do, an instance's own uplink has to keep its minimum and no
 // more, and with relays nothing is promised that a node does not have.
 func TestDivided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -145,16 +139,10 @@ func TestDivided(t *testing.T) {
 				users[engine.Path{Instance: id, Node: node.Name}] = odd(50).Draw(t, "users")
 			}
 		}
-		var tenths engine.Tenths
+		var parts engine.Hundredths
 		for range 3 {
-			taken := engine.Taken{}
-			for _, node := range nodes {
-				if rapid.Bool().Draw(t, "known") {
-					taken[engine.Entry{Service: "web", Node: node.Name}] = took(bps(30e6).Draw(t, "taken"))
-				}
-			}
 			var d engine.Division
-			d, tenths = engine.Divide(promises, users, taken, tenths)
+			d, parts = engine.Divide(promises, users, parts)
 			for id, p := range promises {
 				if !p.Relay && d.Sent[id] > p.MinBPS {
 					t.Fatalf("%s sends %d of %d", id, d.Sent[id], p.MinBPS)

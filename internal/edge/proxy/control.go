@@ -15,6 +15,8 @@ import (
 type Control struct {
 	// Dial connects to it.
 	Dial func(context.Context) (net.Conn, error)
+	// line is kept from one command to the next; nil: each has a connection of its own.
+	line *line
 }
 
 // UnixControl is that of a proxy on this machine.
@@ -35,7 +37,13 @@ func (c Control) See(ctx context.Context) (Seen, error) {
 	if err != nil {
 		return Seen{}, err
 	}
-	return parseStat(text)
+	seen, err := parseStat(text)
+	if c.line != nil && seen.ends {
+		c.line.mu.Lock()
+		defer c.line.mu.Unlock()
+		c.line.hangUp()
+	}
+	return seen, err
 }
 
 // Apply makes the proxy's instances those of ports, and says how many users are
@@ -81,6 +89,9 @@ var changedAddress = regexp.MustCompile(`^(IP changed from|no need to change the
 func (c Control) ask(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	if c.line != nil {
+		return c.line.ask(ctx, c.Dial, command)
+	}
 	conn, err := c.Dial(ctx)
 	if err != nil {
 		return "", fmt.Errorf("reach the proxy: %w", err)

@@ -43,11 +43,17 @@ func freePort(t *testing.T) uint16 {
 
 func startHAProxy(t *testing.T, c Config) Control {
 	t.Helper()
+	_, control := runHAProxy(t, c, t.TempDir())
+	return control
+}
+
+// runHAProxy starts one whose files are in a folder, perhaps after another one there.
+func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
+	t.Helper()
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
 		t.Skip("HAProxy is not installed")
 	}
-	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "c")
 	c.Control = socket + " mode 600 level admin"
 	if err := os.WriteFile(file, []byte(c.File()), 0o600); err != nil {
@@ -64,7 +70,7 @@ func startHAProxy(t *testing.T, c Config) Control {
 	control := UnixControl(socket)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := control.See(context.Background()); err == nil {
-			return control
+			return cmd, control
 		} else if time.Now().After(deadline) {
 			t.Fatal(err)
 		}

@@ -26,6 +26,8 @@ type Seen struct {
 	// instance's first byte, the wait in the queue included; 0 as long as there was none.
 	Response time.Duration
 	Servers  []SeenServer
+	// ends is a proxy that takes no new users and ends after those that it has.
+	ends bool
 }
 
 // SeenServer is an instance behind one port.
@@ -83,6 +85,7 @@ func (s *Seen) add(row statRow, answers *weighted) {
 	proxy, server := row.text("pxname"), row.text("svname")
 	switch {
 	case server == "FRONTEND":
+		s.ends = s.ends || row.text("status") == "STOP"
 		if !strings.HasPrefix(proxy, "users-") {
 			return
 		}

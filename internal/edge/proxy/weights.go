@@ -66,6 +66,9 @@ func Weights(candidates []Candidate, users, maxUsers int) []int {
 	return weights
 }
 
+// IsStandby is an instance that gets next to no users.
+func (s *SeenServer) IsStandby() bool { return s.Weight <= standby }
+
 // localsSuffice says whether the instances on the proxy's own node have room for its users.
 func localsSuffice(candidates []Candidate, users, maxUsers int) bool {
 	locals, percent := 0, crowdedPercent

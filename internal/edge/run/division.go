@@ -9,37 +9,46 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 )
 
-// usersSmoothing is the time constant of the numbers of users that minimums are divided by.
-const usersSmoothing = 1500 * time.Millisecond
-
-// fewUsers, smoothed, are none.
-const fewUsers = 0.02
+const (
+	// turnover is after how many user-seconds where users come from is what it was for the
+	// last ones: of many within a second, and one who comes elsewhere for a moment moves next
+	// to nothing.
+	turnover = 8.0
+	// longestLook is for how long users count at most who were seen once.
+	longestLook = time.Second
+	// nobody is how many users of its own node an instance without any is taken to have, so
+	// that what is relayed for it is given back after some minutes.
+	nobody = 0.1
+	// fewUsers is a part of an instance's users that is none.
+	fewUsers = 0.005
+)
 
 // dividing is what minimums are divided by.
 type dividing struct {
 	// at is when users were counted last.
 	at time.Time
-	// users are smoothed.
+	// users are those of then, or, of a proxy that did not answer, of when it last did.
 	users map[engine.Path]float64
-	// tenths are the parts of the last round.
-	tenths engine.Tenths
+	// shares are the parts of an instance's users that come by its paths, 1 together.
+	shares map[engine.Path]float64
+	// parts are those of the last round.
+	parts engine.Hundredths
 }
 
-// divide divides what is promised by where users come to now.
+// divide divides what is promised by where users come to.
 func (d *dividing) divide(s *seen, now time.Time) (division engine.Division) {
 	passed := now.Sub(d.at)
+	first := d.at.IsZero()
 	d.at = now
-	d.smooth(s, passed)
-	// By users alone: whoever asks for little now may ask for all of a minimum at once, and
-	// has it at once.
-	division, d.tenths = engine.Divide(s.promises, d.users, nil, d.tenths)
+	d.count(s)
+	d.share(s.promises, passed, first)
+	division, d.parts = engine.Divide(s.promises, d.shares, d.parts)
 	return division
 }
 
-// smooth takes the users of now into the means, some time after the last ones. Of a proxy
-// that does not answer they stay, while its node is there.
-func (d *dividing) smooth(s *seen, passed time.Duration) {
-	weight := 1 - math.Exp(-passed.Seconds()/usersSmoothing.Seconds())
+// count takes over what proxies say. Of one that does not answer users stay, while its node
+// is there. Who shows that a standby answers does not come by it.
+func (d *dividing) count(s *seen) {
 	users := map[engine.Path]float64{}
 	for path, n := range d.users {
 		p, promised := s.promises[path.Instance]
@@ -56,13 +65,60 @@ func (d *dividing) smooth(s *seen, passed time.Duration) {
 			}
 			path, n := engine.Path{Instance: id, Node: at.Node}, 0.0
 			for _, t := range at.seen.Servers {
-				if t.Name == serverName(id) {
+				if t.Name == serverName(id) && !t.IsStandby() {
 					n += float64(t.Users + t.Waiting)
 				}
 			}
-			users[path] += (n - users[path]) * weight
+			users[path] = n
 		}
 	}
-	maps.DeleteFunc(users, func(_ engine.Path, n float64) bool { return n < fewUsers })
 	d.users = users
+}
+
+// share moves shares to where users come to now: in t seconds with n users by
+//
+//	1 - exp(-n t / turnover)
+//
+// of the way. An instance begins with those of its own node, but for the first look of this
+// weir-edge, as another one may have divided before it.
+func (d *dividing) share(promises engine.Promises, passed time.Duration, first bool) {
+	shares := map[engine.Path]float64{}
+	for path, share := range d.shares {
+		p, promised := promises[path.Instance]
+		if _, known := d.users[path]; promised && (known || path.Node == p.Node) { // a node that is gone has none
+			shares[path] = share
+		}
+	}
+	shared, all := sums(shares), sums(d.users)
+	for id, p := range promises {
+		own := engine.Path{Instance: id, Node: p.Node}
+		if !p.Relay && shared[id] == 0 {
+			shares[own], shared[id] = 1, 1
+		}
+	}
+	for path, n := range d.users {
+		own, users, weight := promises[path.Instance].Node == path.Node, all[path.Instance], 1.0
+		if users == 0 {
+			users = nobody
+			if own {
+				n = users
+			}
+		}
+		if !first {
+			weight -= math.Exp(-users * min(passed, longestLook).Seconds() / turnover)
+		}
+		before := shares[path] / shared[path.Instance]
+		shares[path] = before + (n/users-before)*weight
+	}
+	maps.DeleteFunc(shares, func(_ engine.Path, share float64) bool { return share < fewUsers })
+	d.shares = shares
+}
+
+// sums are those of instances' paths.
+func sums(of map[engine.Path]float64) map[string]float64 {
+	all := map[string]float64{}
+	for path, n := range of {
+		all[path.Instance] += n
+	}
+	return all
 }

@@ -42,7 +42,7 @@ type minimums struct {
 
 func newMinimums() minimums {
 	return minimums{
-		dividing: dividing{users: map[engine.Path]float64{}}, telling: map[string]bool{}, told: map[string]told{},
+		telling: map[string]bool{}, told: map[string]told{},
 	}
 }
 

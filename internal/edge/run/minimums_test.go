@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func (m *Manager) said() (text string) {
 // come to b as well, whose proxy is of the task "pb".
 func shop(usersA, usersB int) *seen {
 	saw := func(users int) proxy.Seen {
-		return proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("shop-1"), Users: users}}}
+		return proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("shop-1"), Users: users, Weight: 256}}}
 	}
 	container := func(id, name string, minBPS uint64) monitor.Container {
 		return monitor.Container{ID: id, Name: name + ".x.y", Groups: []string{name}, MinBPS: minBPS, AdmittedBPS: minBPS}
@@ -199,39 +200,72 @@ func TestToldSince(t *testing.T) {
 	}
 }
 
-// TestSmooth: who has just come counts for a part, and of a proxy that does not answer
-// the users stay.
-func TestSmooth(t *testing.T) {
-	x := newMinimums()
-	at := func(node string) float64 { return x.users[engine.Path{Instance: "shop-1", Node: node}] }
-	x.smooth(shop(4, 0), time.Hour)
-	if at("a") != 4 || at("b") != 0 {
-		t.Errorf("%v", x.users)
+// TestShares: who comes counts for how long he is there, and of a proxy that does not answer
+// users stay.
+func TestShares(t *testing.T) {
+	var x minimums
+	now := time.Now()
+	look := func(s *seen, later time.Duration) {
+		now = now.Add(later)
+		x.divide(s, now)
 	}
-	x.smooth(shop(4, 4), usersSmoothing)
-	if at("a") != 4 || at("b") < 2 || at("b") > 3 {
-		t.Errorf("%v", x.users)
+	at := func(node string) float64 { return x.shares[engine.Path{Instance: "shop-1", Node: node}] }
+	is := func(what string, a, b float64) {
+		t.Helper()
+		if math.Abs(at("a")-a) > 0.03 || math.Abs(at("b")-b) > 0.03 {
+			t.Errorf("%s: %.2v, want %v and %v", what, x.shares, a, b)
+		}
 	}
-	silent, was := shop(0, 0), maps.Clone(x.users)
+	look(shop(1, 3), 0)
+	is("another weir-edge was there before", 0.25, 0.75)
+	x = minimums{}
+	look(shop(0, 0), 0)
+	look(shop(0, 1), 200*time.Millisecond)
+	is("one who comes for a moment", 0.98, 0.02)
+	for range 4 {
+		look(shop(0, 16), 500*time.Millisecond)
+	}
+	is("many who came for two seconds", 0.02, 0.98)
+	silent := shop(0, 0)
 	for i := range silent.proxies["shop"] {
 		silent.proxies["shop"][i].err = errors.New("timeout")
 	}
-	if x.smooth(silent, time.Minute); !maps.Equal(x.users, was) {
-		t.Errorf("%v, was %v", x.users, was)
-	}
+	look(silent, time.Minute)
+	is("no proxy answers", 0.02, 0.98)
 	// A node that is off has no users, as its proxy is none any more; if all are, nobody knows.
 	cut := shop(4, 4)
 	cut.proxies = nil
-	if x.smooth(cut, time.Minute); !maps.Equal(x.users, was) {
-		t.Errorf("without proxies %v, was %v", x.users, was)
-	}
+	look(cut, time.Minute)
+	is("no proxies", 0.02, 0.98)
 	off := shop(4, 4)
 	off.proxies["shop"] = off.proxies["shop"][:1]
-	if x.smooth(off, time.Minute); at("a") == 0 || at("b") != 0 {
-		t.Errorf("b is off: %v", x.users)
+	look(off, time.Minute)
+	is("b is off", 1, 0)
+
+	look(shop(0, 4), time.Second)
+	is("b is back", 0.61, 0.39)
+	for range 8 {
+		look(shop(0, 0), time.Second)
 	}
-	if x.smooth(shop(0, 0), time.Minute); len(x.users) != 0 {
-		t.Errorf("%v", x.users)
+	is("nobody for seconds", 0.65, 0.35)
+	for range 600 {
+		look(shop(0, 0), time.Second)
+	}
+	is("nobody for minutes", 1, 0)
+	standby := shop(2, 1)
+	standby.proxies["shop"][1].seen.Servers[0].Weight = 1
+	for range 60 {
+		look(standby, time.Second)
+	}
+	is("who is sent to a standby", 1, 0)
+	half := shop(0, 4)
+	half.proxies["shop"][0].err = errors.New("timeout")
+	x = minimums{}
+	look(shop(0, 0), 0)
+	x.users = nil // of its own node nobody knows anything
+	look(half, time.Second)
+	if division := x.divide(half, now); division.Local[engine.Entry{Service: "shop", Node: "a"}] < 10e6 {
+		t.Errorf("the node's own proxy has not answered yet: %+v", division)
 	}
 }
 
@@ -390,7 +424,7 @@ func TestHoldMinimums(t *testing.T) {
 	if said := m.said(); !strings.Contains(said, "users of shop who come to b have less than its minimum: of 21.25mbit that the proxy there should relay, the node can promise 10mbit") {
 		t.Error(said)
 	}
-	m.minimums.users = nil // long ago
+	m.minimums.shares = nil // long ago
 	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 10000000"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -16,25 +17,31 @@ func (m *Manager) syncProxies(ctx context.Context, s *seen) {
 		return
 	}
 	m.free.take(s.freeUplinks(), s.at)
+	var telling sync.WaitGroup
 	for _, service := range s.services {
 		for _, p := range s.proxies[service.Name] {
-			ports := m.ports(s, service, p)
-			if p.Save != nil {
-				config := service.Proxy
-				config.Ports = ports
-				if err := p.Save(config.File()); err != nil {
-					m.failed(service.Name, "", p.Node, err)
-				}
-			}
-			if p.err != nil {
-				m.proxyFailed(service.Name, p)
-				continue
-			}
-			m.proxyAnswers(service.Name, p)
-			if _, err := p.Control.Apply(ctx, ports); err != nil {
-				m.failed(service.Name, "", p.Node, err)
-			}
+			telling.Go(func() { m.syncProxy(ctx, s, service, p) })
 		}
+	}
+	telling.Wait()
+}
+
+func (m *Manager) syncProxy(ctx context.Context, s *seen, service runtime.Service, p seenProxy) {
+	ports := m.ports(s, service, p)
+	if p.Save != nil {
+		config := service.Proxy
+		config.Ports = ports
+		if err := p.Save(config.File()); err != nil {
+			m.failed(service.Name, "", p.Node, err)
+		}
+	}
+	if p.err != nil {
+		m.proxyFailed(service.Name, p)
+		return
+	}
+	m.proxyAnswers(service.Name, p)
+	if _, err := p.Control.Apply(ctx, ports); err != nil {
+		m.failed(service.Name, "", p.Node, err)
 	}
 }
 

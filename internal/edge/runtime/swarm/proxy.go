@@ -140,9 +140,17 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	return proxies, nil
 }
 
+// control is that of the proxy at an address, with the line that there is.
 func (r *Runtime) control(address netip.AddrPort) proxy.Control {
-	dialer := tls.Dialer{Config: r.key.config}
-	return proxy.Control{Dial: func(ctx context.Context) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", address.String())
-	}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, known := r.controls[address]
+	if !known {
+		dialer := tls.Dialer{Config: r.key.config}
+		c = proxy.Control{Dial: func(ctx context.Context) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address.String())
+		}}.Lasting()
+		r.controls[address] = c // as many as nodes have had proxies
+	}
+	return c
 }

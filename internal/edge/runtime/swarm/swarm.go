@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -34,6 +35,7 @@ import (
 	"github.com/moby/moby/api/types/swarm"
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -54,6 +56,9 @@ type Runtime struct {
 	opts Options
 	api  *client.Client
 	key  key
+
+	mu       sync.Mutex
+	controls map[netip.AddrPort]proxy.Control
 }
 
 // New makes a client of a manager, and has nodes that fall silent noticed soon.
@@ -62,7 +67,7 @@ func New(ctx context.Context, opts Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
 	}
-	r := &Runtime{opts: opts, api: api}
+	r := &Runtime{opts: opts, api: api, controls: map[netip.AddrPort]proxy.Control{}}
 	if err := r.prepare(ctx); err != nil {
 		return nil, errors.Join(err, api.Close())
 	}
