@@ -33,7 +33,7 @@ import (
 // given little sends little, and who begins to take all is to have his part at once.
 //
 // Users come and go all the time, so parts stay as they are, in hundredths, until one of
-// them is off by [offHundredths]; then all are made right.
+// them is off by so many; then all are made right.
 
 // Path is the way of users who come to a node and are served by an instance.
 type Path struct{ Instance, Node string }
@@ -62,16 +62,14 @@ const (
 	whole = 100
 	// relayExtra is 1/a: a relay takes a sixteenth more than what it passes on.
 	relayExtra = 16
-	// offHundredths is how far a part may be off.
-	offHundredths = 8
-	// fewHundredths is up to where users of another node have no part: one in a hundred is
-	// sent to an instance to see that it answers.
-	fewHundredths = 5
+	// fewHundredths is up to where users of a node have no part.
+	fewHundredths = 2
 )
 
 // Divide divides what instances are promised by where their users come from. users are
-// numbers, or parts of any sum. before is the second result of the last time.
-func Divide(promises Promises, users map[Path]float64, before Hundredths) (Division, Hundredths) {
+// numbers, or parts of any sum. before is the second result of the last time, whose parts
+// stay where none is off by so many hundredths.
+func Divide(promises Promises, users map[Path]float64, before Hundredths, off float64) (Division, Hundredths) {
 	d := Division{Local: map[Entry]uint64{}, Relayed: map[Entry]uint64{}, Sent: map[string]uint64{}}
 	after := Hundredths{}
 	exact, had := exactParts(promises, users), byInstance(before)
@@ -79,7 +77,7 @@ func Divide(promises Promises, users map[Path]float64, before Hundredths) (Divis
 		if p.Relay || p.MinBPS == 0 {
 			continue
 		}
-		for node, part := range settle(exact[id], had[id], p.Node) {
+		for node, part := range settle(exact[id], had[id], p.Node, off) {
 			if node == p.Node || part == 0 {
 				continue
 			}
@@ -106,8 +104,8 @@ func exactParts(promises Promises, users map[Path]float64) map[string]map[string
 		all[path.Instance] += finite(users[path])
 	}
 	paths = slices.DeleteFunc(paths, func(path Path) bool {
-		n := finite(users[path]) * whole
-		return n == 0 || path.Node != promises[path.Instance].Node && n <= fewHundredths*all[path.Instance]
+		n := finite(users[path])
+		return n == 0 || n*whole <= fewHundredths*all[path.Instance]
 	})
 	for _, path := range paths {
 		kept[path.Instance] += finite(users[path])
@@ -134,9 +132,9 @@ func byInstance(parts Hundredths) map[string]map[string]uint64 {
 }
 
 // settle is the parts that are there, those of the own node left out, if none of them is
-// clearly off, and else the exact ones in whole hundredths, by largest remainder.
-func settle(exact map[string]float64, now map[string]uint64, own string) map[string]uint64 {
-	if isAbout(exact, now, own) {
+// off, and else the exact ones in whole hundredths, by largest remainder.
+func settle(exact map[string]float64, now map[string]uint64, own string, off float64) map[string]uint64 {
+	if isAbout(exact, now, own, off) {
 		return now
 	}
 	nodes := slices.Sorted(maps.Keys(exact))
@@ -154,7 +152,7 @@ func settle(exact map[string]float64, now map[string]uint64, own string) map[str
 	return parts
 }
 
-func isAbout(exact map[string]float64, now map[string]uint64, own string) bool {
+func isAbout(exact map[string]float64, now map[string]uint64, own string, off float64) bool {
 	others := uint64(0)
 	for node, part := range now {
 		if exact[node] == 0 { // nobody comes there any more
@@ -167,7 +165,7 @@ func isAbout(exact map[string]float64, now map[string]uint64, own string) bool {
 		if node == own {
 			has = whole - min(others, whole)
 		}
-		if math.Abs(right-float64(has)) >= offHundredths {
+		if math.Abs(right-float64(has)) >= off {
 			return false
 		}
 	}

@@ -34,7 +34,8 @@ func TestDivide(t *testing.T) {
 		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, "20 0 0 0"},
 		"about as before":        {map[engine.Path]float64{path("a"): 57, path("b"): 43}, engine.Hundredths{path("b"): 50}, "10 10 10 0"},
 		"a quarter each":         {map[engine.Path]float64{path("a"): 1, path("b"): 1, path("c"): 1, path("d"): 1}, nil, "5 15 5 5"},
-		"a few elsewhere":        {map[engine.Path]float64{path("a"): 60, path("b"): 36, path("c"): 4}, nil, "12 7 7 0"},
+		"a few elsewhere":        {map[engine.Path]float64{path("a"): 60, path("b"): 36, path("c"): 1.9}, nil, "12 7 7 0"},
+		"few are left":           {map[engine.Path]float64{path("a"): 2, path("b"): 98}, engine.Hundredths{path("b"): 92}, "0 20 21 0"},
 		"few more elsewhere":     {map[engine.Path]float64{path("a"): 93, path("b"): 7}, nil, "20 0 0 0"},
 		"nobody there any more":  {map[engine.Path]float64{path("a"): 5}, engine.Hundredths{path("b"): 6}, "20 0 0 0"},
 		"clearly another":        {map[engine.Path]float64{path("a"): 59, path("b"): 41}, engine.Hundredths{path("b"): 50}, "11 8 8 0"},
@@ -42,13 +43,13 @@ func TestDivide(t *testing.T) {
 		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, "20 0 0 0"},
 		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, engine.Hundredths{path("b"): 50, path("c"): 60}, "0 20 10 10"},
 	} {
-		d, after := engine.Divide(promises, test.users, test.before)
+		d, after := engine.Divide(promises, test.users, test.before, 8)
 		mbit := func(bps uint64) uint64 { return bps / 1e6 }
 		got := fmt.Sprint(mbit(d.Local[at("a")]), mbit(d.Sent["web-1"]), mbit(d.Relayed[at("b")]), mbit(d.Relayed[at("c")]))
 		if got != test.want || len(d.Local) != 1 {
 			t.Errorf("%s: %s, want %s: %+v", name, got, test.want, d)
 		}
-		if again, _ := engine.Divide(promises, test.users, after); fmt.Sprint(again) != fmt.Sprint(d) {
+		if again, _ := engine.Divide(promises, test.users, after, 8); fmt.Sprint(again) != fmt.Sprint(d) {
 			t.Errorf("%s: once more %+v, was %+v", name, again, d)
 		}
 	}
@@ -142,7 +143,7 @@ func TestDivided(t *testing.T) {
 		var parts engine.Hundredths
 		for range 3 {
 			var d engine.Division
-			d, parts = engine.Divide(promises, users, parts)
+			d, parts = engine.Divide(promises, users, parts, rapid.Float64Range(0, 20).Draw(t, "off"))
 			for id, p := range promises {
 				if !p.Relay && d.Sent[id] > p.MinBPS {
 					t.Fatalf("%s sends %d of %d", id, d.Sent[id], p.MinBPS)

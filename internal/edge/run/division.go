@@ -19,6 +19,10 @@ const (
 	// nobody is how many users of its own node an instance without any is taken to have, so
 	// that what is relayed for it is given back after some minutes.
 	nobody = 0.1
+	// clearlyOff is by how many hundredths of a minimum a part has to be off to be made right
+	// at once, and off to be made right after settled.
+	clearlyOff, off = 8.0, 2.0
+	settled         = 3 * time.Second
 	// fewUsers is a part of an instance's users that is none.
 	fewUsers = 0.005
 )
@@ -31,8 +35,9 @@ type dividing struct {
 	users map[engine.Path]float64
 	// shares are the parts of an instance's users that come by its paths, 1 together.
 	shares map[engine.Path]float64
-	// parts are those of the last round.
-	parts engine.Hundredths
+	// parts are those of the last round, looked at closely last at looked.
+	parts  engine.Hundredths
+	looked time.Time
 }
 
 // divide divides what is promised by where users come to.
@@ -42,7 +47,11 @@ func (d *dividing) divide(s *seen, now time.Time) (division engine.Division) {
 	d.at = now
 	d.count(s)
 	d.share(s.promises, passed, first)
-	division, d.parts = engine.Divide(s.promises, d.shares, d.parts)
+	bound := clearlyOff
+	if now.Sub(d.looked) >= settled {
+		bound, d.looked = off, now
+	}
+	division, d.parts = engine.Divide(s.promises, d.shares, d.parts, bound)
 	return division
 }
 
