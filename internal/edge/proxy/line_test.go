@@ -62,7 +62,7 @@ func TestLine(t *testing.T) {
 	if _, err := control.See(t.Context()); err == nil || !strings.Contains(err.Error(), "reach the proxy") {
 		t.Errorf("there is none: %v", err)
 	}
-	cmd, _ = runHAProxy(t, config, dir)
+	runHAProxy(t, config, dir)
 	*count = 0
 	if seen, err := control.See(t.Context()); err != nil || len(seen.Servers) != 0 {
 		t.Errorf("another one: %+v, %v", seen, err)
