@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -8,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/access"
@@ -25,6 +29,7 @@ func TestOutlast(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(more)
+		fmt.Println(time.Now().UnixNano()) // its last words
 		return
 	}
 	socket := filepath.Join(t.TempDir(), "weir.sock")
@@ -43,21 +48,32 @@ func TestOutlast(t *testing.T) {
 	if waited := time.Since(began); waited > more {
 		t.Errorf("nobody took it down, and it stays %v", waited)
 	}
-	ended := make(chan time.Time, 1)
+	var said bytes.Buffer
 	asker := exec.Command(os.Args[0], "-test.run=^TestOutlast$")
 	asker.Env = append(os.Environ(), socketEnv+"="+socket)
-	go func() {
-		if said, err := asker.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, said)
-		}
-		ended <- time.Now()
-	}()
-	for api.takenDownBy.Load() == nil && t.Context().Err() == nil {
+	asker.Stdout, asker.Stderr = &said, &said
+	if err := asker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(asker.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for deadline := time.Now().Add(time.Minute); api.takenDownBy.Load() == nil && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	api.Outlast()
 	outlasted := time.Now()
-	if after := outlasted.Sub(<-ended); after < endSeen/2 || after > outlastAtMost {
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0); n != 1 || err != nil { // readable is: it has ended
+		t.Errorf("the agent ends before the program that took it down: %v", err)
+	}
+	var last int64
+	if err := asker.Wait(); err != nil {
+		t.Errorf("%v: %s", err, said.String())
+	} else if _, err := fmt.Sscan(said.String(), &last); err != nil {
+		t.Errorf("%v: %s", err, said.String())
+	} else if after := outlasted.Sub(time.Unix(0, last)); after < endSeen {
 		t.Errorf("the agent ends %v after the program that took it down, not %v", after, endSeen)
 	}
 	// One that goes on, which is this one.
