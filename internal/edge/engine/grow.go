@@ -113,12 +113,16 @@ const smoothing = 5
 // begins anew with it.
 const jump = 0.5
 
+// SmoothingWeight is by which part of the way a mean goes to what is measured so long after
+// the last time, of a time constant in the same unit: 1 - exp(-passed/constant).
+func SmoothingWeight(passed, constant float64) float64 { return 1 - math.Exp(-passed/constant) }
+
 // smooth takes the measurements of now into the means, and puts these in their place: one
 // bad second is no reason for another instance, and one good second is no success of one.
 // What was not measured before, or long ago, has no mean yet.
 func (s *service) smooth(w *world, f *Facts) {
 	m, passed := &s.memory, w.since(s.memory.SmoothAt)
-	weight := 1 - math.Exp(-passed/smoothing)
+	weight := SmoothingWeight(passed, smoothing)
 	take := func(mean, now *float64) {
 		if passed > 10*smoothing || math.Abs(*now-*mean) > jump**mean {
 			*mean = *now

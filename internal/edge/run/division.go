@@ -1,8 +1,6 @@
 package run
 
 import (
-	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -10,21 +8,21 @@ import (
 )
 
 const (
-	// turnover is after how many user-seconds where users come from is what it was for the
-	// last ones: of many within a second, and one who comes elsewhere for a moment moves next
-	// to nothing.
-	turnover = 8.0
-	// longestLook is for how long users count at most who were seen once.
+	// turnoverUserSeconds is the constant by which the fractions of users follow those who are
+	// there: 16 users change most of them within a second, and one who comes by another node
+	// for a moment next to nothing.
+	turnoverUserSeconds = 8.0
+	// longestLook is how long users count at most who were seen once.
 	longestLook = time.Second
 	// nobody is how many users of its own node an instance without any is taken to have, so
 	// that what is relayed for it is given back after some minutes.
 	nobody = 0.1
-	// clearlyOff is by how many hundredths of a minimum a part has to be off to be made right
-	// at once, and off to be made right after settled.
-	clearlyOff, off = 8.0, 2.0
-	settled         = 3 * time.Second
-	// fewUsers is a part of an instance's users that is none.
-	fewUsers = 0.005
+	// farOff is by how many hundredths of a minimum a part is off that is corrected at once;
+	// every correctionPeriod those are that are off by littleOff.
+	farOff, littleOff = 8.0, 2.0
+	correctionPeriod  = 3 * time.Second
+	// forgotten is the fraction of its users at which a path is forgotten that nobody comes by.
+	forgotten = 0.005
 )
 
 // dividing is what minimums are divided by.
@@ -33,11 +31,11 @@ type dividing struct {
 	at time.Time
 	// users are those of then, or, of a proxy that did not answer, of when it last did.
 	users map[engine.Path]float64
-	// shares are the parts of an instance's users that come by its paths, 1 together.
-	shares map[engine.Path]float64
-	// parts are those of the last round, looked at closely last at looked.
-	parts  engine.Hundredths
-	looked time.Time
+	// fractions are those of an instance's users who come by its paths.
+	fractions map[engine.Path]float64
+	// parts are those of the last round; at corrected also small errors were.
+	parts     engine.Hundredths
+	corrected time.Time
 }
 
 // divide divides what is promised by where users come to.
@@ -46,12 +44,12 @@ func (d *dividing) divide(s *seen, now time.Time) (division engine.Division) {
 	first := d.at.IsZero()
 	d.at = now
 	d.count(s)
-	d.share(s.promises, passed, first)
-	bound := clearlyOff
-	if now.Sub(d.looked) >= settled {
-		bound, d.looked = off, now
+	d.follow(s.promises, passed, first)
+	off := farOff
+	if now.Sub(d.corrected) >= correctionPeriod {
+		off, d.corrected = littleOff, now
 	}
-	division, d.parts = engine.Divide(s.promises, d.shares, d.parts, bound)
+	division, d.parts = engine.Divide(s.promises, d.fractions, d.parts, off)
 	return division
 }
 
@@ -84,25 +82,25 @@ func (d *dividing) count(s *seen) {
 	d.users = users
 }
 
-// share moves shares to where users come to now: in t seconds with n users by
+// follow moves fractions towards those of the users who are there: in t seconds with n users by
 //
 //	1 - exp(-n t / turnover)
 //
 // of the way. An instance begins with those of its own node, but for the first look of this
 // weir-edge, as another one may have divided before it.
-func (d *dividing) share(promises engine.Promises, passed time.Duration, first bool) {
-	shares := map[engine.Path]float64{}
-	for path, share := range d.shares {
+func (d *dividing) follow(promises engine.Promises, passed time.Duration, first bool) {
+	fractions := map[engine.Path]float64{}
+	for path, fraction := range d.fractions {
 		p, promised := promises[path.Instance]
 		if _, known := d.users[path]; promised && (known || path.Node == p.Node) { // a node that is gone has none
-			shares[path] = share
+			fractions[path] = fraction
 		}
 	}
-	shared, all := sums(shares), sums(d.users)
+	together, all := sums(fractions), sums(d.users)
 	for id, p := range promises {
 		own := engine.Path{Instance: id, Node: p.Node}
-		if !p.Relay && shared[id] == 0 {
-			shares[own], shared[id] = 1, 1
+		if !p.Relay && together[id] == 0 {
+			fractions[own], together[id] = 1, 1
 		}
 	}
 	for path, n := range d.users {
@@ -114,13 +112,15 @@ func (d *dividing) share(promises engine.Promises, passed time.Duration, first b
 			}
 		}
 		if !first {
-			weight -= math.Exp(-users * min(passed, longestLook).Seconds() / turnover)
+			weight = engine.SmoothingWeight(users*min(passed, longestLook).Seconds(), turnoverUserSeconds)
 		}
-		before := shares[path] / shared[path.Instance]
-		shares[path] = before + (n/users-before)*weight
+		before := fractions[path] / together[path.Instance]
+		fractions[path] = before + (n/users-before)*weight
+		if n == 0 && fractions[path] < forgotten {
+			delete(fractions, path)
+		}
 	}
-	maps.DeleteFunc(shares, func(_ engine.Path, share float64) bool { return share < fewUsers })
-	d.shares = shares
+	d.fractions = fractions
 }
 
 // sums are those of instances' paths.

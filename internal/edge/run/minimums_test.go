@@ -3,11 +3,9 @@ package run
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -200,75 +198,6 @@ func TestToldSince(t *testing.T) {
 	}
 }
 
-// TestShares: who comes counts for how long he is there, and of a proxy that does not answer
-// users stay.
-func TestShares(t *testing.T) {
-	var x minimums
-	now := time.Now()
-	look := func(s *seen, later time.Duration) {
-		now = now.Add(later)
-		x.divide(s, now)
-	}
-	at := func(node string) float64 { return x.shares[engine.Path{Instance: "shop-1", Node: node}] }
-	is := func(what string, a, b float64) {
-		t.Helper()
-		if math.Abs(at("a")-a) > 0.03 || math.Abs(at("b")-b) > 0.03 {
-			t.Errorf("%s: %.2v, want %v and %v", what, x.shares, a, b)
-		}
-	}
-	look(shop(1, 3), 0)
-	is("another weir-edge was there before", 0.25, 0.75)
-	x = minimums{}
-	look(shop(0, 0), 0)
-	look(shop(0, 1), 200*time.Millisecond)
-	is("one who comes for a moment", 0.98, 0.02)
-	for range 4 {
-		look(shop(0, 16), 500*time.Millisecond)
-	}
-	is("many who came for two seconds", 0.02, 0.98)
-	silent := shop(0, 0)
-	for i := range silent.proxies["shop"] {
-		silent.proxies["shop"][i].err = errors.New("timeout")
-	}
-	look(silent, time.Minute)
-	is("no proxy answers", 0.02, 0.98)
-	// A node that is off has no users, as its proxy is none any more; if all are, nobody knows.
-	cut := shop(4, 4)
-	cut.proxies = nil
-	look(cut, time.Minute)
-	is("no proxies", 0.02, 0.98)
-	off := shop(4, 4)
-	off.proxies["shop"] = off.proxies["shop"][:1]
-	look(off, time.Minute)
-	is("b is off", 1, 0)
-
-	look(shop(0, 4), time.Second)
-	is("b is back", 0.61, 0.39)
-	for range 8 {
-		look(shop(0, 0), time.Second)
-	}
-	is("nobody for seconds", 0.65, 0.35)
-	for range 600 {
-		look(shop(0, 0), time.Second)
-	}
-	is("nobody for minutes", 1, 0)
-	standby := shop(2, 1)
-	standby.proxies["shop"][1].seen.Servers[0].Weight = 1
-	for range 60 {
-		look(standby, time.Second)
-	}
-	is("who is sent to a standby", 1, 0)
-	half := shop(0, 4)
-	half.proxies["shop"][0].err = errors.New("timeout")
-	x = minimums{}
-	look(shop(0, 0), 0)
-	x.users = nil // of its own node nobody knows anything
-	look(half, time.Second)
-	if division := x.divide(half, now); division.Local[engine.Entry{Service: "shop", Node: "a"}] < 10e6 {
-		t.Errorf("the node's own proxy has not answered yet: %+v", division)
-	}
-}
-
 // TestTell: what an agent says to a minimum.
 func TestTell(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -424,7 +353,7 @@ func TestHoldMinimums(t *testing.T) {
 	if said := m.said(); !strings.Contains(said, "users of shop who come to b have less than its minimum: of 21.25mbit that the proxy there should relay, the node can promise 10mbit") {
 		t.Error(said)
 	}
-	m.minimums.shares = nil // long ago
+	m.minimums.fractions = nil // long ago
 	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 10000000"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"math"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
@@ -22,7 +21,7 @@ const freeSmoothing = 5 * time.Second
 
 // take takes what was found at a moment into the means; who is not there is forgotten.
 func (f *freeUplinks) take(found map[uplinkOf]float64, now time.Time) {
-	weight := 1 - math.Exp(-now.Sub(f.at).Seconds()/freeSmoothing.Seconds())
+	weight := engine.SmoothingWeight(now.Sub(f.at).Seconds(), freeSmoothing.Seconds())
 	for at, bps := range found {
 		if before, known := f.bps[at]; known {
 			found[at] = before + (bps-before)*weight
