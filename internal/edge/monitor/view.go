@@ -220,9 +220,9 @@ func (r *reading) containers(u *Uplink) []Container {
 	return list
 }
 
-// Engine is the node as the engine has it. ours says which containers' minimums the
-// ledger holds (nil: none); those of all others are promised by somebody else.
-func (n *Node) Engine(ours func(*Container) bool) engine.Node {
+// Engine is the node as the engine has it, with all minimums that are in force there as those
+// of others.
+func (n *Node) Engine() engine.Node {
 	e := engine.Node{Name: n.Name, Reason: n.Reason, State: engine.NodeReady}
 	switch n.State {
 	case StateGone:
@@ -242,11 +242,6 @@ func (n *Node) Engine(ours func(*Container) bool) engine.Node {
 	if u := n.Uplink; u != nil {
 		e.UplinkBPS, e.UplinkSentBPS, e.BudgetBPS = u.RateBPS, u.SentBPS, u.BudgetBPS
 		e.OtherMinBPS = u.AdmittedBPS
-		for i := range n.Containers {
-			if c := &n.Containers[i]; ours != nil && ours(c) {
-				e.OtherMinBPS -= min(c.AdmittedBPS, e.OtherMinBPS)
-			}
-		}
 	}
 	return e
 }

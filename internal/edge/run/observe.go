@@ -158,21 +158,29 @@ func (m *Manager) input(s *seen) engine.Input {
 // proxySentBPS is what a service's proxy sends over the uplink of its node, if the agent
 // there knows the proxy.
 func (s *seen) proxySentBPS(service, node string) (bps uint64, known bool) {
-	for _, n := range s.nodes {
-		if n.Node.Name != node {
-			continue
-		}
-		for i := range n.Seen.Containers {
-			if c := &n.Seen.Containers[i]; c.Is(runtime.ProxyName(service)) { // one may be ending
-				bps, known = bps+c.SentBPS, true
-			}
+	n := s.measured(node)
+	if n == nil {
+		return 0, false
+	}
+	for i := range n.Seen.Containers {
+		if c := &n.Seen.Containers[i]; c.Is(runtime.ProxyName(service)) { // one may be ending
+			bps, known = bps+c.SentBPS, true
 		}
 	}
 	return bps, known
 }
 
+// measured is the node of that name; nil if there is none.
+func (s *seen) measured(node string) *Measured {
+	i := slices.IndexFunc(s.nodes, func(n Measured) bool { return n.Node.Name == node })
+	if i < 0 {
+		return nil
+	}
+	return &s.nodes[i]
+}
+
 func (m *Manager) node(s *seen, n Measured) engine.Node {
-	node := n.Seen.Engine(nil)
+	node := n.Seen.Engine()
 	node.OtherMinBPS -= min(s.heldBPS(n), node.OtherMinBPS)
 	node.ReadOnly = n.readOnly()
 	node.Name = n.Node.Name
@@ -314,30 +322,29 @@ func (m *Manager) measureInstance(s *seen, c runtime.Instance, i *engine.Instanc
 		i.Users += float64(t.Users + t.Waiting)
 		i.ResponseSeconds = max(i.ResponseSeconds, t.Response.Seconds())
 	}
-	for _, n := range s.nodes {
-		if n.Node.Name != c.Node {
+	n := s.measured(c.Node)
+	if n == nil {
+		return
+	}
+	for k := range n.Seen.Containers {
+		seen := &n.Seen.Containers[k]
+		own := seen.ID == c.ContainerID
+		if own {
+			i.SentBPS = seen.SentBPS
+			if seen.MemoryBytes != nil {
+				i.MemoryBytes = *seen.MemoryBytes
+			}
+			if seen.CPUs != nil {
+				i.CPUs = *seen.CPUs
+			}
+		}
+		if !own && !seen.Is(runtime.ProxyName(c.Service)) {
 			continue
 		}
-		for k := range n.Seen.Containers {
-			seen := &n.Seen.Containers[k]
-			own := seen.ID == c.ContainerID
-			if own {
-				i.SentBPS = seen.SentBPS
-				if seen.MemoryBytes != nil {
-					i.MemoryBytes = *seen.MemoryBytes
-				}
-				if seen.CPUs != nil {
-					i.CPUs = *seen.CPUs
-				}
-			}
-			if !own && !seen.Is(runtime.ProxyName(c.Service)) {
-				continue
-			}
-			if seen.State == v1.StateRejected {
-				i.MinRefused, i.Reason = true, seen.Reason
-			} else if refusal := m.minimums.refusal(seen.ID); refusal != "" {
-				i.MinRefused, i.Reason = true, refusal
-			}
+		if seen.State == v1.StateRejected {
+			i.MinRefused, i.Reason = true, seen.Reason
+		} else if refusal := m.minimums.refusal(seen.ID); refusal != "" {
+			i.MinRefused, i.Reason = true, refusal
 		}
 	}
 }

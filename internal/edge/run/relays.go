@@ -20,16 +20,14 @@ func (m *Manager) promiseRelays(ctx context.Context, s *seen, division engine.Di
 			continue
 		}
 		entry := engine.Entry{Service: p.Service, Node: p.Node}
-		inForce[entry] = 0 // on a node that has left
-		for _, n := range s.nodes {
-			if n.Node.Name != p.Node {
-				continue
-			}
+		switch n := s.measured(p.Node); {
+		case n == nil: // it has left
+			inForce[entry] = 0
+		case n.Seen.State != monitor.StateReady:
 			inForce[entry] = p.MinBPS
-			if n.Seen.State == monitor.StateReady {
-				has := m.minimums.proxyBPS(&n.Seen, p.Service)
-				inForce[entry] = min(p.MinBPS, has-min(has, division.Local[entry]))
-			}
+		default:
+			has := m.minimums.proxyBPS(&n.Seen, p.Service)
+			inForce[entry] = min(p.MinBPS, has-min(has, division.Local[entry]))
 		}
 	}
 	if maps.Equal(s.promises, engine.AdmitRelays(s.input.Nodes, s.promises, division.Relayed, inForce)) {
