@@ -137,15 +137,12 @@ type Instance struct {
 	// ID is what weir-edge calls it, ContainerID what the node's engine does, if it
 	// is known.
 	ID, ContainerID, Service, Node, Image string
-	Labels                                map[string]string
 	Phase                                 Phase
 	// Reason is why it fails.
 	Reason string
 	// Addresses are where it answers, by the container's port.
-	Addresses            map[uint16]netip.AddrPort
-	Restarts             int
-	CreatedAt, StartedAt time.Time
-	MemoryBytes          uint64
+	Addresses map[uint16]netip.AddrPort
+	StartedAt time.Time
 }
 
 // Proxy is a service's proxy on one node.

@@ -142,17 +142,12 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 	}
 	c := found.Container
 	i := runtime.Instance{
-		ContainerID: c.ID, Node: node, Restarts: c.RestartCount,
-		Addresses: map[uint16]netip.AddrPort{},
+		ContainerID: c.ID, Node: node, Addresses: map[uint16]netip.AddrPort{},
 	}
 	if c.Config != nil {
-		i.Labels, i.Image = c.Config.Labels, c.Config.Image
-		i.Service, i.ID = i.Labels[runtime.LabelService], i.Labels[runtime.LabelInstance]
+		i.Image = c.Config.Image
+		i.Service, i.ID = c.Config.Labels[runtime.LabelService], c.Config.Labels[runtime.LabelInstance]
 	}
-	if c.HostConfig != nil {
-		i.MemoryBytes = uint64(max(c.HostConfig.Memory, 0))
-	}
-	i.CreatedAt, _ = time.Parse(time.RFC3339Nano, c.Created) // zero if the engine says nonsense
 	i.Phase, i.Reason, i.StartedAt = phase(c.State, c.RestartCount)
 	if c.NetworkSettings == nil || c.Config == nil {
 		return i, nil

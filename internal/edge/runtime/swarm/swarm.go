@@ -211,8 +211,8 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 // instance is what a Swarm service and its tasks, those of before included, are.
 func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Instance {
 	i := runtime.Instance{
-		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService], Labels: s.Spec.Labels,
-		Image: s.Spec.Labels[labelImage], Phase: runtime.Starting, CreatedAt: s.CreatedAt, Addresses: map[uint16]netip.AddrPort{},
+		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService],
+		Image: s.Spec.Labels[labelImage], Phase: runtime.Starting, Addresses: map[uint16]netip.AddrPort{},
 	}
 	var address netip.Addr
 	for _, n := range nodes {
@@ -224,10 +224,10 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 		i.Node = s.Spec.Labels[runtime.LabelNode] // a node that has left
 	}
 	slices.SortFunc(tasks, func(a, b swarm.Task) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	var failed string
+	restarts, failed := 0, ""
 	for _, t := range tasks {
 		if t.Status.State == swarm.TaskStateFailed || t.Status.State == swarm.TaskStateRejected {
-			i.Restarts++
+			restarts++
 			if failed == "" {
 				failed = t.Status.Err
 			}
@@ -246,8 +246,8 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 			}
 		}
 	}
-	if i.Restarts > 0 && (i.Phase != runtime.Running || time.Since(i.StartedAt) < steady) {
-		i.Phase, i.Reason = runtime.Failing, fmt.Sprintf("%s, and it was started again %d times", failed, i.Restarts)
+	if restarts > 0 && (i.Phase != runtime.Running || time.Since(i.StartedAt) < steady) {
+		i.Phase, i.Reason = runtime.Failing, fmt.Sprintf("%s, and it was started again %d times", failed, restarts)
 	}
 	return i
 }
