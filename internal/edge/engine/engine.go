@@ -39,7 +39,7 @@
 //
 // Nodes fail independently of each other. Users are as many as a minute ago. An
 // instance is as good as another one of the same service. A node has one uplink, its
-// first.
+// fastest.
 package engine
 
 import (

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // shrink stops an instance when users are few for long enough.
@@ -117,7 +119,7 @@ func (w *world) comeCloser(s *service) {
 	m, p := &s.memory, &w.e.policy
 	trip := s.roundTrip(w, -1)
 	before := s.model.after(s.model.use(s.model.carried(w, s, false))) + trip
-	far := s.steady() && s.algorithmName() == "hybrid" && s.users >= 1 && trip*100 > before*p.MinGainPercent
+	far := s.steady() && s.algorithmName() == spec.AlgorithmHybrid && s.users >= 1 && trip*100 > before*p.MinGainPercent
 	hold := p.CoolDownSeconds * s.patience()
 	if !w.holds(&m.CloserSince, far, hold) || w.lately(m.GrownAt, hold) || w.lately(m.ShrunkAt, hold) || w.lately(m.CloserAt, hold) {
 		return

@@ -82,8 +82,8 @@ type Node struct {
 	// Availability is the part of the time that the node is there, 0 to 1; see
 	// [EstimateAvailability]. 0 and 1: nothing is known.
 	Availability float64 `json:"availability"`
-	// PullBPS is the rate at which the node gets images, as measured on its link to
-	// the registry and free at the moment. 0: not known.
+	// PullBPS is the rate at which the node gets images. 0: not known; weir-edge does not
+	// measure it.
 	PullBPS uint64 `json:"pull_bps"`
 	// Images are those of services that the node has already.
 	Images []string `json:"images"`
@@ -97,6 +97,7 @@ func (n *Node) promises() bool { return n.Weir && !n.ReadOnly }
 type Service struct {
 	Spec spec.Spec `json:"spec"`
 	// Platforms are those that the image is there for; empty where that is not known.
+	// weir-edge does not ask: a node refuses at the start what it cannot run.
 	Platforms []string `json:"platforms,omitempty"`
 	// MeasuredStartUpSeconds is from start to first answer, as last measured; 0: not yet.
 	MeasuredStartUpSeconds float64 `json:"measured_start_up_seconds,omitempty"`
@@ -149,7 +150,8 @@ type Instance struct {
 	LimitBytes uint64 `json:"limit_bytes"`
 	// Replaces is the instance that this one was started in place of; see [Move].
 	Replaces string `json:"replaces,omitempty"`
-	// Outdated: it runs by an older specification of its service.
+	// Outdated: it runs by an older specification of its service. weir-edge has none: there a
+	// service is removed before it is deployed with another specification.
 	Outdated bool `json:"outdated,omitempty"`
 	// MinRefused: the node's agent does not grant the minimum. Reason says why.
 	MinRefused bool `json:"min_refused,omitempty"`
@@ -161,7 +163,8 @@ type Demand struct {
 	// Node is where they come to.
 	Node  string  `json:"node"`
 	Users float64 `json:"users"` // at once
-	// RequestsPerSecond and ResponseSeconds are the mean of the last period.
+	// RequestsPerSecond is how many requests they make; 0: nobody counts them, and users by
+	// ResponseSeconds, what they wait on average, stand for it.
 	RequestsPerSecond float64 `json:"requests_per_second"`
 	ResponseSeconds   float64 `json:"response_seconds"`
 	// SentBPS is what the service's proxy there sends over the node's uplink: all that users
