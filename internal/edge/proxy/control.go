@@ -39,9 +39,7 @@ func (c Control) See(ctx context.Context) (Seen, error) {
 	}
 	seen, err := parseStat(text)
 	if c.line != nil && seen.ends {
-		c.line.mu.Lock()
-		defer c.line.mu.Unlock()
-		c.line.hangUp()
+		c.line.leave()
 	}
 	return seen, err
 }

@@ -67,9 +67,10 @@ func (l *line) ask(ctx context.Context, dial func(context.Context) (net.Conn, er
 	return l.talk(deadline, command)
 }
 
-// talk is one command and its answer, after which the line is as before, or hung up.
+// talk is one command and its answer, after which the line is as before, or hung up. l.mu is
+// held.
 func (l *line) talk(deadline time.Time, command string) (answer string, err error) {
-	l.rest()
+	l.inUse()
 	defer func() {
 		if err != nil {
 			l.hangUp()
@@ -117,17 +118,24 @@ func readAnswer(from *bufio.Reader, to *bytes.Buffer) error {
 	}
 }
 
-// rest: the line is in use.
-func (l *line) rest() {
+// inUse stops the clock of a line that nobody uses. l.mu is held.
+func (l *line) inUse() {
 	if l.idle != nil {
 		l.idle.Stop()
 		l.idle = nil
 	}
 }
 
-// hangUp ends a connection, if there is one.
+// leave hangs up when no command is on its way.
+func (l *line) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hangUp()
+}
+
+// hangUp ends a connection, if there is one. l.mu is held.
 func (l *line) hangUp() {
-	l.rest()
+	l.inUse()
 	if l.conn != nil {
 		l.conn.Close()
 		l.conn, l.reader = nil, nil

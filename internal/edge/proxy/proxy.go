@@ -5,7 +5,8 @@
 // its file only when it starts. So every change is made twice: at HAProxy's runtime
 // socket (management guide, section 9.3: add, del and set server), where no
 // connection is lost by it, and in the file, from which HAProxy starts again with
-// what was there last, also without weir-edge.
+// what was there last, also without weir-edge. Where the way to that socket is long, the
+// connection is kept (line.go).
 //
 // What is to be changed is computed from what should be there and what HAProxy
 // says is there (plan.go), so that doing it again does nothing. An instance that
