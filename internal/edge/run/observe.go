@@ -259,7 +259,7 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	case c.Phase == runtime.Failing:
 		return engine.InstanceFailed, c.Reason
 	case c.Phase == runtime.Starting:
-		return engine.InstanceStarting, ""
+		return engine.InstanceStarting, m.waiting(c.ID, c.Reason)
 	}
 	servers := serversOf(s, c.ID)
 	if slices.ContainsFunc(servers, func(t proxy.SeenServer) bool { return t.Up && t.Check != "" }) {
@@ -280,11 +280,37 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	case verdict < 0 && waited > notAnswering:
 		return engine.InstanceUnknown, "no proxy has looked whether it answers"
 	case verdict >= 0 && (was.state == engine.InstanceRunning || was.state == engine.InstanceUnhealthy):
-		return engine.InstanceUnhealthy, "it does not answer its proxy: " + servers[verdict].Check
+		return engine.InstanceUnhealthy, "it does not answer its proxy: " + checked(servers[verdict])
 	case verdict >= 0 && waited > notAnswering:
-		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v: does it listen at the port of its specification?", notAnswering)
+		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v (%s): does it listen at the port of its specification?", notAnswering, checked(servers[verdict]))
 	}
-	return engine.InstanceStarting, ""
+	reason := "no proxy has looked yet whether it answers"
+	switch {
+	case len(c.Addresses) == 0:
+		reason = "it runs, and its engine does not say where it is reached"
+	case verdict >= 0:
+		reason = "it does not answer its proxy yet: " + checked(servers[verdict])
+	}
+	return engine.InstanceStarting, m.waiting(c.ID, reason)
+}
+
+// waiting is a reason that is worth a word once an instance starts slowly. m.mu is held.
+func (m *Manager) waiting(id, reason string) string {
+	if first := m.since[id].first; first.IsZero() || time.Since(first) < slowly {
+		return ""
+	}
+	return reason
+}
+
+// slowly is after how long it is said what an instance waits for.
+const slowly = 5 * time.Second
+
+// checked is what a proxy found, and where.
+func checked(t proxy.SeenServer) string {
+	if !t.Address.IsValid() {
+		return t.Check
+	}
+	return fmt.Sprintf("%s at %s", t.Check, t.Address)
 }
 
 // notAnswering is after how long an instance has failed that has not answered since this

@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -44,6 +45,33 @@ func TestStateOf(t *testing.T) {
 		c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running, StartedAt: time.Now().Add(-test.ranFor)}
 		if got, _ := m.stateOf(s, c); got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// TestWaiting: an instance that starts slowly says what it waits for.
+func TestWaiting(t *testing.T) {
+	address := netip.MustParseAddrPort("198.18.0.2:49153")
+	refused := []seenProxy{{seen: proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("s.1"), Address: address, Check: "Layer4 connection problem"}}}}}
+	reached := map[uint16]netip.AddrPort{80: address}
+	for name, test := range map[string]struct {
+		c       runtime.Instance
+		proxies []seenProxy
+		want    string
+	}{
+		"its container":   {runtime.Instance{Phase: runtime.Starting, Reason: "its task is preparing: preparing"}, nil, "its task is preparing: preparing"},
+		"an answer":       {runtime.Instance{Phase: runtime.Running, Addresses: reached}, refused, "it does not answer its proxy yet: Layer4 connection problem at 198.18.0.2:49153"},
+		"a first look":    {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []seenProxy{{}}, "no proxy has looked yet whether it answers"},
+		"its address":     {runtime.Instance{Phase: runtime.Running}, []seenProxy{{}}, "it runs, and its engine does not say where it is reached"},
+		"all its proxies": {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []seenProxy{{err: errors.New("timeout")}}, "no proxy has looked yet whether it answers"},
+	} {
+		test.c.ID, test.c.Service, test.c.StartedAt = "s.1", "s", time.Now().Add(-time.Minute)
+		for waited, want := range map[time.Duration]string{slowly / 2: "", 2 * slowly: test.want} {
+			m := &Manager{since: map[string]stateSince{"s.1": {state: engine.InstanceStarting, first: time.Now().Add(-waited)}}}
+			state, reason := m.stateOf(&seen{proxies: map[string][]seenProxy{"s": test.proxies}}, test.c)
+			if state != engine.InstanceStarting || reason != want {
+				t.Errorf("%s, after %v: %s, %q, want %q", name, waited, state, reason, want)
+			}
 		}
 	}
 }

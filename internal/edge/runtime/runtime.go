@@ -139,7 +139,7 @@ type Instance struct {
 	ID, ContainerID, Service, Node, Image string
 	Labels                                map[string]string
 	Phase                                 Phase
-	// Reason is why it fails.
+	// Reason is why it fails, or what it waits for before it runs.
 	Reason string
 	// Addresses are where it answers, by the container's port.
 	Addresses            map[uint16]netip.AddrPort
