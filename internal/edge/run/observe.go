@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -263,7 +264,7 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	}
 	servers := serversOf(s, c.ID)
 	if slices.ContainsFunc(servers, func(t proxy.SeenServer) bool { return t.Up && t.Check != "" }) {
-		return engine.InstanceRunning, ""
+		return engine.InstanceRunning, m.waiting(c.ID, missedBy(s, c))
 	}
 	was := m.since[c.ID]
 	waited := min(time.Since(was.first), time.Since(c.StartedAt))
@@ -294,7 +295,23 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	return engine.InstanceStarting, m.waiting(c.ID, reason)
 }
 
-// waiting is a reason that is worth a word once an instance starts slowly. m.mu is held.
+// missedBy is which proxies do not reach an instance that answers others; users who come to
+// them are not sent there.
+func missedBy(s *seen, c runtime.Instance) string {
+	var nodes []string
+	found := ""
+	for _, p := range s.proxies[c.Service] {
+		if t := serverOf(p, c.ID); t.Check != "" && !t.Up && !t.Leaving {
+			nodes, found = append(nodes, p.Node), checked(t)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the proxies on %s do not reach it: %s", strings.Join(nodes, ", "), found)
+}
+
+// waiting is a reason that is worth a word when an instance was there for a while. m.mu is held.
 func (m *Manager) waiting(id, reason string) string {
 	if first := m.since[id].first; first.IsZero() || time.Since(first) < slowly {
 		return ""
@@ -302,7 +319,7 @@ func (m *Manager) waiting(id, reason string) string {
 	return reason
 }
 
-// slowly is after how long it is said what an instance waits for.
+// slowly is from when on it is said what an instance waits for, after it was first seen.
 const slowly = 5 * time.Second
 
 // checked is what a proxy found, and where.

@@ -76,6 +76,27 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// TestMissed: of an instance that answers it is said which proxies do not reach it.
+func TestMissed(t *testing.T) {
+	c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running}
+	at := func(node string, server proxy.SeenServer) seenProxy {
+		server.Name = serverName(c.ID)
+		return seenProxy{Proxy: runtime.Proxy{Node: node}, seen: proxy.Seen{Servers: []proxy.SeenServer{server}}}
+	}
+	up, down := proxy.SeenServer{Up: true, Check: "Layer4 check passed"}, proxy.SeenServer{Check: "Layer4 timeout"}
+	leaving := proxy.SeenServer{Check: "Layer4 timeout", Leaving: true}
+	for want, others := range map[string][]seenProxy{
+		"": {at("b", up), at("c", leaving), {Proxy: runtime.Proxy{Node: "d"}, err: errors.New("timeout")}},
+		"the proxies on b, c do not reach it: Layer4 timeout": {at("b", down), at("c", down)},
+	} {
+		m := &Manager{since: map[string]stateSince{c.ID: {state: engine.InstanceRunning, first: time.Now().Add(-time.Minute)}}}
+		state, reason := m.stateOf(&seen{proxies: map[string][]seenProxy{"s": append(others, at("a", up))}}, c)
+		if state != engine.InstanceRunning || reason != want {
+			t.Errorf("%s, %q, want %q", state, reason, want)
+		}
+	}
+}
+
 // A proxy that does not answer may have any number of users.
 func TestDrainWithoutProxy(t *testing.T) {
 	m := &Manager{opts: Options{DryRun: true}, stopping: map[string]*stop{
