@@ -1,8 +1,12 @@
 package run
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,5 +120,23 @@ func TestPending(t *testing.T) {
 	got := pending(services, there, []engine.Decision{keep, {Action: engine.Start, Service: "starts"}, {Action: engine.Keep, Service: "runs"}})
 	if len(got) != 1 || got[0].Service != "big" || got[0].State != "pending" || got[0].Reason != "0 of 1: no node can have it" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestSyncProxy: a proxy that ends right after it was seen has a moment to be replaced; what
+// one does not do is said at once.
+func TestSyncProxy(t *testing.T) {
+	ended := proxy.UnixControl(filepath.Join(t.TempDir(), "nobody"))
+	mute := proxy.Control{Dial: func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		return here, there.Close()
+	}}
+	for says, control := range map[string]proxy.Control{"": ended, "reach the proxy: io": mute} {
+		m := newManager(t)
+		p := seenProxy{Proxy: runtime.Proxy{Node: "a", Control: control}}
+		m.syncProxy(t.Context(), &seen{}, runtime.Service{Name: "s"}, p)
+		if said := m.said(); (said == "") != (says == "") || !strings.Contains(said, says) {
+			t.Errorf("it is said %q, want %q", said, says)
+		}
 	}
 }
