@@ -151,6 +151,12 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	decisions := engine.DefaultPolicy()
+	decisions.Rules = o.rules
+	decider, err := engine.New(decisions)
+	if err != nil {
+		return cmdline.Usagef("%s: %w", o.config, err)
+	}
 	ctx := cmd.Context()
 	level := slog.LevelInfo
 	if o.verbose {
@@ -174,12 +180,6 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		err = fmt.Errorf("%w: mend it, or move %s away to begin anew", err, filepath.Join(o.stateDir, repositoryFolder))
 		log.Error("nothing can be pushed or deployed from the repository; services are not affected", "error", err)
 		services = repo.Unusable(err)
-	}
-	decisions := engine.DefaultPolicy()
-	decisions.Rules = o.rules
-	decider, err := engine.New(decisions)
-	if err != nil {
-		return cmdline.Usagef("%s: %w", o.config, err)
 	}
 	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
