@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,9 +124,11 @@ func (m *Manager) input(s *seen) engine.Input {
 	for _, n := range s.nodes {
 		in.Nodes = append(in.Nodes, m.node(s, n))
 	}
+	m.pulls.measure(in.Nodes, s.nodes, s.at)
 	for _, service := range s.services {
-		known := engine.Service{Spec: s.specs[service.Name]}
-		known.MeasuredStartUpSeconds = m.store.StartUp(service.Image).Seconds
+		known, measured := engine.Service{Spec: s.specs[service.Name]}, m.store.StartUp(service.Image)
+		known.MeasuredStartUpSeconds = measured.Seconds
+		known.Spec.ImageBytes = cmp.Or(known.Spec.ImageBytes, measured.ImageBytes)
 		in.Services = append(in.Services, known)
 		for _, p := range s.proxies[service.Name] {
 			if p.err == nil {
