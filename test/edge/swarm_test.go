@@ -5,6 +5,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -162,7 +163,8 @@ func (c *cluster) get(node, port int) error {
 
 // takePort takes the first of the ports that engines choose from, at IPv4 addresses only, as
 // any connection of a node does. From then on Docker before 27 publishes a port at two
-// numbers, one for each family.
+// numbers, one for each family. Docker 20.10 chooses from 49153 on, others from where the
+// kernel does.
 func (c *cluster) takePort(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
@@ -172,11 +174,15 @@ func (c *cluster) takePort(t *testing.T) {
 	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\t")
 	for _, node := range c.nodes {
 		err := testbed.InNetNS(node.NetNSPath(), func() error {
-			taken, err := net.Listen("tcp4", ":"+first)
-			if err == nil {
-				t.Cleanup(func() { taken.Close() })
+			for _, port := range []string{first, "49153"} {
+				taken, err := net.Listen("tcp4", ":"+port)
+				if err == nil {
+					t.Cleanup(func() { taken.Close() })
+				} else if !errors.Is(err, syscall.EADDRINUSE) { // then it is taken
+					return err
+				}
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
