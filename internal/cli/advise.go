@@ -103,6 +103,13 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format cmd
 	if err := f.question.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
+	var others advise.Measurements
+	if f.check != "" { // before a quarter of an hour of measuring
+		var err error
+		if others, err = f.readOthers(cmd, name); err != nil {
+			return err
+		}
+	}
 	if f.refresh {
 		if err := refreshMeasurements(cmd, f.measurements); err != nil {
 			return err
@@ -113,7 +120,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format cmd
 		return err
 	}
 	if f.check != "" {
-		return f.runCheck(cmd, m, format)
+		return runCheck(cmd, m, others, format)
 	}
 	result := adviceOutput{Container: name, MeasuredAt: m.StartedAt, Host: m.Host, Kernel: m.Environment.Kernel}
 	notes, err := f.ask(cmd, g, &result)
@@ -134,13 +141,31 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format cmd
 	return printAdvice(cmd.OutOrStdout(), result)
 }
 
-// runCheck says how often advice is what a measurement of the scenario itself says.
-func (f *adviseFlags) runCheck(cmd *cobra.Command, m advise.Measurements, format cmdline.Output) error {
-	other, err := readMeasurements(f.check)
-	if err != nil {
-		return err
+// readOthers reads the measurements that advice is compared with, which say what is asked:
+// nothing else may.
+func (f *adviseFlags) readOthers(cmd *cobra.Command, name string) (advise.Measurements, error) {
+	if name != "" {
+		return advise.Measurements{}, cmdline.Usagef("--check compares the advice for all that its file has: leave out %q", name)
 	}
-	list, err := advise.Check(m, other)
+	for _, flag := range []string{"containers", "protocol", "bytes", "rate"} {
+		if cmd.Flags().Changed(flag) {
+			return advise.Measurements{}, cmdline.Usagef("--check compares the advice for all that its file has: leave out --%s", flag)
+		}
+	}
+	data, err := os.ReadFile(f.check)
+	if err != nil {
+		return advise.Measurements{}, fmt.Errorf("--check: %w; `weir bench netmodes -o json` prints what it takes", err)
+	}
+	others, err := advise.Parse(data)
+	if err != nil {
+		return others, fmt.Errorf("--check %s: %w; `weir bench netmodes -o json` prints what it takes", f.check, err)
+	}
+	return others, nil
+}
+
+// runCheck says how often advice is what a measurement of the scenario itself says.
+func runCheck(cmd *cobra.Command, m, others advise.Measurements, format cmdline.Output) error {
+	list, err := advise.Check(m, others)
 	if err != nil {
 		return fmt.Errorf("check the advice: %w", err)
 	}

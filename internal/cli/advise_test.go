@@ -181,7 +181,12 @@ func TestAdviseCheck(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "agrees in 1 of 1 scenarios") || !strings.Contains(out, "bridge   bridge") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
-	if code, _, errs = adviseOn(t, own, "--check", filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(errs, "none.json") {
+	if code, _, errs = adviseOn(t, own, "--check", filepath.Join(dir, "none.json")); code != 1 || !strings.Contains(errs, "none.json") || !strings.Contains(errs, "bench netmodes -o json") {
 		t.Errorf("exit code %d: %s", code, errs)
+	}
+	for _, idle := range [][]string{{"web"}, {"--containers", "2"}, {"--rate", "10mbit"}} {
+		if code, _, errs = adviseOn(t, own, append(idle, "--check", other)...); code != cmdline.Usage || !strings.Contains(errs, "leave out") {
+			t.Errorf("%q with --check: exit code %d: %s", idle, code, errs)
+		}
 	}
 }

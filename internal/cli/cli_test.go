@@ -305,10 +305,9 @@ func TestSetFlags(t *testing.T) {
 		{[]string{"--weight", "300"}, v1.PolicyChange{Weight: p("300")}},
 		{[]string{"--min=20mbit", "--max=none"}, v1.PolicyChange{Min: p("20mbit"), Max: p("none")}},
 		{[]string{"--priority", "0"}, v1.PolicyChange{Priority: p("0")}},
-		{[]string{"--latency", ""}, v1.PolicyChange{Latency: p("")}}, // given, though empty
 		{
-			[]string{"--weight=1", "--min=2", "--max=3", "--priority=4", "--latency=5ms", "--class=ef"},
-			v1.PolicyChange{Weight: p("1"), Min: p("2"), Max: p("3"), Priority: p("4"), Latency: p("5ms"), Class: p("ef")},
+			[]string{"--weight=1", "--min=2k", "--max=3k", "--priority=4", "--latency=5ms", "--class=ef"},
+			v1.PolicyChange{Weight: p("1"), Min: p("2k"), Max: p("3k"), Priority: p("4"), Latency: p("5ms"), Class: p("ef")},
 		},
 	} {
 		a := busyHost()
@@ -368,6 +367,9 @@ func TestExitCodes(t *testing.T) {
 		{"set", 2, "NAME is missing: weir set NAME"},
 		{"set web", 2, "nothing to set"},
 		{"set web db --weight 3", 2, `"db" is too much`},
+		{"set web --weight 10001 --socket " + nowhere, 2, `weight "10001": write a whole number from 0 to 10000`},
+		{"set web --min 10MB/s --socket " + nowhere, 2, "bytes are not accepted; for 10 megabit write 10mbit"},
+		{"set web --latency= --socket " + nowhere, 2, "latency is empty"}, // as of a variable that is not set
 		{"set web --weight", 2, "needs an argument"},
 		{"reset", 2, "NAME is missing"},
 		{"reset web db", 2, `"db" is too much`},

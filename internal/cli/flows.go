@@ -113,7 +113,6 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 	return nil
 }
 
-// formatAgo says how long ago something was.
 // flowDelay is how long a flow's packets waited.
 func flowDelay(f v1.Flow) string {
 	if f.DelayMS == 0 {
@@ -122,6 +121,7 @@ func flowDelay(f v1.Flow) string {
 	return formatMS(f.DelayMS)
 }
 
+// formatAgo says how long ago something was.
 func formatAgo(d time.Duration) string {
 	if d < time.Second {
 		return "now"

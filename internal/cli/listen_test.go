@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weir-project/weir/internal/access"
@@ -104,5 +105,19 @@ func TestRemoteCannotListen(t *testing.T) {
 		if text := said.String(); !strings.Contains(text, says) || !strings.Contains(text, "go on without listening") {
 			t.Errorf("%+v: %s", listen, text)
 		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestTokenThatNobodyHas: a token that could not be printed is nowhere.
+func TestTokenThatNobodyHas(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	var errs bytes.Buffer
+	code := Run([]string{"token", "hub", "--file", tokens}, fullDisk{}, &errs)
+	if code != 1 || !strings.Contains(errs.String(), "delete the line of hub in "+tokens) {
+		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }

@@ -301,7 +301,7 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 func (f *sdnRunFlags) readModel() (*appid.Model, error) {
 	model, err := loadClassifier(f.model)
 	if err != nil {
-		return nil, err
+		return nil, cmdline.Usagef("--model: %w", err)
 	}
 	if err := model.Levels.Override(f.levels); err != nil {
 		return nil, cmdline.WithCode(cmdline.Usage, err)

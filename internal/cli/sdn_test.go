@@ -162,6 +162,7 @@ func TestSDNRunBad(t *testing.T) {
 		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.1.2 --route=0.0.0.0/0=198.18.1.3": "route 0.0.0.0/0 is there twice",
 		"--takeover-after=500ms":                                                            "--takeover-after 500ms is less than 1s",
 		"--takeover-after=-1s":                                                              "--takeover-after -1s is less than 1s",
+		"--model=/nowhere":                                                                  "--model: read classifier: open /nowhere: no such file",
 		"--priority=256":                                                                    "256",
 		"--priority=7":                                                                      "--priority needs --takeover-after",
 		"--cert=c --key=k":                                                                  "switches would connect without TLS",

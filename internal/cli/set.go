@@ -5,6 +5,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/policy"
 )
 
 func newSetCommand(g *global) *cobra.Command {
@@ -57,6 +58,10 @@ Swarm service or of a pod that has one container in a network of its own.`,
 		}
 		if !any {
 			return cmdline.Usagef("nothing to set: %s", cmd.UseLine())
+		}
+		// Whether the host has room for it the agent says.
+		if _, err := policy.ParseChange(change); err != nil {
+			return cmdline.WithCode(cmdline.Usage, err)
 		}
 		agent, err := connect.open()
 		if err != nil {

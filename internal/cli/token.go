@@ -40,7 +40,9 @@ The agent reads the file again when it changes. To take a token back, delete its
 			case err != nil:
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), token)
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), token); err != nil {
+				return fmt.Errorf("print the token: %w: delete the line of %s in %s, and make another one", err, args[0], path)
+			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s may %s; delete its line in %s to take that back\n", args[0], roleWords[role], path)
 			return nil
 		},

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -41,6 +42,9 @@ func Usagef(format string, args ...any) error { return WithCode(Usage, fmt.Error
 // ErrSilent ends a command with exit code 1 after it has said everything itself.
 var ErrSilent = errors.New("failed")
 
+// errInterrupted is what a command ends with that was stopped before it was done.
+var errInterrupted = errors.New("interrupted")
+
 // ExitCode is what a command ends with that returns err.
 func ExitCode(err error) int {
 	var coded *codedError
@@ -57,9 +61,31 @@ func ExitCode(err error) int {
 func SetUp(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usagef("%w (see %s --help)", err, cmd.CommandPath())
+		return Usagef("%w (see %s --help)", plainly(err), cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelpCommand(root))
+}
+
+// plainly is what is wrong with a flag, in words that are not the standard library's.
+func plainly(err error) error {
+	var number *strconv.NumError
+	if !errors.As(err, &number) {
+		return err
+	}
+	meant := "a number"
+	switch number.Func {
+	case "Atoi", "ParseInt":
+		meant = "a whole number"
+	case "ParseUint":
+		meant = "a whole number, 0 or more"
+	case "ParseBool":
+		meant = "true or false"
+	}
+	what := "is not " + meant
+	if errors.Is(err, strconv.ErrRange) {
+		what = "is too large or too small"
+	}
+	return errors.New(strings.Replace(err.Error(), number.Error(), strconv.Quote(number.Num)+" "+what, 1))
 }
 
 // Run runs one command line of a program that was set up, until it is interrupted, by
@@ -73,9 +99,13 @@ func Run(root *cobra.Command, args []string, stdout, stderr io.Writer, more ...o
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	refuseOtherShells(root, args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && strings.HasPrefix(err.Error(), "unknown command") {
 		err = unknownCommand(root, err)
+	}
+	if err != nil && ctx.Err() != nil && err.Error() == context.Canceled.Error() {
+		err = errInterrupted
 	}
 	if err != nil && !errors.Is(err, ErrSilent) {
 		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), PrintableLines(err.Error()))
@@ -123,6 +153,21 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
+	}
+}
+
+// refuseOtherShells has cobra's command completion say that it does not know a shell, where it
+// would print help, which people lead into a file.
+func refuseOtherShells(root *cobra.Command, args []string) {
+	root.InitDefaultCompletionCmd(args...)
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = ExactArgs("a shell (bash, zsh, fish, powershell)")
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			return Usagef("%q is no shell of %s: there are bash, zsh, fish and powershell", args[0], cmd.CommandPath())
+		}
 	}
 }
 

@@ -25,6 +25,10 @@ func program() *cobra.Command {
 	}
 	list := &cobra.Command{Use: "list NAME", Args: ExactArgs("NAME")}
 	format := AddOutputFlag(list, Wide)
+	list.Flags().Uint8("most", 0, "")
+	list.Flags().IntSlice("sizes", nil, "")
+	list.Flags().Bool("once", false, "")
+	list.Flags().Float64("part", 0, "")
 	list.RunE = func(cmd *cobra.Command, args []string) error {
 		return PrintJSON(cmd.OutOrStdout(), map[string]any{"name": args[0], "format": *format})
 	}
@@ -53,11 +57,37 @@ func TestRun(t *testing.T) {
 		{"list", Usage, "", "prog: NAME is missing: prog list NAME [flags]\n"},
 		{"list web -o wide", 0, "{\n  \"format\": \"wide\",\n  \"name\": \"web\"\n}\n", ""},
 		{"list web -o yaml", Usage, "", "prog: invalid argument \"yaml\" for \"-o, --output\" flag: \"yaml\" is not table or json or wide (see prog list --help)\n"},
+		{"completion", Usage, "", "prog: a shell (bash, zsh, fish, powershell) is missing: prog completion [flags]\n"},
+		{"completion csh", Usage, "", "prog: \"csh\" is no shell of prog completion: there are bash, zsh, fish and powershell\n"},
+		{"list --most -1", Usage, "", "prog: invalid argument \"-1\" for \"--most\" flag: \"-1\" is not a whole number, 0 or more (see prog list --help)\n"},
+		{"list --most 300", Usage, "", "prog: invalid argument \"300\" for \"--most\" flag: \"300\" is too large or too small (see prog list --help)\n"},
+		{"list --sizes 64,x", Usage, "", "prog: invalid argument \"64,x\" for \"--sizes\" flag: \"x\" is not a whole number (see prog list --help)\n"},
+		{"list --once=maybe", Usage, "", "prog: invalid argument \"maybe\" for \"--once\" flag: \"maybe\" is not true or false (see prog list --help)\n"},
+		{"list --part half", Usage, "", "prog: invalid argument \"half\" for \"--part\" flag: \"half\" is not a number (see prog list --help)\n"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := Run(program(), strings.Fields(tc.args), &stdout, &stderr); code != tc.code || stdout.String() != tc.stdout || stderr.String() != tc.stderr {
 			t.Errorf("%s: %d, %q, %q, want %d, %q, %q", tc.args, code, stdout.String(), stderr.String(), tc.code, tc.stdout, tc.stderr)
 		}
+	}
+}
+
+// TestInterrupted: who interrupts a command is told so.
+func TestInterrupted(t *testing.T) {
+	root := program()
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+		case <-time.After(time.Minute):
+		}
+		return cmd.Context().Err()
+	}
+	var stdout, stderr bytes.Buffer
+	if code := Run(root, nil, &stdout, &stderr); code != Failed || stderr.String() != "prog: interrupted\n" {
+		t.Errorf("%d, %q", code, stderr.String())
 	}
 }
 

@@ -130,7 +130,7 @@ func checkParts(p v1.Policy) error {
 // be changed so. For min, max, latency, class and dscp, "none" takes the value away. It
 // is strict: an error has all problems joined.
 func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
-	values, err := parseChange(change)
+	values, err := ParseChange(change)
 	if err != nil {
 		return Values{}, err
 	}
@@ -150,7 +150,9 @@ func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	return values, nil
 }
 
-func parseChange(change v1.PolicyChange) (Values, error) {
+// ParseChange reads the values of a change, each by itself. It is strict: an error has all
+// problems joined.
+func ParseChange(change v1.PolicyChange) (Values, error) {
 	var v Values
 	err := errors.Join(
 		parseField("weight", change.Weight, &v.Weight, ParseWeight),

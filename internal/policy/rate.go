@@ -124,6 +124,8 @@ func unitError(number, unit string) error {
 		return fmt.Errorf("has the unit m, which means a thousandth in Kubernetes; write %sM or %smbit", number, number)
 	case strings.HasPrefix(lower, "e") && isDigits(strings.TrimLeft(lower[1:], "+-")):
 		return errors.New("has an exponent, which is not accepted; write for example 30mbit")
+	case unit[0] == ',':
+		return errors.New("has a comma; fractions are written with a point, for example 1.5mbit")
 	case isBytes(lower):
 		return fmt.Errorf("has the unit %q: bytes are not accepted; for %s write %s", unit, inWords(meant, number), meant)
 	}

@@ -60,7 +60,7 @@ func TestParseRateRefuses(t *testing.T) {
 		".5gbit":                       "is not a rate",
 		"5.gbit":                       "is not a rate",
 		"1.2.3gbit":                    "is not a rate",
-		"1,5gbit":                      `has the unknown unit ",5gbit"`,
+		"1,5gbit":                      "has a comma; fractions are written with a point",
 		"٣٠mbit":                       "is not a rate",
 		"\uff13\uff10mbit":             "is not a rate", // full-width digits
 		"0x10":                         `has the unknown unit "x10"`,

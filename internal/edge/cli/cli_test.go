@@ -97,6 +97,7 @@ func TestUsage(t *testing.T) {
 		{"help ps fly", 2, `has no command "fly"`},
 		{"ps --socket /nonexistent/edge.sock", 1, "weir-edge run"},
 		{"run --docker /nonexistent/docker.sock --state-dir DIR", 1, "no Docker engine answers at /nonexistent/docker.sock"},
+		{"run --config RULES --docker /nonexistent/docker.sock --state-dir DIR", 2, "rules.near"},
 		{"run --dashboard 0.0.0.0:80 --state-dir DIR", 2, "write for example 127.0.0.1:7483"},
 		{"run --repository here --state-dir DIR", 2, "--repository"},
 		{"run --repository-key key --state-dir DIR", 2, "--repository-cert"},
@@ -122,7 +123,11 @@ func TestUsage(t *testing.T) {
 		if err := os.WriteFile(spec, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "SPEC", spec).Replace(test.args))
+		rules := filepath.Join(t.TempDir(), "edge.yaml")
+		if err := os.WriteFile(rules, []byte("rules: {near: option.nonsense > 1.0}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "SPEC", spec, "RULES", rules).Replace(test.args))
 		if code := Run(args, &out, &err); code != test.code || !strings.Contains(err.String(), test.says) || out.Len() > 0 {
 			t.Errorf("%s: exit code %d, %q on stdout, %q on stderr", test.args, code, out.String(), err.String())
 		}

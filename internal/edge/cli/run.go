@@ -151,6 +151,12 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	decisions := engine.DefaultPolicy()
+	decisions.Rules = o.rules
+	decider, err := engine.New(decisions)
+	if err != nil {
+		return cmdline.Usagef("%s: %w", o.config, err)
+	}
 	ctx := cmd.Context()
 	level := slog.LevelInfo
 	if o.verbose {
@@ -175,14 +181,15 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		log.Error("nothing can be pushed or deployed from the repository; services are not affected", "error", err)
 		services = repo.Unusable(err)
 	}
-	decisions := engine.DefaultPolicy()
-	decisions.Rules = o.rules
-	decider, err := engine.New(decisions)
-	if err != nil {
-		return cmdline.Usagef("%s: %w", o.config, err)
-	}
 	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
+	}
+	if o.repository.address != "" {
+		address, err := repo.ParseAddress(o.repository.address)
+		if err != nil {
+			return err
+		}
+		options.Repository = address.Addr()
 	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)

@@ -62,8 +62,9 @@ const (
 	whole = 100
 	// relayExtra is 1/a: a relay takes a sixteenth more than what it passes on.
 	relayExtra = 16
-	// fewHundredths is up to where users of a node have no part.
-	fewHundredths = 2
+	// fewHundredths is up to where users of a node have no part; fewTogether is how many of an
+	// instance's users, in hundredths, have none for that at most.
+	fewHundredths, fewTogether = 2, 10
 )
 
 // Divide divides what instances are promised by where their users come from. users are
@@ -97,25 +98,29 @@ func Divide(promises Promises, users map[Path]float64, before Hundredths, off fl
 // without users has none.
 func exactParts(promises Promises, users map[Path]float64) map[string]map[string]float64 {
 	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
-		return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
+		return cmp.Or(cmp.Compare(finite(users[a]), finite(users[b])), strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
 	})
-	all, kept := map[string]float64{}, map[string]float64{}
+	all, without, kept := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for _, path := range paths {
 		all[path.Instance] += finite(users[path])
 	}
-	paths = slices.DeleteFunc(paths, func(path Path) bool {
-		n := finite(users[path])
-		return n == 0 || n*whole <= fewHundredths*all[path.Instance]
-	})
-	for _, path := range paths {
-		kept[path.Instance] += finite(users[path])
-	}
 	parts := map[string]map[string]float64{}
-	for _, path := range paths {
-		if parts[path.Instance] == nil {
-			parts[path.Instance] = map[string]float64{}
+	for _, path := range paths { // those with few users first
+		id, n := path.Instance, finite(users[path])
+		if n*whole <= fewHundredths*all[id] && (without[id]+n)*whole <= fewTogether*all[id] {
+			without[id] += n
+			continue
 		}
-		parts[path.Instance][path.Node] = finite(users[path]) / kept[path.Instance] * whole
+		if parts[id] == nil {
+			parts[id] = map[string]float64{}
+		}
+		parts[id][path.Node] = n * whole
+		kept[id] += n
+	}
+	for id, of := range parts {
+		for node := range of {
+			of[node] /= kept[id]
+		}
 	}
 	return parts
 }
@@ -161,13 +166,9 @@ func isAbout(exact map[string]float64, now map[string]uint64, own string, off fl
 		others += part
 	}
 	for node, right := range exact {
-		has := now[node]
-		if node == own {
-			has = whole - min(others, whole)
-		}
-		if math.Abs(right-float64(has)) >= off {
+		if node != own && math.Abs(right-float64(now[node])) >= off {
 			return false
 		}
 	}
-	return true
+	return math.Abs(exact[own]-float64(whole-min(others, whole))) < off
 }

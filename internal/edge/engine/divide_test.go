@@ -55,6 +55,29 @@ func TestDivide(t *testing.T) {
 	}
 }
 
+// TestDivideAmongMany: of many nodes with few users each a few have no part, and not all.
+func TestDivideAmongMany(t *testing.T) {
+	const nodes = 60
+	promises := engine.Promises{"web-1": {Service: "web", Node: "own", MinBPS: 100e6}}
+	path := func(node int) engine.Path { return engine.Path{Instance: "web-1", Node: fmt.Sprint("n", node)} }
+	for name, first := range map[string]float64{"the same": 1, "one with more": 3} {
+		users := map[engine.Path]float64{}
+		for node := range nodes {
+			users[path(node)] = 1
+		}
+		users[path(0)] = first
+		for _, off := range []float64{8, 2} {
+			d, after := engine.Divide(promises, users, nil, off)
+			if d.Local[engine.Entry{Service: "web", Node: "own"}] != 0 || d.Sent["web-1"] != 100e6 || len(after) < nodes*9/10 {
+				t.Errorf("%s, off by %v: %d nodes have parts, %d bit/s of 100 Mbit/s are sent", name, off, len(after), d.Sent["web-1"])
+			}
+			if again, _ := engine.Divide(promises, users, after, off); again.Sent["web-1"] != 100e6 {
+				t.Errorf("%s, off by %v: once more %d bit/s", name, off, again.Sent["web-1"])
+			}
+		}
+	}
+}
+
 // TestRelays: what is relayed is promised, never beyond what a node has, and given back
 // when it is not in force any more.
 func TestRelays(t *testing.T) {

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -95,7 +98,8 @@ func compileRule(text string) (Algorithm, error) {
 	}
 	ast, issues := env.Compile(text)
 	if issues.Err() != nil {
-		return nil, fmt.Errorf("the rule is not valid: %w", issues.Err())
+		return nil, fmt.Errorf("the rule is not valid (it may speak of %s): %w",
+			strings.Join(slices.Sorted(maps.Keys(ruleVariables)), ", "), issues.Err())
 	}
 	switch ast.OutputType() {
 	case cel.BoolType, cel.DoubleType, cel.IntType:

@@ -83,10 +83,11 @@ func TestAlgorithms(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(*engine.Policy){
-		"rules.local: an algorithm has that name": func(p *engine.Policy) { p.Rules = map[string]string{"local": "true"} },
-		"rules.x: the rule is not valid":          func(p *engine.Policy) { p.Rules = map[string]string{"x": "("} },
-		"users_low_percent: 80 is not from":       func(p *engine.Policy) { p.UsersLowPercent = 80 },
-		"up_hold_seconds: -1 is not from":         func(p *engine.Policy) { p.UpHoldSeconds = -1 },
+		"rules.local: an algorithm has that name":                                                func(p *engine.Policy) { p.Rules = map[string]string{"local": "true"} },
+		"rules.x: the rule is not valid (it may speak of option.cpu_percent, option.exhausted, ": func(p *engine.Policy) { p.Rules = map[string]string{"x": "option.nonsense > 1.0"} },
+		"rules.x: the rule is not valid":                                                         func(p *engine.Policy) { p.Rules = map[string]string{"x": "("} },
+		"users_low_percent: 80 is not from":                                                      func(p *engine.Policy) { p.UsersLowPercent = 80 },
+		"up_hold_seconds: -1 is not from":                                                        func(p *engine.Policy) { p.UpHoldSeconds = -1 },
 	} {
 		p := engine.DefaultPolicy()
 		change(&p)

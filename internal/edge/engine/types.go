@@ -82,8 +82,7 @@ type Node struct {
 	// Availability is the part of the time that the node is there, 0 to 1; see
 	// [EstimateAvailability]. 0 and 1: nothing is known.
 	Availability float64 `json:"availability"`
-	// PullBPS is the rate at which the node gets images. 0: not known; weir-edge does not
-	// measure it.
+	// PullBPS is the rate at which the node gets images. 0: not known.
 	PullBPS uint64 `json:"pull_bps"`
 	// Images are those of services that the node has already.
 	Images []string `json:"images"`

@@ -66,8 +66,14 @@ func Weights(candidates []Candidate, users, maxUsers int) []int {
 	return weights
 }
 
-// IsStandby is an instance that gets next to no users.
-func (s *SeenServer) IsStandby() bool { return s.Weight <= standby }
+// Tried is how many of a proxy's users an instance may have that only show that it answers:
+// those of a standby.
+func (s *SeenServer) Tried(users int) int {
+	if s.Weight > standby {
+		return 0
+	}
+	return 1 + users/100
+}
 
 // localsSuffice says whether the instances on the proxy's own node have room for its users.
 func localsSuffice(candidates []Candidate, users, maxUsers int) bool {

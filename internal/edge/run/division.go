@@ -54,7 +54,7 @@ func (d *dividing) divide(s *seen, now time.Time) (division engine.Division) {
 }
 
 // count takes over what proxies say. Of one that does not answer users stay, while its node
-// is there. Who shows that a standby answers does not come by it.
+// is there. Who only shows that a standby answers does not come by it.
 func (d *dividing) count(s *seen) {
 	users := map[engine.Path]float64{}
 	for path, n := range d.users {
@@ -72,8 +72,8 @@ func (d *dividing) count(s *seen) {
 			}
 			path, n := engine.Path{Instance: id, Node: at.Node}, 0.0
 			for _, t := range at.seen.Servers {
-				if t.Name == serverName(id) && !t.IsStandby() {
-					n += float64(t.Users + t.Waiting)
+				if t.Name == serverName(id) {
+					n += float64(max(t.Users+t.Waiting-t.Tried(at.seen.Users), 0))
 				}
 			}
 			users[path] = n

@@ -81,6 +81,12 @@ func TestFractions(t *testing.T) {
 		look(standby, time.Second)
 	}
 	is("who is sent to a standby", 1, 0)
+	stayed := shop(3, 10) // since it was none
+	stayed.proxies["shop"][1].seen.Servers[0].Weight = 1
+	for range 60 {
+		look(stayed, time.Second)
+	}
+	is("who stays with a standby", 0.25, 0.75)
 	half := shop(0, 4)
 	half.proxies["shop"][0].err = errors.New("timeout")
 	x = minimums{}

@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,9 @@ type Options struct {
 	Control string
 	// DryRun: decide, and change nothing.
 	DryRun bool
+	// Repository is where nodes get images from that this weir-edge serves; invalid: it serves
+	// none.
+	Repository netip.Addr
 	// Trace is where rounds are recorded; nil: nowhere.
 	Trace Recorder
 }
@@ -89,6 +93,7 @@ type Manager struct {
 	down     string               // why the engine does not answer
 	counters map[string]*counters // by service
 	free     freeUplinks
+	pulls    pulls
 
 	mu sync.Mutex
 	// starting and stopping are what this weir-edge is doing.
@@ -143,7 +148,7 @@ func New(opts Options) (*Manager, error) {
 		counters: map[string]*counters{}, orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
 		view:  view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}},
-		ended: map[string]time.Time{}, minimums: newMinimums(),
+		ended: map[string]time.Time{}, minimums: newMinimums(), pulls: pulls{repository: opts.Repository},
 		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{},
 	}, nil
 }

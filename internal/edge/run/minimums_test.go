@@ -259,15 +259,15 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestSilentAgent: who does not answer is asked in the next round, and is no reason for
-// one; what an agent was told is.
+// TestSilentAgent: who does not answer is asked in the next round, of all else too, and is no
+// reason for one; what an agent was told is.
 func TestSilentAgent(t *testing.T) {
 	for silent, want := range map[bool]int{true: 0, false: 1} {
 		m := newManager(t)
 		n := Measured{Node: runtime.Node{Name: "a"}, Agent: &agent{silent: silent, roomBPS: 30e6, has: map[string]string{}}}
-		m.tell(t.Context(), n, []wish{{container: "p", service: "shop", bps: 20e6, promised: 20e6}})
-		if len(m.kick) != want {
-			t.Errorf("silent %t: %d rounds are asked for, want %d", silent, len(m.kick), want)
+		m.tell(t.Context(), n, []wish{{container: "p", service: "shop", bps: 20e6, promised: 20e6}, {container: "q", service: "shop", has: 20e6}})
+		if len(m.kick) != want || len(m.minimums.told) != 1+want {
+			t.Errorf("silent %t: %d rounds are asked for, want %d, it was told %v", silent, len(m.kick), want, m.minimums.told)
 		}
 	}
 }

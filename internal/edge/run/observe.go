@@ -1,10 +1,12 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,9 +124,11 @@ func (m *Manager) input(s *seen) engine.Input {
 	for _, n := range s.nodes {
 		in.Nodes = append(in.Nodes, m.node(s, n))
 	}
+	m.pulls.measure(in.Nodes, s.nodes, s.at)
 	for _, service := range s.services {
-		known := engine.Service{Spec: s.specs[service.Name]}
-		known.MeasuredStartUpSeconds = m.store.StartUp(service.Image).Seconds
+		known, measured := engine.Service{Spec: s.specs[service.Name]}, m.store.StartUp(service.Image)
+		known.MeasuredStartUpSeconds = measured.Seconds
+		known.Spec.ImageBytes = cmp.Or(known.Spec.ImageBytes, measured.ImageBytes)
 		in.Services = append(in.Services, known)
 		for _, p := range s.proxies[service.Name] {
 			if p.err == nil {
@@ -267,11 +271,11 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	case c.Phase == runtime.Failing:
 		return engine.InstanceFailed, c.Reason
 	case c.Phase == runtime.Starting:
-		return engine.InstanceStarting, ""
+		return engine.InstanceStarting, m.waiting(c.ID, c.Reason)
 	}
 	servers := serversOf(s, c.ID)
 	if slices.ContainsFunc(servers, func(t proxy.SeenServer) bool { return t.Up && t.Check != "" }) {
-		return engine.InstanceRunning, ""
+		return engine.InstanceRunning, m.waiting(c.ID, missedBy(s, c))
 	}
 	was := m.since[c.ID]
 	waited := min(time.Since(was.first), time.Since(c.StartedAt))
@@ -288,11 +292,53 @@ func (m *Manager) stateOf(s *seen, c runtime.Instance) (engine.InstanceState, st
 	case verdict < 0 && waited > notAnswering:
 		return engine.InstanceUnknown, "no proxy has looked whether it answers"
 	case verdict >= 0 && (was.state == engine.InstanceRunning || was.state == engine.InstanceUnhealthy):
-		return engine.InstanceUnhealthy, "it does not answer its proxy: " + servers[verdict].Check
+		return engine.InstanceUnhealthy, "it does not answer its proxy: " + checked(servers[verdict])
 	case verdict >= 0 && waited > notAnswering:
-		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v: does it listen at the port of its specification?", notAnswering)
+		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v (%s): does it listen at the port of its specification?", notAnswering, checked(servers[verdict]))
 	}
-	return engine.InstanceStarting, ""
+	reason := "no proxy has looked yet whether it answers"
+	switch {
+	case len(c.Addresses) == 0:
+		reason = "it runs, and its engine does not say where it is reached"
+	case verdict >= 0:
+		reason = "it does not answer its proxy yet: " + checked(servers[verdict])
+	}
+	return engine.InstanceStarting, m.waiting(c.ID, reason)
+}
+
+// missedBy is which proxies do not reach an instance that answers others; users who come to
+// them are not sent there.
+func missedBy(s *seen, c runtime.Instance) string {
+	var nodes []string
+	found := ""
+	for _, p := range s.proxies[c.Service] {
+		if t := serverOf(p, c.ID); t.Check != "" && !t.Up && !t.Leaving {
+			nodes, found = append(nodes, p.Node), checked(t)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the proxies on %s do not reach it: %s", strings.Join(nodes, ", "), found)
+}
+
+// waiting is a reason that is worth a word when an instance was there for a while. m.mu is held.
+func (m *Manager) waiting(id, reason string) string {
+	if first := m.since[id].first; first.IsZero() || time.Since(first) < slowly {
+		return ""
+	}
+	return reason
+}
+
+// slowly is from when on it is said what an instance waits for, after it was first seen.
+const slowly = 5 * time.Second
+
+// checked is what a proxy found, and where.
+func checked(t proxy.SeenServer) string {
+	if !t.Address.IsValid() {
+		return t.Check
+	}
+	return fmt.Sprintf("%s at %s", t.Check, t.Address)
 }
 
 // notAnswering is after how long an instance has failed that has not answered since this

@@ -2,6 +2,8 @@ package run
 
 import (
 	"context"
+	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -40,12 +42,17 @@ func (m *Manager) syncProxy(ctx context.Context, s *seen, service runtime.Servic
 		return
 	}
 	m.proxyAnswers(service.Name, p)
-	if _, err := p.Control.Apply(ctx, ports); err != nil {
+	var dialed *net.OpError
+	switch _, err := p.Control.Apply(ctx, ports); {
+	case errors.As(err, &dialed) && dialed.Op == "dial": // it has ended since it answered
+		p.err = err
+		m.proxyFailed(service.Name, p)
+	case err != nil:
 		m.failed(service.Name, "", p.Node, err)
 	}
 }
 
-// proxyFailed: a proxy that has just been made needs a moment.
+// proxyFailed: a proxy that has just been made needs a moment, also in place of another one.
 func (m *Manager) proxyFailed(service string, p seenProxy) {
 	key := service + " " + p.Node
 	m.mu.Lock()

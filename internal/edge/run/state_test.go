@@ -1,7 +1,12 @@
 package run
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +53,54 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
+// TestWaiting: an instance that starts slowly says what it waits for.
+func TestWaiting(t *testing.T) {
+	address := netip.MustParseAddrPort("198.18.0.2:49153")
+	refused := []seenProxy{{seen: proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("s.1"), Address: address, Check: "Layer4 connection problem"}}}}}
+	reached := map[uint16]netip.AddrPort{80: address}
+	for name, test := range map[string]struct {
+		c       runtime.Instance
+		proxies []seenProxy
+		want    string
+	}{
+		"its container":   {runtime.Instance{Phase: runtime.Starting, Reason: "its task is preparing: preparing"}, nil, "its task is preparing: preparing"},
+		"an answer":       {runtime.Instance{Phase: runtime.Running, Addresses: reached}, refused, "it does not answer its proxy yet: Layer4 connection problem at 198.18.0.2:49153"},
+		"a first look":    {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []seenProxy{{}}, "no proxy has looked yet whether it answers"},
+		"its address":     {runtime.Instance{Phase: runtime.Running}, []seenProxy{{}}, "it runs, and its engine does not say where it is reached"},
+		"all its proxies": {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []seenProxy{{err: errors.New("timeout")}}, "no proxy has looked yet whether it answers"},
+	} {
+		test.c.ID, test.c.Service, test.c.StartedAt = "s.1", "s", time.Now().Add(-time.Minute)
+		for waited, want := range map[time.Duration]string{slowly / 2: "", 2 * slowly: test.want} {
+			m := &Manager{since: map[string]stateSince{"s.1": {state: engine.InstanceStarting, first: time.Now().Add(-waited)}}}
+			state, reason := m.stateOf(&seen{proxies: map[string][]seenProxy{"s": test.proxies}}, test.c)
+			if state != engine.InstanceStarting || reason != want {
+				t.Errorf("%s, after %v: %s, %q, want %q", name, waited, state, reason, want)
+			}
+		}
+	}
+}
+
+// TestMissed: of an instance that answers it is said which proxies do not reach it.
+func TestMissed(t *testing.T) {
+	c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running}
+	at := func(node string, server proxy.SeenServer) seenProxy {
+		server.Name = serverName(c.ID)
+		return seenProxy{Proxy: runtime.Proxy{Node: node}, seen: proxy.Seen{Servers: []proxy.SeenServer{server}}}
+	}
+	up, down := proxy.SeenServer{Up: true, Check: "Layer4 check passed"}, proxy.SeenServer{Check: "Layer4 timeout"}
+	leaving := proxy.SeenServer{Check: "Layer4 timeout", Leaving: true}
+	for want, others := range map[string][]seenProxy{
+		"": {at("b", up), at("c", leaving), {Proxy: runtime.Proxy{Node: "d"}, err: errors.New("timeout")}},
+		"the proxies on b, c do not reach it: Layer4 timeout": {at("b", down), at("c", down)},
+	} {
+		m := &Manager{since: map[string]stateSince{c.ID: {state: engine.InstanceRunning, first: time.Now().Add(-time.Minute)}}}
+		state, reason := m.stateOf(&seen{proxies: map[string][]seenProxy{"s": append(others, at("a", up))}}, c)
+		if state != engine.InstanceRunning || reason != want {
+			t.Errorf("%s, %q, want %q", state, reason, want)
+		}
+	}
+}
+
 // A proxy that does not answer may have any number of users.
 func TestDrainWithoutProxy(t *testing.T) {
 	m := &Manager{opts: Options{DryRun: true}, stopping: map[string]*stop{
@@ -67,5 +120,23 @@ func TestPending(t *testing.T) {
 	got := pending(services, there, []engine.Decision{keep, {Action: engine.Start, Service: "starts"}, {Action: engine.Keep, Service: "runs"}})
 	if len(got) != 1 || got[0].Service != "big" || got[0].State != "pending" || got[0].Reason != "0 of 1: no node can have it" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestSyncProxy: a proxy that ends right after it was seen has a moment to be replaced; what
+// one does not do is said at once.
+func TestSyncProxy(t *testing.T) {
+	ended := proxy.UnixControl(filepath.Join(t.TempDir(), "nobody"))
+	mute := proxy.Control{Dial: func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		return here, there.Close()
+	}}
+	for says, control := range map[string]proxy.Control{"": ended, "reach the proxy: io": mute} {
+		m := newManager(t)
+		p := seenProxy{Proxy: runtime.Proxy{Node: "a", Control: control}}
+		m.syncProxy(t.Context(), &seen{}, runtime.Service{Name: "s"}, p)
+		if said := m.said(); (said == "") != (says == "") || !strings.Contains(said, says) {
+			t.Errorf("it is said %q, want %q", said, says)
+		}
 	}
 }

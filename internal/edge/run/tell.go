@@ -70,8 +70,9 @@ func (x *minimums) refusal(container string) string {
 	return t.refused
 }
 
-// tell tells a node's agent what is to be in force, in that order. If it has said anything,
-// another round looks at what there is now.
+// tell tells a node's agent what is to be in force, in that order, for as long as it answers:
+// what it is told late may not be right any more. If it has said anything, another round
+// looks at what there is now.
 func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 	if n.readOnly() {
 		m.cannotTell(n, wishes)
@@ -88,7 +89,10 @@ func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 				err = set(ctx, n, w, w.promised)
 			}
 		}
-		answered = m.heard(n.Node.Name, w, has, err) || answered
+		if !m.heard(n.Node.Name, w, has, err) {
+			break
+		}
+		answered = true
 	}
 	if answered {
 		m.again()

@@ -138,7 +138,7 @@ type Instance struct {
 	// is known.
 	ID, ContainerID, Service, Node, Image string
 	Phase                                 Phase
-	// Reason is why it fails.
+	// Reason is why it fails, or what it waits for before it runs.
 	Reason string
 	// Addresses are where it answers, by the container's port.
 	Addresses map[uint16]netip.AddrPort

@@ -19,6 +19,7 @@
 package swarm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,15 +242,29 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 		}
 		if newest.Status.State == swarm.TaskStateRunning {
 			i.Phase = runtime.Running
-			for _, p := range newest.Status.PortStatus.Ports {
-				i.Addresses[uint16(p.TargetPort)] = netip.AddrPortFrom(address, uint16(p.PublishedPort))
-			}
+			i.Addresses = addresses(address, newest.Status.PortStatus.Ports)
+		} else {
+			i.Reason = fmt.Sprintf("its task is %s: %s", newest.Status.State, cmp.Or(newest.Status.Err, newest.Status.Message))
 		}
 	}
 	if restarts > 0 && (i.Phase != runtime.Running || time.Since(i.StartedAt) < steady) {
 		i.Phase, i.Reason = runtime.Failing, fmt.Sprintf("%s, and it was started again %d times", failed, restarts)
 	}
 	return i
+}
+
+// addresses are where a node's published ports are reached. Engines before Docker 27 choose
+// the ports of IPv4 and of IPv6 one by one, from two counters that part as soon as a port
+// is in use in one of the two only; a task tells both, IPv4's first, and does not say which
+// is which.
+func addresses(node netip.Addr, ports []swarm.PortConfig) map[uint16]netip.AddrPort {
+	at := map[uint16]netip.AddrPort{}
+	for _, p := range ports {
+		if _, told := at[uint16(p.TargetPort)]; !told || node.Is6() {
+			at[uint16(p.TargetPort)] = netip.AddrPortFrom(node, uint16(p.PublishedPort))
+		}
+	}
+	return at
 }
 
 // steady is how long one must have run after it was started again to count as well.

@@ -2,6 +2,7 @@ package swarm
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -67,5 +68,33 @@ func TestFreePort(t *testing.T) {
 	}
 	if port, err := freePort("shop", services); err == nil {
 		t.Errorf("all are taken, and it has %d", port)
+	}
+}
+
+// TestInstance: an instance is reached at the port of its node's address family, which
+// engines choose one by one, and says what it waits for before it runs.
+func TestInstance(t *testing.T) {
+	task := swarm.Task{Status: swarm.TaskStatus{
+		State: swarm.TaskStateRunning, ContainerStatus: &swarm.ContainerStatus{ContainerID: "c"},
+		PortStatus: swarm.PortStatus{Ports: []swarm.PortConfig{ // IPv4's first
+			{TargetPort: 80, PublishedPort: 49154}, {TargetPort: 80, PublishedPort: 49153},
+			{TargetPort: 443, PublishedPort: 49155},
+		}},
+	}}
+	service := swarm.Service{Spec: swarm.ServiceSpec{Annotations: swarm.Annotations{Labels: map[string]string{runtime.LabelNode: "n"}}}}
+	for node, want := range map[string]string{"198.18.0.2": "198.18.0.2:49154", "2001:db8::2": "[2001:db8::2]:49153"} {
+		address := netip.MustParseAddr(node)
+		i := instance(service, []swarm.Task{task}, []runtime.Node{{ID: "n", Name: "one", Address: address}})
+		if i.Phase != runtime.Running || i.Addresses[80].String() != want || i.Addresses[443] != netip.AddrPortFrom(address, 49155) || i.Reason != "" {
+			t.Errorf("%s: %+v, want %s", node, i, want)
+		}
+	}
+	for status, want := range map[*swarm.TaskStatus]string{
+		{State: swarm.TaskStatePreparing, Message: "preparing"}:                                                                           "its task is preparing: preparing",
+		{State: swarm.TaskStatePending, Message: "pending task scheduling", Err: "no suitable node (1 node not available for new tasks)"}: "its task is pending: no suitable node (1 node not available for new tasks)",
+	} {
+		if i := instance(service, []swarm.Task{{Status: *status}}, nil); i.Phase != runtime.Starting || i.Reason != want {
+			t.Errorf("%+v, want %q", i, want)
+		}
 	}
 }
