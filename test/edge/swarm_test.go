@@ -160,11 +160,36 @@ func (c *cluster) get(node, port int) error {
 	return nil
 }
 
+// takePort takes the first of the ports that engines choose from, at IPv4 addresses only, as
+// any connection of a node does. From then on Docker before 27 publishes a port at two
+// numbers, one for each family.
+func (c *cluster) takePort(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\t")
+	for _, node := range c.nodes {
+		err := testbed.InNetNS(node.NetNSPath(), func() error {
+			taken, err := net.Listen("tcp4", ":"+first)
+			if err == nil {
+				t.Cleanup(func() { taken.Close() })
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSwarm: a crowd comes and replicas start; minimums are kept where users come to; a
 // node dies, and its service answers elsewhere. All nodes have agents, which weir-edge asks over
 // TLS.
 func TestSwarm(t *testing.T) {
 	c := newCluster(t)
+	c.takePort(t)
 	c.startAgents(t)
 	c.startManager(t)
 	if err := c.deploy(t, specification("shop", pagesImage, 8080, 10, nil)); err != nil {
