@@ -14,7 +14,7 @@
 // promises.go for the ledger, proxies.go and uplinks.go for who gets users, minimums.go;
 // what users ask for: deploy.go; what they see: view.go, events.go, counters.go; who
 // measures nodes: agents.go, local.go, unmeasured.go; how much of the time nodes are there:
-// presence.go.
+// presence.go; how fast they get images: pulls.go.
 package run
 
 import (
