@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -193,6 +194,8 @@ func newRepositoryCommand() *cobra.Command {
 type repositoryOptions struct {
 	address, cert, key string
 	labels             map[string]string
+	// at is the address, once it has been checked; invalid if there is none.
+	at netip.AddrPort
 }
 
 func (o *repositoryOptions) addFlags(cmd *cobra.Command) {
@@ -211,7 +214,8 @@ func (o *repositoryOptions) check() error {
 		return cmdline.Usagef("--repository-label %s=%s: %s", problems[0].Name, problems[0].Value, problems[0].Message)
 	}
 	if o.address != "" {
-		if _, err := repo.ParseAddress(o.address); err != nil {
+		var err error
+		if o.at, err = repo.ParseAddress(o.address); err != nil {
 			return cmdline.Usagef("--repository: %w", err)
 		}
 	}
@@ -228,19 +232,15 @@ func (o *repositoryOptions) checkLoose(changed func(flag string) bool) error {
 
 // start makes the repository give images to nodes, if it is to.
 func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (address string, err error) {
-	if o.address == "" {
+	if !o.at.IsValid() {
 		return "", nil
-	}
-	parsed, err := repo.ParseAddress(o.address)
-	if err != nil {
-		return "", err
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)
 	}
 	err = repo.StartContainer(ctx, repo.ContainerOptions{
-		Socket: docker, Program: program, Dir: dir, Address: parsed, Cert: o.cert, Key: o.key, Labels: o.labels, Version: version,
+		Socket: docker, Program: program, Dir: dir, Address: o.at, Cert: o.cert, Key: o.key, Labels: o.labels, Version: version,
 	})
-	return parsed.String(), err
+	return o.at.String(), err
 }

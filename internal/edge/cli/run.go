@@ -183,13 +183,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
-	}
-	if o.repository.address != "" {
-		address, err := repo.ParseAddress(o.repository.address)
-		if err != nil {
-			return err
-		}
-		options.Repository = address.Addr()
+		Repository: o.repository.at.Addr(),
 	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)

@@ -34,8 +34,8 @@ type line struct {
 	mu     sync.Mutex
 	conn   net.Conn
 	reader *bufio.Reader
-	used   time.Time
-	idle   *time.Timer
+	// idle hangs up a line that nobody uses; nil while somebody does.
+	idle *time.Timer
 }
 
 // Lasting is a control that keeps its connection, with all copies of it.
@@ -76,15 +76,15 @@ func (l *line) talk(deadline time.Time, command string) (answer string, err erro
 			l.hangUp()
 			return
 		}
-		used := time.Now()
-		l.used = used
-		l.idle = time.AfterFunc(lineIdle, func() {
+		var idle *time.Timer
+		idle = time.AfterFunc(lineIdle, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if l.used.Equal(used) {
+			if l.idle == idle { // else somebody was faster
 				l.hangUp()
 			}
 		})
+		l.idle = idle
 	}()
 	if err := l.conn.SetDeadline(deadline); err != nil {
 		return "", fmt.Errorf("reach the proxy: %w", err)

@@ -36,6 +36,13 @@ func TestFractions(t *testing.T) {
 		look(shop(0, 16), 500*time.Millisecond)
 	}
 	is("many who came for two seconds", 0.02, 0.98)
+	x = minimums{}
+	look(shop(0, 0), 0)
+	look(shop(0, 1), time.Minute)
+	is("one who was seen once, after a minute", 0.88, 0.12)
+	for range 4 {
+		look(shop(0, 16), 500*time.Millisecond)
+	}
 	silent := shop(0, 0)
 	for i := range silent.proxies["shop"] {
 		silent.proxies["shop"][i].err = errors.New("timeout")
@@ -95,5 +102,26 @@ func TestFractions(t *testing.T) {
 	look(half, time.Second)
 	if division := x.divide(half, now); division.Local[engine.Entry{Service: "shop", Node: "a"}] < 10e6 {
 		t.Errorf("the node's own proxy has not answered yet: %+v", division)
+	}
+}
+
+// TestCorrections: a part that is off a little is corrected, after seconds.
+func TestCorrections(t *testing.T) {
+	var x minimums
+	now := time.Now()
+	relayed := func(usersA, usersB int, later time.Duration) uint64 {
+		now = now.Add(later)
+		return x.divide(shop(usersA, usersB), now).Sent["shop-1"]
+	}
+	if bps := relayed(50, 50, 0); bps != 10e6 {
+		t.Errorf("half and half: %d", bps)
+	}
+	x.fractions = nil
+	x.at = time.Time{} // as seen for long
+	if bps := relayed(45, 55, time.Second); bps != 10e6 {
+		t.Errorf("off by five hundredths, after a second: %d", bps)
+	}
+	if bps := relayed(45, 55, correctionPeriod); bps != 11e6 {
+		t.Errorf("after some more: %d", bps)
 	}
 }

@@ -49,3 +49,28 @@ func TestPulls(t *testing.T) {
 		}
 	}
 }
+
+// TestTransferIsMeasured: the engine goes by the size that an image was measured to have, where
+// its specification says none, and by the rate at which nodes get it.
+func TestTransferIsMeasured(t *testing.T) {
+	m, s := newManager(t), sending()
+	m.pulls.repository = netip.AddrFrom4([4]byte{198, 18, 0, 1})
+	s.nodes[0].Node.Address = m.pulls.repository // sends 60 of 100 Mbit/s
+	s.services[0].Image = "example.test/shop:1"
+	m.learnImage("a", "example.test/shop:1", runtime.Image{SizeBytes: 7e6, Took: time.Second})
+	in := m.input(s)
+	if size := in.Services[0].Spec.ImageBytes; size != 7e6 {
+		t.Errorf("the image has %d bytes, want what it was measured to have", size)
+	}
+	for i, want := range []uint64{0, 40e6, 40e6} {
+		if rate := in.Nodes[i].PullBPS; rate != want {
+			t.Errorf("%s gets images at %d bit/s, want %d", in.Nodes[i].Name, rate, want)
+		}
+	}
+	shop := s.specs["shop"]
+	shop.ImageBytes = 3e6
+	s.specs["shop"] = shop
+	if size := m.input(s).Services[0].Spec.ImageBytes; size != 3e6 {
+		t.Errorf("the image has %d bytes, want what its specification says", size)
+	}
+}
