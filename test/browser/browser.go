@@ -3,6 +3,8 @@ package browser
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"testing"
@@ -30,8 +32,10 @@ func Start(t *testing.T, most time.Duration) context.Context {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)
+	dir := profile(t)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.UserDataDir(profile(t)), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.ExecPath(program), chromedp.UserDataDir(dir), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Env("TMPDIR="+dir), // where it makes a folder for its socket, and leaves it
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
@@ -43,7 +47,7 @@ func Start(t *testing.T, most time.Duration) context.Context {
 }
 
 // profile is a folder for what a browser keeps. Children that outlive the browser for a
-// moment still write to it while it is removed.
+// moment still write to it while it is removed, or make it anew.
 func profile(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-browser-")
@@ -51,13 +55,14 @@ func profile(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		for began := time.Now(); ; {
 			err := os.RemoveAll(dir)
-			if err == nil {
+			time.Sleep(50 * time.Millisecond)
+			if _, there := os.Stat(dir); err == nil && errors.Is(there, fs.ErrNotExist) {
 				return
 			}
 			if time.Since(began) > settles {
-				t.Error(err)
+				t.Errorf("%s cannot be removed: %v", dir, err)
 				return
 			}
 		}
