@@ -47,7 +47,7 @@ func (w *world) grow(s *service) {
 	if window := regretted * s.downHold(p); w.lately(m.ShrunkAt, window) || w.lately(m.CloserAt, window) {
 		m.Regrets = min(m.Regrets+1, mostRegrets)
 	}
-	m.GrownAt, m.GrownUsers, m.HighSince = w.at, s.users, zeroTime
+	m.GrownAt, m.GrownUsers, m.UsedSeconds, m.HighSince = w.at, s.users, 0, zeroTime
 	if cause != CauseUsers {
 		m.Before = &Before{ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
@@ -95,14 +95,14 @@ func (s *service) waits(w *world, cause Cause) string {
 			return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
 		}
 	}
-	if rest := p.UpHoldSeconds + s.settleSeconds(p) - w.since(m.GrownAt); m.Before != nil && rest > 0 {
-		return fmt.Sprintf("what the last instance changes is seen in %s", duration(rest))
+	if rest := p.UpHoldSeconds + s.settleSeconds(p) - m.UsedSeconds; m.Before != nil && rest > 0 {
+		return fmt.Sprintf("what the last instance changes is seen in %s of use", duration(rest))
 	}
 	return ""
 }
 
-// settleSeconds is how long after a new instance it shows what it changes: it has
-// started, and old answers are out of the mean.
+// settleSeconds is how long the service has to be used after a new instance until it shows
+// what that changes: it has started, and old answers are out of the mean.
 func (s *service) settleSeconds(p *Policy) float64 { return s.startUp(p) + 3*smoothing }
 
 // smoothing is the time constant, in seconds, of the means by which it is decided whether
@@ -119,9 +119,14 @@ func SmoothingWeight(passed, constant float64) float64 { return 1 - math.Exp(-pa
 
 // smooth takes the measurements of now into the means, and puts these in their place: one
 // bad second is no reason for another instance, and one good second is no success of one.
-// What was not measured before, or long ago, has no mean yet.
+// What was not measured before, or long ago, has no mean yet. A second in which nobody
+// waits tells nothing of how long one waits.
 func (s *service) smooth(w *world, f *Facts) {
 	m, passed := &s.memory, w.since(s.memory.SmoothAt)
+	m.SmoothAt = w.at
+	if f.Users == 0 {
+		return
+	}
 	weight := SmoothingWeight(passed, smoothing)
 	take := func(mean, now *float64) {
 		if passed > 10*smoothing || math.Abs(*now-*mean) > jump**mean {
@@ -133,14 +138,14 @@ func (s *service) smooth(w *world, f *Facts) {
 	take(&m.SmoothSeconds, &f.ResponseSeconds)
 	take(&m.SmoothCPUPercent, &f.CPUPercent)
 	take(&m.SmoothNodeCPUPercent, &f.NodeCPUPercent)
-	m.SmoothAt = w.at
+	m.UsedSeconds += min(passed, 10*smoothing)
 }
 
 // seeWhetherItHelped compares what users wait, and how busy processors are, with what it
 // was before the last instance was added.
 func (s *service) seeWhetherItHelped(w *world, f *Facts) {
 	m, p := &s.memory, &w.e.policy
-	if m.Before == nil {
+	if m.Before == nil || f.Users == 0 {
 		return
 	}
 	for _, i := range s.instances {
@@ -148,7 +153,7 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts) {
 			return
 		}
 	}
-	if len(s.arriving) > 0 || w.since(m.GrownAt) < s.settleSeconds(p) {
+	if len(s.arriving) > 0 || m.UsedSeconds < s.settleSeconds(p) {
 		return
 	}
 	// Less by MinGainPercent, or so far from a reason that noise as large would not make one.

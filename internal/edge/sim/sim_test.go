@@ -133,11 +133,17 @@ func TestRefusedMinimum(t *testing.T) {
 	}
 }
 
-// changes counts what is started and stopped from a moment on.
+// changes counts what is started and stopped from a moment on. What was started last and
+// found to be of no use may be stopped once: that is not counted.
 func changes(w *sim.World, e *engine.Engine, seconds int, from float64) (starts, stops int) {
-	w.Run(e, seconds, func(_ engine.Input, r engine.Result) {
+	useless := false
+	w.Run(e, seconds, func(in engine.Input, r engine.Result) {
 		for _, d := range r.Decisions {
+			before, after := in.Memory.Services[d.Service], r.Memory.Services[d.Service]
+			useless = useless || after.InVain > before.InVain
 			switch {
+			case d.Action == engine.Stop && d.Cause == engine.CauseIdle && useless:
+				useless = false
 			case w.Seconds() < from || d.Action == engine.Keep || d.Cause == engine.CauseReplaced:
 			case d.Action == engine.Stop:
 				stops++
@@ -150,7 +156,7 @@ func changes(w *sim.World, e *engine.Engine, seconds int, from float64) (starts,
 }
 
 // TestNoFlapping: however many users there are, whatever the algorithm and however noisy
-// the measurements: once there are enough instances nothing is undone that was done.
+// the measurements: once there are enough instances nothing is undone that helped.
 func TestNoFlapping(t *testing.T) {
 	e := newEngine(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -188,6 +194,25 @@ func TestNoFlappingWhenExhausted(t *testing.T) {
 		w.Seed(seed)
 		if starts, stops := changes(w, e, 2400, 600); starts > 4 || stops > 0 {
 			t.Errorf("seed %d: after ten minutes %d starts and %d stops in thirty", seed, starts, stops)
+		}
+	}
+}
+
+// TestNoFlappingSporadic: a user who is there every few seconds only, and waits longer than
+// the service may let him: no instance changes that, and the seconds in which nobody waits
+// are no success of one. An instance that is stopped while he is away for more than the
+// minute that this takes is regretted once.
+func TestNoFlappingSporadic(t *testing.T) {
+	for _, every := range []float64{3, 7, 20, 90} {
+		w := world("abcdef", func(at float64) float64 {
+			if math.Mod(at, every) < 2 {
+				return 1
+			}
+			return 0
+		}, busybox(func(s *spec.Spec) { s.Algorithm, s.ResponseSeconds = "local", 0.02 }))
+		w.Loads["busybox"] = sim.Load{CPUSeconds: 0.05, AnswerBytes: 80e3, ThinkSeconds: 0.2}
+		if starts, stops := changes(w, newEngine(t), 3600, 0); starts < 2 || starts > 6 || stops > int(every/60) {
+			t.Errorf("every %v s: %d starts and %d stops in an hour; want the first one, and tries after 5, 10, 20 and 40 minutes", every, starts, stops)
 		}
 	}
 }
