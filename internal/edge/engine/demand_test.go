@@ -272,6 +272,90 @@ func TestInVain(t *testing.T) {
 	}
 }
 
+// TestSeveralAtOnce: who waits four times as long as he may gets as many instances at once as
+// there are; no more where these are expected to be enough, or the last one to be of little use.
+func TestSeveralAtOnce(t *testing.T) {
+	remote := func(s *spec.Spec) { s.Algorithm, s.ReplicationSeconds = "remote", 60 }
+	for name, tc := range map[string]struct {
+		seconds float64
+		change  func(*spec.Spec)
+		others  float64 // of other nodes' processors, in percent
+		want    int
+	}{
+		"as many as there are": {2, nil, 0, 2},
+		"one is enough":        {0.66, nil, 0, 1},
+		"two are enough":       {0.8, nil, 0, 2},
+		"as many as may be":    {2, func(s *spec.Spec) { s.Limits.Instances = 3 }, 0, 1},
+		"nowhere":              {2, func(s *spec.Spec) { s.Algorithm = "local" }, 0, 0},
+		"elsewhere":            {2, remote, 0, 2},
+		"little use":           {2, remote, 84, 1},
+	} {
+		s := web(func(s *spec.Spec) {
+			s.ResponseSeconds, s.MaxUsers = 0.5, 0
+			if tc.change != nil {
+				tc.change(s)
+			}
+		})
+		in := crowd(s, boards("abcdef"), 80, tc.seconds, running("web", "a", 1, 40, 4), running("web", "b", 2, 40, 4))
+		for i := range in.Nodes {
+			in.Nodes[i].CPUUsedPercent = tc.others
+		}
+		in.Nodes[0].CPUUsedPercent, in.Nodes[1].CPUUsedPercent = 100, 100
+		e := newEngine(t)
+		starts := 0
+		for _, d := range e.Round(later(in, e.Round(in), 2*time.Second)).Decisions {
+			if d.Action == engine.Start {
+				starts++
+			}
+		}
+		if starts != tc.want {
+			t.Errorf("%s: %d are started, want %d", name, starts, tc.want)
+		}
+	}
+}
+
+// TestCrowdGrows: users wait as long as before, but are many more: the last instance has
+// helped, and the next one does not wait for five minutes. If as many wait as long, or they do
+// not wait for each other, it has not.
+func TestCrowdGrows(t *testing.T) {
+	for name, tc := range map[string]struct {
+		users, cpus float64
+		helped      bool
+	}{
+		"twice as many":        {80, 4, true},
+		"hardly more":          {44, 4, false},
+		"not for each other":   {80, 0.1, false},
+		"as many":              {40, 4, false},
+		"fewer wait no better": {30, 4, false},
+	} {
+		e := newEngine(t)
+		s := web(func(s *spec.Spec) {
+			s.ResponseSeconds, s.MaxUsers, s.Algorithm, s.ReplicationSeconds = 0.5, 0, "remote", 60
+		})
+		in := crowd(s, boards("abcdef"), 40, 2, running("web", "a", 1, 40, tc.cpus))
+		in.Nodes[0].CPUUsedPercent = 25 * tc.cpus
+		in = later(in, e.Round(in), 2*time.Second)
+		r := e.Round(in)
+		if d := only(t, r); d.Action != engine.Start || d.Node != "b" {
+			t.Fatalf("%s: %+v", name, d)
+		}
+		in = crowd(s, boards("abcdef"), tc.users, 2, running("web", "a", 1, tc.users/2, tc.cpus), running("web", "b", 2, tc.users/2, tc.cpus))
+		in.Nodes[0].CPUUsedPercent, in.Nodes[1].CPUUsedPercent = 25*tc.cpus, 25*tc.cpus
+		in.At = r.Memory.Services["web"].GrownAt
+		seconds := 0
+		for ; seconds < 60; seconds++ {
+			in = later(in, r, time.Second)
+			r = e.Round(in)
+			if d := r.Decisions[0]; d.Action == engine.Start {
+				break
+			}
+		}
+		if m := r.Memory.Services["web"]; (seconds < 30) != tc.helped || (m.InVain == 0) != tc.helped {
+			t.Errorf("%s: the next one is started after %d s, %d in vain", name, seconds, m.InVain)
+		}
+	}
+}
+
 // TestMoveFromBusy: a service that is a small part of what exhausts its node moves.
 func TestMoveFromBusy(t *testing.T) {
 	e := newEngine(t)

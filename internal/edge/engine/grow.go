@@ -26,22 +26,7 @@ func (w *world) grow(s *service) {
 		s.keep(w, cause, why+", but "+waits)
 		return
 	}
-	number := 1
-	if cause == CauseUsers {
-		number = s.Spec.InstancesFor(math.Ceil(f.Users*100/p.UsersHighPercent)) - len(s.instances)
-	}
-	grown := 0
-	for range min(max(number, 1), p.MostStarts) {
-		if full := s.full(); full != "" {
-			s.keep(w, cause, why+", but "+full)
-			break
-		}
-		if !w.place(s, need{cause: cause, why: why, orMove: s.movable(w, cause)}) {
-			break
-		}
-		grown++
-	}
-	if grown == 0 {
+	if !w.startMore(s, &f, cause, why) {
 		return
 	}
 	if window := regretted * s.downHold(p); w.lately(m.ShrunkAt, window) || w.lately(m.CloserAt, window) {
@@ -49,8 +34,38 @@ func (w *world) grow(s *service) {
 	}
 	m.GrownAt, m.GrownUsers, m.UsedSeconds, m.HighSince = w.at, s.users, 0, zeroTime
 	if cause != CauseUsers {
-		m.Before = &Before{ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
+		m.Before = &Before{Users: m.SmoothUsers, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
+}
+
+// startMore starts as many instances as users need: those who are too many as many as they need
+// room for; those who wait too long as many as there are, at most, since what is expected may
+// not come true, and only until that is short enough or the next one gains little.
+func (w *world) startMore(s *service, f *Facts, cause Cause, why string) bool {
+	p, number := &w.e.policy, 1
+	switch cause {
+	case CauseUsers:
+		number = s.Spec.InstancesFor(math.Ceil(f.Users*100/p.UsersHighPercent)) - len(s.instances)
+	case CauseResponse:
+		number = len(s.instances)
+	}
+	for started := range min(max(number, 1), p.MostStarts) {
+		if full := s.full(); full != "" {
+			s.keep(w, cause, why+", but "+full)
+			return started > 0
+		}
+		before := s.expected(w)
+		if started > 0 && cause == CauseResponse && before <= f.RequiredSeconds*p.ResponseHighPercent/100 {
+			return true
+		}
+		if !w.place(s, need{cause: cause, why: why, orMove: s.movable(w, cause)}) {
+			return started > 0
+		}
+		if cause == CauseResponse && s.expected(w) > before*(1-p.MinGainPercent/100) {
+			return true
+		}
+	}
+	return true
 }
 
 // reasonForMore says why there should be more than there is.
@@ -114,8 +129,14 @@ const smoothing = 5
 const jump = 0.5
 
 // SmoothingWeight is by which part of the way a mean goes to what is measured so long after
-// the last time, of a time constant in the same unit: 1 - exp(-passed/constant).
-func SmoothingWeight(passed, constant float64) float64 { return 1 - math.Exp(-passed/constant) }
+// the last time, of a time constant in the same unit: 1 - exp(-passed/constant). Without one
+// it is all of the way.
+func SmoothingWeight(passed, constant float64) float64 {
+	if constant <= 0 {
+		return 1
+	}
+	return 1 - math.Exp(-passed/constant)
+}
 
 // smooth takes the measurements of now into the means, and puts these in their place: one
 // bad second is no reason for another instance, and one good second is no success of one.
@@ -135,6 +156,8 @@ func (s *service) smooth(w *world, f *Facts) {
 		*mean += (*now - *mean) * weight
 		*now = *mean
 	}
+	users := f.Users
+	take(&m.SmoothUsers, &users)
 	take(&m.SmoothSeconds, &f.ResponseSeconds)
 	take(&m.SmoothCPUPercent, &f.CPUPercent)
 	take(&m.SmoothNodeCPUPercent, &f.NodeCPUPercent)
@@ -160,17 +183,32 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts) {
 	least := 1 - p.MinGainPercent/100
 	more := *f
 	more.ResponseSeconds, more.CPUPercent, more.NodeCPUPercent = f.ResponseSeconds/least, f.CPUPercent/least, f.NodeCPUPercent/least
-	better := f.ResponseSeconds <= m.Before.ResponseSeconds*least
+	better := f.ResponseSeconds <= m.Before.ResponseSeconds*max(least, s.crowding())
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
-	if cause, _ := p.reasonForMore(s, &more); better || cause == CauseNone {
+	switch cause, _ := p.reasonForMore(s, &more); {
+	case better || cause == CauseNone:
 		m.InVain = max(m.InVain-1, 0) // noise may look like a success
-	} else {
+	default:
 		m.InVain++
 	}
 	m.Before = nil
 }
+
+// crowding is by how much longer at least users would wait than before the last instance was
+// added, had it not been: as there are more of them, if they wait for each other. It is 0 if
+// they are hardly more.
+func (s *service) crowding() float64 {
+	m := &s.memory
+	if s.model.rho < saturated || m.SmoothUsers < m.Before.Users*(1+largestNoise) {
+		return 0
+	}
+	return m.SmoothUsers / m.Before.Users
+}
+
+// largestNoise is by what part means of users who are as many as before may differ.
+const largestNoise = 0.2
 
 // movable is an instance that may go to another node instead of getting company:
 // its node is exhausted, and mostly by others.

@@ -113,6 +113,12 @@ func (m *model) after(rho float64) float64 {
 	return m.seconds / stretch(m.rho) * stretch(rho)
 }
 
+// expected is what users wait with all instances that there are, and will be by what has been
+// decided in this round.
+func (s *service) expected(w *world) float64 {
+	return s.model.after(s.model.use(s.model.carried(w, s, false))) + s.roundTrip(w, -1)
+}
+
 // carried is how many users the nodes of a service carry together: those with
 // instances that run, or also those where one starts.
 func (m *model) carried(w *world, s *service, running bool) float64 {

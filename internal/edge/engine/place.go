@@ -121,7 +121,7 @@ func (pl *placement) begin() {
 	facts := s.facts(w)
 	pl.question = Question{
 		Service: &s.Spec, Policy: &w.e.policy, Facts: facts, Cause: pl.cause, Must: pl.must,
-		BeforeSeconds:      s.model.after(s.model.use(pl.carried)) + s.roundTrip(w, -1),
+		BeforeSeconds:      s.expected(w),
 		RequestsPerSecond:  s.requests,
 		ContainerExhausted: facts.CPUPercent >= w.e.policy.CPUHighPercent,
 		IdleSeconds:        s.model.seconds / stretch(s.model.rho),

@@ -43,9 +43,9 @@ func (w *world) shrink(s *service) {
 	m.ShrunkAt, m.LowSince = w.at, zeroTime
 }
 
-// Who is missed within regretted times the hold was stopped too early: the hold doubles,
-// up to mostRegrets times, so that a demand that comes and goes is not chased. After as
-// long a time without it, it halves again.
+// Who is missed within regretted times the hold was stopped too early, and who goes back to
+// where it came from was moved too early: the hold doubles, up to mostRegrets times, so that a
+// demand that comes and goes is not chased. After as long a time without it, it halves again.
 const (
 	regretted   = 5
 	mostRegrets = 6
@@ -53,6 +53,10 @@ const (
 
 // downHold is how long users have to be few, in seconds.
 func (s *service) downHold(p *Policy) float64 { return p.DownHoldSeconds * s.patience() }
+
+// closerHold is how long, in seconds, users have to be elsewhere, on average over as long a
+// time, until an instance goes there.
+func (s *service) closerHold(p *Policy) float64 { return p.CoolDownSeconds * s.patience() }
 
 // patience is by how much longer than usual one waits who has regretted before.
 func (s *service) patience() float64 {
@@ -118,9 +122,9 @@ func (w *world) leaver(s *service) *instance {
 func (w *world) comeCloser(s *service) {
 	m, p := &s.memory, &w.e.policy
 	trip := s.roundTrip(w, -1)
-	before := s.model.after(s.model.use(s.model.carried(w, s, false))) + trip
+	before := s.expected(w)
 	far := s.steady() && s.algorithmName() == spec.AlgorithmHybrid && s.users >= 1 && trip*100 > before*p.MinGainPercent
-	hold := p.CoolDownSeconds * s.patience()
+	hold := s.closerHold(p)
 	if !w.holds(&m.CloserSince, far, hold) || w.lately(m.GrownAt, hold) || w.lately(m.ShrunkAt, hold) || w.lately(m.CloserAt, hold) {
 		return
 	}
@@ -134,7 +138,6 @@ func (w *world) comeCloser(s *service) {
 	if len(nodes) == 0 {
 		return
 	}
-	slices.Sort(nodes)
 	leaver := s.instances[0]
 	for _, i := range s.instances[1:] {
 		if i.Users < leaver.Users {
@@ -142,10 +145,17 @@ func (w *world) comeCloser(s *service) {
 		}
 	}
 	n := need{
-		cause: CauseCloser, away: leaver, apart: true, only: slices.Compact(nodes),
+		cause: CauseCloser, away: leaver, apart: true, only: nodes,
 		why: fmt.Sprintf("users wait %s for the network alone", duration(trip)),
 	}
-	if w.place(s, n) {
-		m.CloserAt, m.CloserSince = w.at, zeroTime
+	if !w.place(s, n) {
+		return
 	}
+	switch to := s.decisions[len(s.decisions)-1].Node; {
+	case !w.lately(m.CloserAt, regretted*s.downHold(p)):
+		m.Regrets = max(m.Regrets-1, 0)
+	case to == m.CloserFrom:
+		m.Regrets = min(m.Regrets+1, mostRegrets)
+	}
+	m.CloserAt, m.CloserFrom, m.CloserSince = w.at, leaver.Node, zeroTime
 }

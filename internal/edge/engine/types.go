@@ -338,10 +338,14 @@ type ServiceMemory struct {
 	// for fewer instances.
 	HighSince time.Time `json:"high_since,omitzero"`
 	LowSince  time.Time `json:"low_since,omitzero"`
+	// Entries are the users who come to each node, smoothed over as long a time as they have
+	// to be elsewhere until an instance is moved, as of SmoothAt.
+	Entries map[string]float64 `json:"entries,omitempty"`
 	// CloserSince is since when users would be better served from elsewhere, CloserAt
-	// when an instance was last moved for that.
+	// when an instance was last moved for that, and CloserFrom the node that it left.
 	CloserSince time.Time `json:"closer_since,omitzero"`
 	CloserAt    time.Time `json:"closer_at,omitzero"`
+	CloserFrom  string    `json:"closer_from,omitempty"`
 	// GrownAt and ShrunkAt are when an instance was last added and taken away.
 	GrownAt  time.Time `json:"grown_at,omitzero"`
 	ShrunkAt time.Time `json:"shrunk_at,omitzero"`
@@ -358,8 +362,10 @@ type ServiceMemory struct {
 	// Regrets is how often in a row an instance was missed soon after it was stopped, or
 	// moved.
 	Regrets int `json:"regrets,omitempty"`
-	// SmoothSeconds is the response time, SmoothCPUPercent and SmoothNodeCPUPercent how
-	// busy the busiest instance and node are, all smoothed, as of SmoothAt.
+	// SmoothUsers are users, SmoothSeconds is the response time, SmoothCPUPercent and
+	// SmoothNodeCPUPercent how busy the busiest instance and node are, all smoothed, as of
+	// SmoothAt.
+	SmoothUsers          float64   `json:"smooth_users,omitempty"`
 	SmoothSeconds        float64   `json:"smooth_seconds,omitempty"`
 	SmoothCPUPercent     float64   `json:"smooth_cpu_percent,omitempty"`
 	SmoothNodeCPUPercent float64   `json:"smooth_node_cpu_percent,omitempty"`
@@ -368,9 +374,10 @@ type ServiceMemory struct {
 	Failures map[string]Failure `json:"failures,omitempty"`
 }
 
-// Before is how users waited, smoothed, and how busy the busiest instance or node was,
-// before another one was added.
+// Before is how many users there were, how long they waited, and how busy the busiest
+// instance or node was, all smoothed, before another instance was added.
 type Before struct {
+	Users           float64 `json:"users"`
 	ResponseSeconds float64 `json:"response_seconds"`
 	CPUPercent      float64 `json:"cpu_percent"`
 }

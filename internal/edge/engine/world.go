@@ -55,7 +55,7 @@ type service struct {
 	surplus   []*instance // replaced, and not needed any more
 	arriving  []*instance // that start in place of others, and do not count yet
 	hosts     []host      // nodes with instances, by index
-	entries   []entry     // where users come to
+	entries   []entry     // where users come to, on average, by index
 	// proxyBPS is what proxies send, by node, of those that agents tell of, told that and
 	// their users together.
 	proxyBPS  map[int]float64
@@ -79,7 +79,7 @@ type host struct {
 	cpus, bps            float64
 }
 
-// entry is a node that users of a service come to.
+// entry is a node that users of a service come to: how many, on average.
 type entry struct {
 	node  int
 	users float64
@@ -321,9 +321,10 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 			s.told.users += users
 			s.told.bps += sent
 		}
-		if users > 0 {
-			s.entries = append(s.entries, entry{node: at, users: users})
-		}
+		s.entries = append(s.entries, entry{node: at, users: users})
+	}
+	for _, s := range w.services {
+		s.smoothEntries(w, index)
 	}
 	for s, seconds := range waited {
 		if s.users > 0 {
@@ -331,6 +332,33 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 		}
 	}
 }
+
+// smoothEntries puts in the place of who comes in now the mean of who came in lately: where
+// instances are does not follow users who come and go.
+func (s *service) smoothEntries(w *world, index map[string]int) {
+	weight := SmoothingWeight(w.since(s.memory.SmoothAt), s.closerHold(&w.e.policy))
+	means := make(map[string]float64, len(s.entries))
+	for name, mean := range s.memory.Entries {
+		means[name] = mean * (1 - weight)
+	}
+	for _, e := range s.entries {
+		means[w.nodes[e.node].Name] += e.users * weight
+	}
+	s.entries = s.entries[:0]
+	for name, mean := range means {
+		at, known := index[name]
+		if !known || mean < leastUsers {
+			delete(means, name)
+			continue
+		}
+		s.entries = append(s.entries, entry{node: at, users: mean})
+	}
+	slices.SortFunc(s.entries, func(a, b entry) int { return cmp.Compare(a.node, b.node) })
+	s.memory.Entries = means
+}
+
+// leastUsers is a mean of users that is nobody any more.
+const leastUsers = 0.01
 
 // lookForCut finds out whether it is us who are alone.
 func (w *world) lookForCut() {

@@ -24,10 +24,9 @@ import (
 //
 //	R = c * (1 + u^(sqrt(2(C+1))-1) / (C * (1-u)))
 //
-// (Sakasegawa's approximation of M/M/C, 1977), but no longer than when all users of the
-// node wait in its queue: c times users over processors. That is another formula than
-// the one the engine estimates by. What an instance is asked beyond maxUsers waits for
-// its turn.
+// (Sakasegawa's approximation of M/M/C, 1977), where u follows from how often users ask, who
+// wait for R. That is another formula than the one the engine estimates by. What an instance
+// is asked beyond maxUsers waits for its turn.
 //
 // Limits.
 //
@@ -273,21 +272,37 @@ func (w *World) serve() served {
 	return all
 }
 
-// compute works out what the instances of a node use and how long they take.
+// compute works out what the instances of a node use and how long they take. All requests of
+// a node take by the same factor longer than alone: the one at which users, who ask again once
+// they have an answer, use as much of the processors as makes that factor.
 func (w *World) compute(n *Node, list []*instance) {
 	processors := max(n.CPUs-n.OtherCPUs, n.CPUs/20, 0.01)
-	wanted, present := 0.0, 0.0
-	for _, i := range list {
+	requests := func(i *instance, factor float64) float64 {
 		load := w.Loads[i.Service]
-		wanted += i.Users * load.CPUSeconds / max(load.ThinkSeconds+load.CPUSeconds, 1e-6)
-		present += i.Users
+		return i.Users / max(load.CPUSeconds*factor+load.ThinkSeconds, 1e-6)
 	}
-	use := min(wanted/processors, 0.999)
-	queue := 1 + math.Pow(use, math.Sqrt(2*(processors+1))-1)/(processors*(1-use))
-	queue = min(queue, max(present/processors, 1))
+	waits := func(factor float64) bool { // longer than by that factor
+		busy := 0.0
+		for _, i := range list {
+			busy += requests(i, factor) * w.Loads[i.Service].CPUSeconds
+		}
+		use := busy / processors
+		return use >= 1 || 1+math.Pow(use, math.Sqrt(2*(processors+1))-1)/(processors*(1-use)) > factor
+	}
+	low, high := 1.0, 2.0
+	for waits(high) {
+		low, high = high, 2*high
+	}
+	for high-low > 1e-3*low {
+		if middle := (low + high) / 2; waits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
 	for _, i := range list {
 		load := w.Loads[i.Service]
-		i.ResponseSeconds = load.CPUSeconds * queue
+		i.ResponseSeconds = load.CPUSeconds * high
 		if s := w.service(i.Service); s != nil && s.Spec.MaxUsers > 0 {
 			i.ResponseSeconds *= max(i.Users/float64(s.Spec.MaxUsers), 1)
 		}
