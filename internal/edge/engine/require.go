@@ -88,7 +88,10 @@ func (w *world) replace(s *service) {
 			if i.Reason != "" {
 				n.why += " (" + i.Reason + ")"
 			}
-			s.noteFailure(w, i) // what refused once is not asked again at once
+			if waits := s.refused(w, i); waits != "" {
+				s.keep(w, n.cause, n.why+", but "+waits)
+				continue
+			}
 		case i.Outdated && !updating: // one after the other
 			n.cause, n.why = CauseOutdated, fmt.Sprintf("%s runs by an older specification", i.ID)
 			updating = true

@@ -239,6 +239,31 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestRefusedByThree: a minimum that three nodes refused stays with the third for a while; and
+// who goes to users, and is refused there, waits longer until it does so again.
+func TestRefusedByThree(t *testing.T) {
+	e := newEngine(t)
+	in := crowd(web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} }), boards("abcde"), 10, 0.1, running("web", "a", 1, 10, 0.1))
+	in.Instances[0].MinRefused = true
+	in.Memory.Services = map[string]engine.ServiceMemory{"web": {
+		CloserAt: start.Add(-time.Second), Failures: map[string]engine.Failure{"b": {Count: 1, Until: start.Add(-time.Second)}, "c": {Count: 1, Until: start}},
+	}}
+	r := e.Round(in)
+	if d := only(t, r); d.Action != engine.Keep || d.Cause != engine.CauseRefused || !strings.HasSuffix(d.Reason, "it was refused or failed on 3 nodes; another one is tried in 40 s") {
+		t.Fatalf("%+v", d)
+	}
+	r = e.Round(later(in, r, 39*time.Second))
+	if d := only(t, r); d.Action != engine.Keep {
+		t.Fatalf("%+v", d)
+	}
+	if n := r.Memory.Services["web"].Regrets; n != 1 {
+		t.Errorf("%d regrets of one", n)
+	}
+	if d := only(t, e.Round(later(in, r, 40*time.Second))); d.Action != engine.Move || d.From != "a" {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestTooLate: what starts, or does not answer, for too long has failed.
 func TestTooLate(t *testing.T) {
 	for state, seconds := range map[engine.InstanceState]float64{engine.InstanceStarting: 60 + 10*1 + 3*1.5, engine.InstanceUnhealthy: 10} {

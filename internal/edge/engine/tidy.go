@@ -56,11 +56,24 @@ func orUnknown(reason string) string {
 	return reason
 }
 
-// noteFailure remembers that an instance failed on its node, once.
-func (s *service) noteFailure(w *world, i *instance) {
+// refused remembers that a node refused an instance's minimum, and says why it stays there all
+// the same for the moment. Who refused is not asked again at once, nor are all nodes in turn.
+func (s *service) refused(w *world, i *instance) (waits string) {
+	m := &s.memory
+	if s.noteFailure(w, i) && w.lately(m.CloserAt, regretted*s.downHold(&w.e.policy)) {
+		m.Regrets = min(m.Regrets+1, mostRegrets)
+	}
+	if f := m.Failures[i.Node]; len(m.Failures) >= failuresBeforeWait && f.Until.After(w.at) {
+		return fmt.Sprintf("it was refused or failed on %d nodes; another one is tried in %s", len(m.Failures), duration(f.Until.Sub(w.at).Seconds()))
+	}
+	return ""
+}
+
+// noteFailure remembers that an instance failed on its node, once; it says whether that is new.
+func (s *service) noteFailure(w *world, i *instance) bool {
 	f := s.memory.Failures[i.Node]
 	if f.Count > 0 && f.At.Equal(i.Since) {
-		return
+		return false
 	}
 	total := 0 // also of other nodes: an image that starts nowhere is not tried everywhere
 	for _, other := range s.memory.Failures {
@@ -75,6 +88,7 @@ func (s *service) noteFailure(w *world, i *instance) {
 		Count: f.Count + 1, At: i.Since, Reason: orUnknown(i.Reason),
 		Until: w.at.Add(time.Duration(wait * float64(time.Second))),
 	}
+	return true
 }
 
 // forget drops failures that are long over.
@@ -84,8 +98,8 @@ func (s *service) forget(w *world) {
 	})
 }
 
-// failuresBeforeWait is on how many nodes a service may fail that runs nowhere until
-// it is the service that has to wait.
+// failuresBeforeWait is on how many nodes a service may fail that runs nowhere, or be refused
+// its minimum, until it is the service that has to wait.
 const failuresBeforeWait = 3
 
 // failing says why nothing of a service is started at all for the moment.

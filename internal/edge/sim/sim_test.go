@@ -154,6 +154,31 @@ func TestRefusedMinimum(t *testing.T) {
 	}
 }
 
+// TestRefusedAgain: a minimum that no node keeps, or not the one that users come to, does not
+// make an instance wander among them: it is tried again, but less and less often.
+func TestRefusedAgain(t *testing.T) {
+	for refusing, most := range map[string]int{"abcdef": 12, "a": 6} {
+		w := world("abcdef", func(float64) float64 { return 10 }, busybox(func(s *spec.Spec) { s.AvailabilityPercent = 99.9 }))
+		for i := range w.Nodes {
+			w.Nodes[i].Refuses = strings.Contains(refusing, w.Nodes[i].Name)
+		}
+		moves := 0
+		w.Run(newEngine(t), 3600, func(_ engine.Input, r engine.Result) {
+			for _, d := range r.Decisions {
+				if d.Action == engine.Move && w.Seconds() > 600 {
+					moves++
+				}
+			}
+		})
+		if moves > most {
+			t.Errorf("refused on %s: %d moves in fifty minutes", refusing, moves)
+		}
+		if n := len(w.Running("busybox")); n != 2 {
+			t.Errorf("refused on %s: it runs on %d nodes", refusing, n)
+		}
+	}
+}
+
 // changes counts what is started and stopped from a moment on. What was started last and
 // found to be of no use may be stopped once: that is not counted.
 func changes(w *sim.World, e *engine.Engine, seconds int, from float64) (starts, stops int) {
