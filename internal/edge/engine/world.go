@@ -104,12 +104,12 @@ func newWorld(e *Engine, in *Input) *world {
 		}
 	}
 	byName := w.addServices(in)
+	w.lookForCut()
 	w.addInstances(in.Instances, index, byName)
 	w.addDemand(in.Demand, index, byName)
 	for _, s := range w.services {
 		s.model = newModel(w, s)
 	}
-	w.lookForCut()
 	return w
 }
 
@@ -334,20 +334,26 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 }
 
 // smoothEntries puts in the place of who comes in now the mean of who came in lately: where
-// instances are does not follow users who come and go.
+// instances are does not follow users who come and go. Nor does the mean while nothing is
+// decided: who is cut off does not see who comes.
 func (s *service) smoothEntries(w *world, index map[string]int) {
+	if w.cutOff != "" {
+		return
+	}
 	weight := SmoothingWeight(w.since(s.memory.SmoothAt), s.closerHold(&w.e.policy))
-	means := make(map[string]float64, len(s.entries))
+	means, come := make(map[string]float64, len(s.entries)), map[string]bool{}
 	for name, mean := range s.memory.Entries {
 		means[name] = mean * (1 - weight)
 	}
 	for _, e := range s.entries {
-		means[w.nodes[e.node].Name] += e.users * weight
+		name := w.nodes[e.node].Name
+		means[name] += e.users * weight
+		come[name] = come[name] || e.users > 0
 	}
 	s.entries = s.entries[:0]
 	for name, mean := range means {
 		at, known := index[name]
-		if !known || mean < leastUsers {
+		if !known || mean < leastUsers && !come[name] {
 			delete(means, name)
 			continue
 		}
@@ -357,7 +363,8 @@ func (s *service) smoothEntries(w *world, index map[string]int) {
 	s.memory.Entries = means
 }
 
-// leastUsers is a mean of users that is nobody any more.
+// leastUsers is a mean of users that is nobody any more where nobody comes to: also that of
+// hundreds begins with less, if it is over half an hour.
 const leastUsers = 0.01
 
 // lookForCut finds out whether it is us who are alone.
