@@ -20,14 +20,18 @@ func TestStreamSendsMessages(t *testing.T) {
 	defer receiver.Close()
 	target := netip.MustParseAddrPort(receiver.LocalAddr().String())
 	const messageBytes = 64
-	stream, err := NewStream(StreamOptions{Target: target, Protocol: UDP, MessageBytes: messageBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	result, err := stream.Run(t.Context(), MonotonicNS(), 20*time.Millisecond, 100*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
+	var result StreamResult
+	// A machine that stands still for the time that is counted leaves nothing to count, and
+	// gets more than one chance.
+	for attempt := 1; attempt == 1 || result.Messages == 0 && attempt <= 20; attempt++ {
+		stream, err := NewStream(StreamOptions{Target: target, Protocol: UDP, MessageBytes: messageBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		if result, err = stream.Run(t.Context(), MonotonicNS(), 20*time.Millisecond, 100*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 	}
 	buffer := make([]byte, 2000)
 	n, err := receiver.Read(buffer)
