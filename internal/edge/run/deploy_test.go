@@ -30,11 +30,11 @@ func TestOdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rest, want := range map[string]string{
-		``:                                      "",
-		`, "algorithm": "near"`:                 "",
-		`, "rule": "option.local"`:              "",
-		`, "algorithm": "hybird"`:               `there is no algorithm "hybird" here, so hybrid decides`,
-		`, "QoS": {"numUsers": 100}`:            "QoS.numUsers 100 has no effect without par.maxUsers",
+		``:                                       "",
+		`, "algorithm": "near"`:                  "",
+		`, "rule": "option.local"`:               "",
+		`, "algorithm": "hybird"`:                `there is no algorithm "hybird" here, so hybrid decides`,
+		`, "QoS": {"numUsers": 100}`:             "QoS.numUsers 100 has no effect without par.maxUsers",
 		`, "QoS": {"numUsers": 1}, "limits": {}`: "QoS.numUsers 1 has no effect",
 	} {
 		s, err := spec.Parse([]byte(`{"par": {"serviceName": "s", "imageName": "i:1"}` + rest + `}`))
