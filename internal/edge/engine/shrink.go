@@ -40,7 +40,7 @@ func (w *world) shrink(s *service) {
 	if m.Regrets > 0 && w.since(m.GrownAt) > regretted*s.downHold(p) {
 		m.Regrets--
 	}
-	m.ShrunkAt, m.LowSince = w.at, zeroTime
+	m.ShrunkAt, m.LowSince, m.Before = w.at, zeroTime, nil
 }
 
 // Who is missed within regretted times the hold was stopped too early, and who goes back to
