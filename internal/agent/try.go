@@ -73,7 +73,11 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 	after := t.rules.Resolve(t.subject, set).Policy
 	// What was refused before is no reason against a change of something else.
 	guarantees := values.MinBPS != nil || values.LatencyMS != nil || after.MinBPS != t.policy.MinBPS || after.LatencyMS != t.policy.LatencyMS
-	if err := t.admit(after); err != nil && guarantees {
+	asked := after
+	if values.LatencyMS == nil {
+		asked.LatencyMS = 0
+	}
+	if err := t.admit(asked); err != nil && guarantees {
 		return refuse(err)
 	}
 	return set, after, nil
