@@ -209,8 +209,8 @@ func (d *division) allocate(exact bool) bool {
 	for i, allocatedBPS := range d.divided.AllocatedBPS {
 		m := d.competitors[i]
 		if allocatedBPS >= d.competing[i].DemandBPS {
-			// It has all it wants, and may send a little more.
-			allocatedBPS = m.demand.DemandBPS
+			// It has all it wants, and may send a little more, within its maximum.
+			allocatedBPS = min(m.demand.DemandBPS, m.want.CeilingBPS)
 			d.divided.AllocatedBPS[i] = allocatedBPS
 		}
 		difference := max(allocatedBPS, m.allocatedBPS) - min(allocatedBPS, m.allocatedBPS)

@@ -112,6 +112,23 @@ func TestControlOfAHostOfBursts(t *testing.T) {
 	}
 }
 
+// What somebody may send more than it does is within its maximum, too.
+func TestControlBelowAMaximum(t *testing.T) {
+	b := newBed(t, 100e6)
+	a := b.start(maximum(10e6))
+	l := newWire(b)
+	l.paceBPS[a] = 9.9e6
+	for range 10 {
+		l.run(200 * time.Millisecond)
+		if a.allocatedBPS > 10e6 {
+			t.Fatalf("a is allocated %d", a.allocatedBPS)
+		}
+	}
+	if a.demand.DemandBPS <= 10e6 {
+		t.Errorf("a wants %d: the test is of nothing", a.demand.DemandBPS)
+	}
+}
+
 // While nothing changes, nothing is applied.
 func TestControlKeepsStill(t *testing.T) {
 	b := newBed(t, 100e6)
