@@ -147,6 +147,27 @@ func TestSetBesideARefusal(t *testing.T) {
 }
 
 // A policy that cannot be saved is in force all the same, and that is what is said.
+// Another class takes along what was set for the one before, which nobody could take away
+// but with all that was set.
+func TestSetAnotherClass(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c")
+	ctx := b.serve()
+	for _, change := range []v1.PolicyChange{
+		{Class: ptr("auto"), EFMax: ptr("20%"), AFMin: ptr("10%"), DSCP: ptr("both"), Weight: ptr("300")},
+		{Class: ptr("ef")},
+		{Class: ptr("none")},
+	} {
+		view, err := b.Set(ctx, "c", change)
+		if err != nil || view.State != v1.StateOK || view.Policy.Weight != 300 {
+			t.Errorf("class %s: %v; %s, %q, weight %d", *change.Class, err, view.State, view.Reason, view.Policy.Weight)
+		}
+		if ef := c.policy().EFMax.Percent; *change.Class == "ef" && ef != 20 {
+			t.Errorf("class ef has a maximum of %v%%", ef)
+		}
+	}
+}
+
 func TestSetNotSaved(t *testing.T) {
 	b := newBench(t, 100e6)
 	a := b.start("a")
