@@ -211,6 +211,7 @@ func (m *Manager) round(ctx context.Context) {
 	m.carryOut(ctx, seen, result.Decisions)
 	m.syncProxies(ctx, seen)
 	m.holdMinimums(ctx, seen)
+	m.endLeft(seen)
 	m.endDrained(seen)
 	m.mendPromises(ctx, seen)
 	m.publish(seen, result.Decisions)

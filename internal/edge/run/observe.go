@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -254,11 +255,8 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		}
 		list[i].Since = old.at
 	}
-	for id := range m.since {
-		if !ids[id] {
-			delete(m.since, id)
-		}
-	}
+	maps.DeleteFunc(m.since, func(id string, _ stateSince) bool { return !ids[id] })
+	maps.DeleteFunc(m.cannotStart, func(id string, _ string) bool { return !ids[id] })
 	return list
 }
 

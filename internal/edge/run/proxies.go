@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ func (m *Manager) syncProxies(ctx context.Context, s *seen) {
 		return
 	}
 	m.free.take(s.freeUplinks(), s.at)
+	m.forgetProxies(s)
 	var telling sync.WaitGroup
 	for _, service := range s.services {
 		for _, p := range s.proxies[service.Name] {
@@ -64,6 +66,20 @@ func (m *Manager) proxyFailed(service string, p seenProxy) {
 	if !first.IsZero() && time.Since(first) > 5*time.Second {
 		m.failed(service, "", p.Node, p.err)
 	}
+}
+
+// forgetProxies forgets since when proxies fail that are none any more: others may come in
+// their places.
+func (m *Manager) forgetProxies(s *seen) {
+	there := map[string]bool{}
+	for service, proxies := range s.proxies {
+		for _, p := range proxies {
+			there[service+" "+p.Node] = true
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.proxyFailedAt, func(key string, _ time.Time) bool { return !there[key] })
 }
 
 // proxyAnswers forgets that a proxy failed.

@@ -1,0 +1,101 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// without is an engine that has no image.
+type without struct{ runtime.Runtime }
+
+func (without) Fetch(context.Context, string) (runtime.Image, error) {
+	return runtime.Image{}, runtime.ErrNoImage
+}
+
+// TestFailsAfterItsEnd: the start of an instance that fails after it was ended says nothing of
+// the next one of that name.
+func TestFailsAfterItsEnd(t *testing.T) {
+	m := newManager(t)
+	m.rt = without{}
+	of := func() *start {
+		return &start{decision: engine.Decision{Action: engine.Start, Service: "shop", Instance: "shop-1"}}
+	}
+	ended, current := of(), of()
+	m.start(t.Context(), runtime.Service{}, ended)
+	if len(m.cannotStart) > 0 {
+		t.Errorf("it has ended: %v", m.cannotStart)
+	}
+	m.starting["shop-1"] = current
+	m.start(t.Context(), runtime.Service{}, ended)
+	if len(m.cannotStart) > 0 || m.starting["shop-1"] != current {
+		t.Errorf("another one of that name starts: %v", m.cannotStart)
+	}
+	s := shop(0, 0)
+	m.start(t.Context(), runtime.Service{}, current)
+	if m.instances(s); m.cannotStart["shop-1"] == "" {
+		t.Error("it cannot be started, and nobody says so")
+	}
+	s.promises = engine.Promises{}
+	if m.instances(s); len(m.cannotStart) > 0 {
+		t.Errorf("it is promised nothing any more: %v", m.cannotStart)
+	}
+}
+
+// TestNodeHasLeft: instances end whose node is none any more, and promises go with a node that
+// is called something else.
+func TestNodeHasLeft(t *testing.T) {
+	m := newManager(t)
+	ledger := &bench{promises: engine.Promises{
+		"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}, "shop-2": {Service: "shop", Node: "b", MinBPS: 20e6, Replaces: "shop-1"},
+	}}
+	m.rt = ledger
+	s := shop(0, 0)
+	s.promises = ledger.promises
+	s.state.Instances = []runtime.Instance{{ID: "shop-1", Service: "shop", Node: "id1"}, {ID: "shop-2", Service: "shop", Node: "b-id2"}}
+	s.nodes[1].Node.Name = "b-id2"
+	m.endLeft(s)
+	if m.stopping["shop-1"] == nil || len(m.stopping) != 1 {
+		t.Errorf("ending are %v", m.stopping)
+	}
+	m.mendPromises(t.Context(), s)
+	if p := ledger.promises["shop-2"]; p != (engine.Promise{Service: "shop", Node: "b-id2", MinBPS: 20e6, Replaces: "shop-1"}) || len(ledger.promises) != 2 {
+		t.Errorf("promised is %+v", ledger.promises)
+	}
+	here := len(m.said())
+	if m.endLeft(s); len(m.said()) != here {
+		t.Errorf("it is ended again: %s", m.said())
+	}
+}
+
+// TestOrphanOfThatName: since when an instance is missed is forgotten with its promise.
+func TestOrphanOfThatName(t *testing.T) {
+	m := newManager(t)
+	m.orphans["shop-1"] = time.Now().Add(-time.Hour)
+	gone := &seen{specs: map[string]spec.Spec{"shop": {Name: "shop"}}}
+	if ids := m.orphaned(gone); len(ids) > 0 {
+		t.Errorf("nothing is promised: %v", ids)
+	}
+	if ids := m.orphaned(shop(0, 0)); len(ids) > 0 {
+		t.Errorf("promised anew, and taken back at once: %v", ids)
+	}
+}
+
+// TestProxyInItsPlace: a proxy that fails has time to begin, also if another one failed there.
+func TestProxyInItsPlace(t *testing.T) {
+	m := newManager(t)
+	m.proxyFailedAt["shop b"] = time.Now().Add(-time.Hour)
+	failing := &seen{proxies: map[string][]seenProxy{"shop": {{Proxy: runtime.Proxy{Node: "b"}, seen: proxy.Seen{}, err: errors.New("refused")}}}}
+	if m.forgetProxies(failing); len(m.proxyFailedAt) != 1 {
+		t.Error("it fails on, and that is forgotten")
+	}
+	if m.forgetProxies(&seen{}); len(m.proxyFailedAt) != 0 {
+		t.Error("it is none any more")
+	}
+}
