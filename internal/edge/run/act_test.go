@@ -46,6 +46,10 @@ func TestFailsAfterItsEnd(t *testing.T) {
 	if m.instances(s); len(m.cannotStart) > 0 {
 		t.Errorf("it is promised nothing any more: %v", m.cannotStart)
 	}
+	m.starting["shop-1"], s.at = of(), time.Now()
+	if m.instances(s); len(m.starting) > 0 {
+		t.Errorf("nobody knows of it any more: %v", m.starting)
+	}
 }
 
 // TestNodeHasLeft: instances end whose node is none any more, and promises go with a node that
@@ -84,6 +88,24 @@ func TestOrphanOfThatName(t *testing.T) {
 	}
 	if ids := m.orphaned(shop(0, 0)); len(ids) > 0 {
 		t.Errorf("promised anew, and taken back at once: %v", ids)
+	}
+}
+
+// TestCrowdThatComesAndGoes: as many users as there were a moment ago may be back the next.
+func TestCrowdThatComesAndGoes(t *testing.T) {
+	m, now := newManager(t), time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		users int
+		want  int
+	}{
+		{0, 10, 10}, {time.Second, 17, 17}, {time.Second, 5, 17}, {8 * time.Second, 16, 17}, {time.Second, 18, 18},
+		{time.Second, 6, 18}, {10 * time.Second, 7, 7}, {time.Second, 6, 7},
+	} {
+		now = now.Add(step.after)
+		if got := m.mostUsers("shop a", step.users, now); got != step.want {
+			t.Errorf("%d users after %v: %d, want %d", step.users, step.after, got, step.want)
+		}
 	}
 }
 

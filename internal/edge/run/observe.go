@@ -257,6 +257,7 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 	}
 	maps.DeleteFunc(m.since, func(id string, _ stateSince) bool { return !ids[id] })
 	maps.DeleteFunc(m.cannotStart, func(id string, _ string) bool { return !ids[id] })
+	maps.DeleteFunc(m.starting, func(id string, on *start) bool { return !ids[id] && on.at.Before(s.at) })
 	return list
 }
 

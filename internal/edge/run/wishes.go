@@ -32,6 +32,9 @@ const (
 	// tellAgain is after how long an agent is told again what it refused; longer if it has
 	// refused for long, up to seldomAgain.
 	tellAgain, seldomAgain = time.Second, 20 * time.Second
+	// othersOff is by how many hundredths another weir-edge may divide it otherwise: more than
+	// those of users who are so few that they have none.
+	othersOff = 12
 )
 
 // wishesOf are the minimums that are to be in force on a node and those that are not to
@@ -51,7 +54,7 @@ func (x *minimums) wishesOf(s *seen, n Measured, division engine.Division, promi
 		want := func(name string, bps, promised uint64) {
 			for i, c := range x.tasksOf(&n.Seen, name) {
 				w := wish{container: c.ID, service: parsed.Name, latency: parsed.Labels[policy.Prefix+"latency"], has: x.hasBPS(&n.Seen, &c)}
-				w.slack = parsed.MinBPS() / 100 * uint64(farOff)
+				w.slack = parsed.MinBPS() / 100 * othersOff
 				if i == 0 { // another one is ending, or has just begun
 					w.bps, w.promised = min(bps, most), min(promised, most)
 				}
