@@ -11,9 +11,9 @@ func (w *world) grow(s *service) {
 	m, p := &s.memory, &w.e.policy
 	f := s.facts(w)
 	s.smooth(w, &f)
-	s.seeWhetherItHelped(w, &f)
 	cause, why := p.reasonForMore(s, &f)
 	held := w.holds(&m.HighSince, cause != CauseNone, p.UpHoldSeconds)
+	s.seeWhetherItHelped(w, &f, cause, held)
 	if cause == CauseNone {
 		return
 	}
@@ -164,9 +164,11 @@ func (s *service) smooth(w *world, f *Facts) {
 	m.UsedSeconds += min(passed, 10*smoothing)
 }
 
-// seeWhetherItHelped compares what users wait, and how busy processors are, with what it
-// was before the last instance was added.
-func (s *service) seeWhetherItHelped(w *world, f *Facts) {
+// seeWhetherItHelped compares what users wait, and how busy processors are, with what it was
+// when the last instance was added: as soon as there is a reason for another one again, as that
+// was measured when there was a reason, too, and users may come and go. If there is none for as
+// long as one would wait after a failure, it has helped.
+func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool) {
 	m, p := &s.memory, &w.e.policy
 	if m.Before == nil || f.Users == 0 {
 		return
@@ -179,16 +181,15 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts) {
 	if len(s.arriving) > 0 || m.UsedSeconds < s.settleSeconds(p) {
 		return
 	}
-	// Less by MinGainPercent, or so far from a reason that noise as large would not make one.
 	least := 1 - p.MinGainPercent/100
-	more := *f
-	more.ResponseSeconds, more.CPUPercent, more.NodeCPUPercent = f.ResponseSeconds/least, f.CPUPercent/least, f.NodeCPUPercent/least
 	better := f.ResponseSeconds <= m.Before.ResponseSeconds*max(least, s.crowding())
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
-	switch cause, _ := p.reasonForMore(s, &more); {
-	case better || cause == CauseNone:
+	switch {
+	case cause == CauseNone && m.UsedSeconds < p.InVainSeconds, cause != CauseNone && !held, cause == CauseUsers:
+		return
+	case cause == CauseNone || better:
 		m.InVain = max(m.InVain-1, 0) // noise may look like a success
 	default:
 		m.InVain++
