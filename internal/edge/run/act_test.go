@@ -78,6 +78,21 @@ func TestNodeHasLeft(t *testing.T) {
 	}
 }
 
+// TestNameIsTaken: what this weir-edge is about to end and another one has taken out of the ledger
+// keeps its name, as what has that name would be ended.
+func TestNameIsTaken(t *testing.T) {
+	m := newManager(t)
+	m.stopping["shop-1"] = &stop{decision: engine.Decision{Action: engine.Stop, Service: "shop", Instance: "shop-1", Node: "a"}, at: time.Now(), ending: true}
+	s := shop(0, 0)
+	s.promises = engine.Promises{}
+	if list := m.instances(s); len(list) != 1 || list[0].ID != "shop-1" || list[0].State != engine.InstanceStopping {
+		t.Errorf("without a promise: %+v", list)
+	}
+	if list := m.instances(shop(0, 0)); len(list) != 1 {
+		t.Errorf("with one: %+v", list)
+	}
+}
+
 // TestOrphanOfThatName: since when an instance is missed is forgotten with its promise.
 func TestOrphanOfThatName(t *testing.T) {
 	m := newManager(t)

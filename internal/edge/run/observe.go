@@ -241,6 +241,12 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		}
 		list = append(list, i)
 	}
+	for id, ending := range m.stopping {
+		if _, promised := s.promises[id]; !promised && !there[id] { // its name is not free yet: it would end who gets it
+			d := ending.decision
+			list = append(list, engine.Instance{ID: id, Service: d.Service, Node: d.Node, State: engine.InstanceStopping})
+		}
+	}
 	ids := map[string]bool{}
 	for i := range list {
 		ids[list[i].ID] = true
