@@ -247,6 +247,13 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 			list = append(list, engine.Instance{ID: id, Service: d.Service, Node: d.Node, State: engine.InstanceStopping})
 		}
 	}
+	m.date(s, list)
+	return list
+}
+
+// date says since when instances are in their states, and forgets those that are no more. m.mu
+// is held.
+func (m *Manager) date(s *seen, list []engine.Instance) {
 	ids := map[string]bool{}
 	for i := range list {
 		ids[list[i].ID] = true
@@ -264,7 +271,6 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 	maps.DeleteFunc(m.since, func(id string, _ stateSince) bool { return !ids[id] })
 	maps.DeleteFunc(m.cannotStart, func(id string, _ string) bool { return !ids[id] })
 	maps.DeleteFunc(m.starting, func(id string, on *start) bool { return !ids[id] && on.at.Before(s.at) })
-	return list
 }
 
 // stateOf is where an instance is in its life; its proxies say whether it answers.
