@@ -95,6 +95,13 @@ func TestRelays(t *testing.T) {
 			t.Errorf("on %+v: %+v", node, p)
 		}
 	}
+	// A little more than is needed stays.
+	for wanted, want := range map[uint64]uint64{14e6: 15e6, 13e6: 13e6} {
+		p := engine.AdmitRelays(nodes, after, map[engine.Entry]uint64{at("b"): wanted}, map[engine.Entry]uint64{at("b"): 0})
+		if p["web@b"].MinBPS != want {
+			t.Errorf("%d is wanted: %+v", wanted, p)
+		}
+	}
 	// It is not wanted any more.
 	for _, tc := range []struct {
 		inForce map[engine.Entry]uint64

@@ -11,18 +11,27 @@ import (
 // What a proxy sends for instances of other nodes ([Divide]) is promised as what instances
 // have is, as far as its node has room.
 
+// smallPart is 1 by the part of a service's minimum that a relay may be too large: users come and
+// go, and each change is written to all managers.
+const smallPart = 12
+
 // RelayID is what the ledger calls a relay: "@" is in no service's name.
 func RelayID(e Entry) string { return e.Service + "@" + e.Node }
 
 // AdmitRelays promises relays as far as nodes have room. inForce is what proxies were
 // seen to have of relays: that stays promised, and so does all of those that nobody has
-// looked at.
+// looked at, and what is little too much.
 func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Entry]uint64) Promises {
 	after := maps.Clone(now)
 	if after == nil {
 		after = Promises{}
 	}
-	sums := sumUp(now)
+	sums, most := sumUp(now), map[string]uint64{}
+	for _, p := range now {
+		if !p.Relay {
+			most[p.Service] = max(most[p.Service], p.MinBPS)
+		}
+	}
 	set := func(e Entry, bps uint64) {
 		s := sums[e.Node]
 		s.bps = s.bps - after[RelayID(e)].MinBPS + bps
@@ -39,7 +48,8 @@ func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Entry]uint64) P
 	for _, p := range now { // what is given back comes first
 		entry := Entry{p.Service, p.Node}
 		has, looked := inForce[entry]
-		if keep := max(wanted[entry], has); p.Relay && looked && keep < p.MinBPS {
+		keep := max(wanted[entry], has)
+		if little := most[p.Service] / smallPart; p.Relay && looked && (keep == 0 || keep+little < p.MinBPS) {
 			set(entry, keep)
 		}
 	}

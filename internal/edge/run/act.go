@@ -31,7 +31,7 @@ func (m *Manager) carryOut(ctx context.Context, s *seen, decisions []engine.Deci
 	}
 	for _, r := range refused {
 		d := r.Decision
-		m.failed(d.Service, d.Instance, d.Node, fmt.Errorf("%s %s on %s: %s", d.Action, d.Instance, d.Node, r.Reason))
+		m.failedAt(string(d.Action), d.Service, d.Instance, d.Node, fmt.Errorf("%s %s on %s: %s", d.Action, d.Instance, d.Node, r.Reason))
 	}
 	for _, d := range admitted {
 		if d.Action == engine.Stop {
@@ -68,6 +68,7 @@ func (m *Manager) begin(s *seen, d engine.Decision) {
 	started := &start{decision: d, image: service.Image, at: time.Now()}
 	m.mu.Lock()
 	m.starting[d.Instance] = started
+	delete(m.cannotStart, d.Instance)
 	m.mu.Unlock()
 	m.work.Go(func() { m.start(m.ctx, service, started) })
 }
@@ -92,9 +93,11 @@ func (m *Manager) start(ctx context.Context, service runtime.Service, s *start) 
 		m.failed(d.Service, d.Instance, d.Node, err)
 	}
 	m.mu.Lock()
-	delete(m.starting, d.Instance)
-	m.cannotStart[d.Instance] = err.Error()
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	if m.starting[d.Instance] == s { // else it is ended already, and one of that name may start anew
+		delete(m.starting, d.Instance)
+		m.cannotStart[d.Instance] = err.Error()
+	}
 }
 
 // stillPromised: the image may have taken long, and the promise may have been taken
@@ -161,6 +164,22 @@ func (m *Manager) drain(d engine.Decision) {
 	delete(m.starting, d.Instance)
 	m.mu.Unlock()
 	m.recordDecision(d)
+}
+
+// endLeft lets instances end whose node has left: they would be waited for, and have what they
+// are promised, for ever.
+func (m *Manager) endLeft(s *seen) {
+	if m.opts.DryRun {
+		return
+	}
+	for _, c := range s.state.Instances {
+		if s.measured(c.Node) == nil && !m.ended[c.ID].After(s.at) {
+			m.drain(engine.Decision{
+				Action: engine.Stop, Service: c.Service, Instance: c.ID, Node: c.Node, Cause: engine.CauseNodeGone,
+				Reason: c.ID + " was on a node that has left",
+			})
+		}
+	}
 }
 
 // endDrained ends those that have no users any more, or have had time enough; also

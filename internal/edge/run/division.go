@@ -1,6 +1,7 @@
 package run
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -21,6 +22,11 @@ const (
 	// every correctionPeriod those are that are off by littleOff.
 	farOff, littleOff = 8.0, 2.0
 	correctionPeriod  = 3 * time.Second
+	// Who is with whom changes by chance from look to look, by some 9 hundredths: parts go by the
+	// mean of steadyPeriod, until fractions are elsewhere by elsewhere, which they follow then for
+	// movingPeriod.
+	elsewhere                  = 0.25
+	steadyPeriod, movingPeriod = 20 * time.Second, 5 * time.Second
 	// forgotten is the fraction of its users at which a path is forgotten that nobody comes by.
 	forgotten = 0.005
 )
@@ -33,6 +39,9 @@ type dividing struct {
 	users map[engine.Path]float64
 	// fractions are those of an instance's users who come by its paths.
 	fractions map[engine.Path]float64
+	// means are fractions, smoothed, and moved is when those of an instance were elsewhere last.
+	means map[engine.Path]float64
+	moved map[string]time.Time
 	// parts are those of the last round; at corrected also small errors were.
 	parts     engine.Hundredths
 	corrected time.Time
@@ -45,11 +54,12 @@ func (d *dividing) divide(s *seen, now time.Time) (division engine.Division) {
 	d.at = now
 	d.count(s)
 	d.follow(s.promises, passed, first)
+	d.steady(passed)
 	off := farOff
 	if now.Sub(d.corrected) >= correctionPeriod {
 		off, d.corrected = littleOff, now
 	}
-	division, d.parts = engine.Divide(s.promises, d.fractions, d.parts, off)
+	division, d.parts = engine.Divide(s.promises, d.means, d.parts, off)
 	return division
 }
 
@@ -121,6 +131,29 @@ func (d *dividing) follow(promises engine.Promises, passed time.Duration, first 
 		}
 	}
 	d.fractions = fractions
+}
+
+// steady takes fractions into their means, which begin anew where fractions are elsewhere.
+func (d *dividing) steady(passed time.Duration) {
+	moved := map[string]time.Time{}
+	for path, fraction := range d.fractions {
+		id := path.Instance
+		if moved[id].IsZero() {
+			moved[id] = d.moved[id]
+		}
+		if math.Abs(fraction-d.means[path]) >= elsewhere {
+			moved[id] = d.at
+		}
+	}
+	means := map[engine.Path]float64{}
+	for path, fraction := range d.fractions {
+		weight := 1.0
+		if window := min(d.at.Sub(moved[path.Instance])-movingPeriod, steadyPeriod); window > passed {
+			weight = passed.Seconds() / window.Seconds()
+		}
+		means[path] = d.means[path] + (fraction-d.means[path])*weight
+	}
+	d.means, d.moved = means, moved
 }
 
 // sums are those of instances' paths.

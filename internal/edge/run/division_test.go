@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -123,5 +124,47 @@ func TestCorrections(t *testing.T) {
 	}
 	if bps := relayed(45, 55, correctionPeriod); bps != 11e6 {
 		t.Errorf("after some more: %d", bps)
+	}
+}
+
+// TestSteadyUsers: who is at which node changes by chance from look to look, and agents are
+// seldom told another part for that; a crowd that moves takes its part along all the same.
+func TestSteadyUsers(t *testing.T) {
+	for _, users := range []int{2, 8, 30} {
+		var x minimums
+		random, now, last, changes := rand.New(rand.NewPCG(1, uint64(users))), time.Now(), uint64(0), 0
+		look := func(most float64) uint64 {
+			now = now.Add(500 * time.Millisecond)
+			there := 0
+			for range users {
+				if random.Float64() < most {
+					there++
+				}
+			}
+			bps := x.divide(shop(users-there, there), now).Sent["shop-1"]
+			if bps != last {
+				changes++
+			}
+			last = bps
+			return bps
+		}
+		for range 60 {
+			look(0.4)
+		}
+		changes = 0
+		for range 600 {
+			if bps := look(0.4); bps < 2e6 || bps > 14e6 {
+				t.Errorf("%d users, four tenths of them at b: %d", users, bps)
+			}
+		}
+		if changes > 60 {
+			t.Errorf("%d users are steady: in 5 minutes their parts are changed %d times", users, changes)
+		}
+		for range 60 / users {
+			look(1)
+		}
+		if bps := look(1); bps < 18e6 {
+			t.Errorf("%d users have all gone to b: %d", users, bps)
+		}
 	}
 }

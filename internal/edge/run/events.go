@@ -108,7 +108,13 @@ func (m *Manager) kept(err error) {
 
 // failed says what did not work; the same of the same service again only after a while.
 func (m *Manager) failed(service, instance, node string, err error) {
-	if m.toReport(service + "\x00" + instance + "\x00" + err.Error()) {
+	m.failedAt(err.Error(), service, instance, node, err)
+}
+
+// failedAt says what did not work, where its words have figures that change all the time: what
+// is the same of the same service is said in other words.
+func (m *Manager) failedAt(what, service, instance, node string, err error) {
+	if m.toReport(service + "\x00" + instance + "\x00" + node + "\x00" + what) {
 		m.record(edge.Event{Kind: edge.EventFailed, Service: service, Instance: instance, Node: node, Message: err.Error()})
 	}
 }

@@ -106,6 +106,7 @@ type Manager struct {
 	reportedAt map[string]time.Time
 	// proxyFailedAt is when a proxy that fails did so first, by service and node.
 	proxyFailedAt map[string]time.Time
+	peaks         map[string]peak          // by service and node
 	images        map[string]runtime.Image // by node and name
 	// ended is when instances were ended, for rounds that have looked before.
 	ended map[string]time.Time
@@ -149,7 +150,7 @@ func New(opts Options) (*Manager, error) {
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
 		view:  view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}},
 		ended: map[string]time.Time{}, minimums: newMinimums(), pulls: pulls{repository: opts.Repository},
-		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{},
+		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{}, peaks: map[string]peak{},
 	}, nil
 }
 
@@ -211,6 +212,7 @@ func (m *Manager) round(ctx context.Context) {
 	m.carryOut(ctx, seen, result.Decisions)
 	m.syncProxies(ctx, seen)
 	m.holdMinimums(ctx, seen)
+	m.endLeft(seen)
 	m.endDrained(seen)
 	m.mendPromises(ctx, seen)
 	m.publish(seen, result.Decisions)

@@ -378,3 +378,47 @@ func TestEndedOnce(t *testing.T) {
 		t.Error("it is not ended")
 	}
 }
+
+// TestAnotherDivides: another weir-edge divides by the same users and not quite the same; both
+// do not tell agents in turn.
+func TestAnotherDivides(t *testing.T) {
+	m := newManager(t)
+	s := shop(5, 5)
+	wants := func(hasBPS uint64) (bps uint64) {
+		s.nodes[1].Seen.Containers[0].MinBPS = hasBPS
+		relay := engine.Promises{"shop@b": {Service: "shop", Node: "b", MinBPS: 20e6, Relay: true}}
+		for _, w := range m.minimums.wanting(m.minimums.wishesOf(s, s.nodes[1], m.minimums.divide(s, time.Now()), relay)) {
+			bps = w.bps
+		}
+		return bps
+	}
+	const mine = 10625000
+	if bps := wants(mine + 5e5); bps != mine {
+		t.Errorf("it was not told yet: %d", bps)
+	}
+	m.minimums.told["pb"] = told{bps: mine, at: time.Now().Add(-10 * time.Second), done: true, hasBPS: mine}
+	if bps := wants(mine + 5e5); bps != 0 {
+		t.Errorf("another one told it about the same: %d", bps)
+	}
+	if bps := wants(mine / 2); bps != mine {
+		t.Errorf("it has far less: %d", bps)
+	}
+}
+
+// TestRefusedForLong: who has refused for long is asked again, and not every second.
+func TestRefusedForLong(t *testing.T) {
+	m := newManager(t)
+	w := wish{container: "p", service: "shop", bps: 20e6, promised: 20e6}
+	for _, test := range []struct {
+		refusedFor, ago time.Duration
+		asked           int
+	}{
+		{time.Second, 1100 * time.Millisecond, 1}, {time.Minute, 5 * time.Second, 0}, {time.Minute, 16 * time.Second, 1}, {time.Hour, 21 * time.Second, 1},
+	} {
+		at := time.Now().Add(-test.ago)
+		m.minimums.told["p"] = told{bps: w.bps, at: at, since: at.Add(-test.refusedFor), refused: "too much"}
+		if asked := len(m.minimums.wanting([]wish{w})); asked != test.asked {
+			t.Errorf("refused for %v, the last time %v ago: asked %d times, want %d", test.refusedFor, test.ago, asked, test.asked)
+		}
+	}
+}

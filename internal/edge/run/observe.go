@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -240,6 +241,19 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		}
 		list = append(list, i)
 	}
+	for id, ending := range m.stopping {
+		if _, promised := s.promises[id]; !promised && !there[id] { // its name is not free yet: it would end who gets it
+			d := ending.decision
+			list = append(list, engine.Instance{ID: id, Service: d.Service, Node: d.Node, State: engine.InstanceStopping})
+		}
+	}
+	m.date(s, list)
+	return list
+}
+
+// date says since when instances are in their states, and forgets those that are no more. m.mu
+// is held.
+func (m *Manager) date(s *seen, list []engine.Instance) {
 	ids := map[string]bool{}
 	for i := range list {
 		ids[list[i].ID] = true
@@ -254,12 +268,9 @@ func (m *Manager) instances(s *seen) (list []engine.Instance) {
 		}
 		list[i].Since = old.at
 	}
-	for id := range m.since {
-		if !ids[id] {
-			delete(m.since, id)
-		}
-	}
-	return list
+	maps.DeleteFunc(m.since, func(id string, _ stateSince) bool { return !ids[id] })
+	maps.DeleteFunc(m.cannotStart, func(id string, _ string) bool { return !ids[id] })
+	maps.DeleteFunc(m.starting, func(id string, on *start) bool { return !ids[id] && on.at.Before(s.at) })
 }
 
 // stateOf is where an instance is in its life; its proxies say whether it answers.

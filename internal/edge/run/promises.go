@@ -21,7 +21,7 @@ const (
 )
 
 // mendPromises takes back what is promised to instances that nobody starts, and
-// promises what instances have that nobody promised anything.
+// promises what instances have that nobody promised anything, where they are.
 func (m *Manager) mendPromises(ctx context.Context, s *seen) {
 	if m.opts.DryRun {
 		return
@@ -30,10 +30,16 @@ func (m *Manager) mendPromises(ctx context.Context, s *seen) {
 	adopted := engine.Promises{}
 	m.mu.Lock()
 	for _, c := range s.state.Instances {
-		if _, promised := s.promises[c.ID]; !promised && m.stopping[c.ID] == nil && !m.ended[c.ID].After(s.at) {
-			parsed := s.specs[c.Service]
-			adopted[c.ID] = engine.Promise{Service: c.Service, Node: c.Node, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
+		p, promised := s.promises[c.ID]
+		if promised && p.Node == c.Node || m.stopping[c.ID] != nil || m.ended[c.ID].After(s.at) {
+			continue
 		}
+		if !promised {
+			parsed := s.specs[c.Service]
+			p = engine.Promise{Service: c.Service, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
+		}
+		p.Node = c.Node // nodes are called something else when another one of their name joins
+		adopted[c.ID] = p
 	}
 	m.mu.Unlock()
 	if len(gone) == 0 && len(adopted) == 0 {
@@ -69,6 +75,7 @@ func (m *Manager) adopt(ctx context.Context, adopted engine.Promises) error {
 func (m *Manager) orphaned(s *seen) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	maps.DeleteFunc(m.orphans, func(id string, _ time.Time) bool { _, promised := s.promises[id]; return !promised })
 	for id, p := range s.promises {
 		if p.Relay {
 			continue

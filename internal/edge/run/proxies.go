@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ func (m *Manager) syncProxies(ctx context.Context, s *seen) {
 		return
 	}
 	m.free.take(s.freeUplinks(), s.at)
+	m.forgetProxies(s)
 	var telling sync.WaitGroup
 	for _, service := range s.services {
 		for _, p := range s.proxies[service.Name] {
@@ -66,6 +68,20 @@ func (m *Manager) proxyFailed(service string, p seenProxy) {
 	}
 }
 
+// forgetProxies forgets proxies that are none any more: others may come in their places.
+func (m *Manager) forgetProxies(s *seen) {
+	there := map[string]bool{}
+	for service, proxies := range s.proxies {
+		for _, p := range proxies {
+			there[service+" "+p.Node] = true
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.proxyFailedAt, func(key string, _ time.Time) bool { return !there[key] })
+	maps.DeleteFunc(m.peaks, func(key string, _ peak) bool { return !there[key] })
+}
+
 // proxyAnswers forgets that a proxy failed.
 func (m *Manager) proxyAnswers(service string, p seenProxy) {
 	m.mu.Lock()
@@ -97,7 +113,7 @@ func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.P
 		})
 	}
 	maxUsers := s.specs[service.Name].MaxUsers
-	weights := proxy.Weights(candidates, p.seen.Users, maxUsers)
+	weights := proxy.Weights(candidates, m.mostUsers(service.Name+" "+p.Node, p.seen.Users, s.at), maxUsers)
 	ports := make([]proxy.Port, len(service.Ports))
 	for i, published := range service.Ports {
 		ports[i].Host = published.Host
@@ -108,6 +124,28 @@ func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.P
 		}
 	}
 	return ports
+}
+
+// peak is the most users that a proxy had at once, lately.
+type peak struct {
+	users int
+	at    time.Time
+}
+
+// calmAfter is for how long a crowd has to be gone until its proxy goes by fewer users: others
+// come the next moment.
+const calmAfter = 10 * time.Second
+
+// mostUsers is how many users a proxy has, or lately had.
+func (m *Manager) mostUsers(proxy string, users int, now time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	most := m.peaks[proxy]
+	if users >= most.users || now.Sub(most.at) > calmAfter {
+		most = peak{users, now}
+		m.peaks[proxy] = most
+	}
+	return most.users
 }
 
 // serverOf is an instance as a proxy sees it: up if it is at one of its ports.

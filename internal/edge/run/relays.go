@@ -40,7 +40,7 @@ func (m *Manager) promiseRelays(ctx context.Context, s *seen, division engine.Di
 func (m *Manager) saySmallRelays(division engine.Division, promises engine.Promises) {
 	for entry, wanted := range division.Relayed {
 		if promised := promises[engine.RelayID(entry)].MinBPS; promised < wanted {
-			m.failed(entry.Service, "", entry.Node, fmt.Errorf("users of %s who come to %s have less than its minimum: of %s that the proxy there should relay, the node can promise %s",
+			m.failedAt("small relay", entry.Service, "", entry.Node, fmt.Errorf("users of %s who come to %s have less than its minimum: of %s that the proxy there should relay, the node can promise %s",
 				entry.Service, entry.Node, policy.FormatRate(wanted), policy.FormatRate(promised)))
 		}
 	}

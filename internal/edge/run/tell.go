@@ -82,7 +82,7 @@ func (m *Manager) tell(ctx context.Context, n Measured, wishes []wish) {
 	for _, w := range wishes {
 		has, err := w.bps, set(ctx, n, w, w.bps)
 		if isRefusal(err) && w.promised < w.bps {
-			m.failed(w.service, "", n.Node.Name, fmt.Errorf("users of %s who come to %s have less than its minimum: the agent there does not relay %s: %w",
+			m.failedAt("relay refused", w.service, "", n.Node.Name, fmt.Errorf("users of %s who come to %s have less than its minimum: the agent there does not relay %s: %w",
 				w.service, n.Node.Name, policy.FormatRate(w.bps-w.promised), err))
 			has, err = max(w.has, w.promised), nil
 			if w.has < w.promised {
@@ -149,7 +149,7 @@ func (m *Manager) heard(node string, w wish, hasBPS uint64, err error) (answered
 	switch {
 	case err == nil, m.ctx.Err() != nil: // weir-edge ends
 	case isRefusal(err):
-		m.failed(w.service, "", node, fmt.Errorf("the agent of %s refuses the minimum %s of %s: %w", node, policy.FormatRate(w.bps), w.service, err))
+		m.failedAt("refused", w.service, "", node, fmt.Errorf("the agent of %s refuses the minimum %s of %s: %w", node, policy.FormatRate(w.bps), w.service, err))
 	case answered && answer.Status == http.StatusNotFound: // it has ended
 	default:
 		m.failed(w.service, "", node, fmt.Errorf("tell the agent of %s the minimum of %s: %w", node, w.service, err))

@@ -41,7 +41,7 @@ func (m *Manager) publish(s *seen, decisions []engine.Decision) {
 	}
 	for _, p := range pending(s.state.Services, v.instances, decisions) {
 		v.instances = append(v.instances, p)
-		m.failed(p.Service, "", "", errors.New(p.Service+": "+p.Reason))
+		m.failedAt(statePending, p.Service, "", "", errors.New(p.Service+": "+p.Reason))
 	}
 	for _, d := range decisions {
 		v.decisions = append(v.decisions, wireDecision(d))

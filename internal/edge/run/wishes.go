@@ -22,13 +22,19 @@ type wish struct {
 	// relayed for those of others.
 	promised uint64
 	has      uint64
+	// slack is by how much another weir-edge may divide it otherwise.
+	slack uint64
 }
 
 const (
 	// shownAfter is how old what an agent shows may be when it answers.
 	shownAfter = 300 * time.Millisecond
-	// tellAgain is after how long an agent is told again what it refused.
-	tellAgain = time.Second
+	// tellAgain is after how long an agent is told again what it refused; longer if it has
+	// refused for long, up to seldomAgain.
+	tellAgain, seldomAgain = time.Second, 20 * time.Second
+	// othersOff is by how many hundredths another weir-edge may divide it otherwise: more than
+	// those of users who are so few that they have none.
+	othersOff = 12
 )
 
 // wishesOf are the minimums that are to be in force on a node and those that are not to
@@ -48,6 +54,7 @@ func (x *minimums) wishesOf(s *seen, n Measured, division engine.Division, promi
 		want := func(name string, bps, promised uint64) {
 			for i, c := range x.tasksOf(&n.Seen, name) {
 				w := wish{container: c.ID, service: parsed.Name, latency: parsed.Labels[policy.Prefix+"latency"], has: x.hasBPS(&n.Seen, &c)}
+				w.slack = parsed.MinBPS() / 100 * othersOff
 				if i == 0 { // another one is ending, or has just begun
 					w.bps, w.promised = min(bps, most), min(promised, most)
 				}
@@ -93,7 +100,7 @@ func (x *minimums) tasksOf(n *monitor.Node, name string) (tasks []monitor.Contai
 }
 
 // wanting are the wishes that are not fulfilled, and that the agent was not told of just
-// now.
+// now, or lately if it is a little only that it does not have.
 func (x *minimums) wanting(list []wish) []wish {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -105,8 +112,21 @@ func (x *minimums) wanting(list []wish) []wish {
 			}
 			return true
 		}
-		return was && last.bps == w.bps && time.Since(last.at) < tellAgain
+		if !was || last.bps != w.bps {
+			return false
+		}
+		// What it was told by us and does not have any more, another weir-edge has told it.
+		differs := max(w.has, w.bps) - min(w.has, w.bps)
+		return time.Since(last.at) < last.patience() || last.done && differs <= w.slack
 	})
+}
+
+// patience is how long an agent is not told the same again.
+func (t *told) patience() time.Duration {
+	if t.refused == "" {
+		return tellAgain
+	}
+	return min(max(t.at.Sub(t.since)/4, tellAgain), seldomAgain)
 }
 
 // hasBPS is the minimum that a container has: as its agent shows or, if it was told
