@@ -48,6 +48,7 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	n := c.switches[d]
 	if n != nil {
 		n.packetIns++
+		n.heard = c.now
 		if !n.master { // it was sent before the switch knew
 			return nil
 		}

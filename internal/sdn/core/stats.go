@@ -102,6 +102,7 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	if n == nil {
 		return nil
 	}
+	n.heard = c.now
 	for i := range list {
 		s := &list[i]
 		if s.Cookie&cookieKindMask != cookieFlow {
