@@ -129,7 +129,7 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 			c.counters.Reinstalled++
 			c.move(fl, path)
 		} else {
-			c.install(fl, path)
+			c.install(fl, fl.rest(at, path))
 		}
 		fl.sent = c.now
 	}
@@ -203,6 +203,17 @@ func (c *Core) installAt(f *Flow, hop topology.Hop) {
 	c.send(hop.Switch, m)
 }
 
+// rest is what of a flow's path is to be sent again where its packets come in at a port
+// that is not its first: from there on, or all where it does not lead there. Of one
+// whose path is not known it is a way from there.
+func (f *Flow) rest(at topology.Port, way []topology.Hop) []topology.Hop {
+	if f.adopted {
+		return way
+	}
+	i := slices.IndexFunc(f.Path, func(h topology.Hop) bool { return h.Switch == at.Switch && h.In == at.Number })
+	return f.Path[max(i, 0):]
+}
+
 // fallBack has a switch without room forward to a flow's host. Where it would
 // have to rewrite packets they go on coming to the controller.
 func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
@@ -257,8 +268,12 @@ func (c *Core) hostEntries(to openflow.MAC, path []topology.Hop, quiet bool) {
 }
 
 func (c *Core) hostEntry(n *node, to openflow.MAC, out uint32, quiet bool) {
+	old, there := n.entries[to]
+	if h := c.hosts[to]; there && h != nil && old.out != out && c.leads(n.dpid, old.out, h.at) {
+		out = old.out // of several shortest ways any will do, and flows take all
+	}
 	want := hostEntry{out, quiet || c.now.Before(n.fullUntil)}
-	if n.entries[to] == want {
+	if old == want {
 		return
 	}
 	n.entries[to] = want
