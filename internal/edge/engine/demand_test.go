@@ -272,6 +272,62 @@ func TestInVain(t *testing.T) {
 	}
 }
 
+// TestInVainInBursts: users wait too long again and again, for a while, whatever is added. The
+// time between is no success; if it lasts, it is.
+func TestInVainInBursts(t *testing.T) {
+	for _, tc := range []struct{ period, bad, most int }{{4, 2, 4}, {5, 2, 4}, {40, 10, 4}, {200, 60, 4}, {2400, 60, 2}} {
+		e := newEngine(t)
+		s := web(func(s *spec.Spec) { s.ResponseSeconds, s.MaxUsers, s.Algorithm = 0.5, 0, "local" })
+		in := crowd(s, boards("ab"), 10, 0.1, running("web", "a", 1, 10, 0.1))
+		starts := 0
+		for second := range 2400 {
+			in.Demand[0].ResponseSeconds = 0.1
+			if second%tc.period < tc.bad {
+				in.Demand[0].ResponseSeconds = 2
+			}
+			r := e.Round(in)
+			for _, d := range r.Decisions {
+				if d.Action == engine.Start {
+					starts++
+					in.Instances = append(in.Instances, running("web", "a", len(in.Instances)+1, 0, 0))
+				}
+			}
+			in = later(in, r, time.Second)
+		}
+		if starts < 1 || starts > tc.most {
+			t.Errorf("%d of %d s: %d starts in 40 minutes; want one, and tries after 5, 10 and 20", tc.bad, tc.period, starts)
+		}
+	}
+}
+
+// TestInVainToAndFro: the node that an instance goes to is exhausted as soon as it is there, and
+// the worse of two. That it comes back is no success that makes up for having gone.
+func TestInVainToAndFro(t *testing.T) {
+	e := newEngine(t)
+	s := web(func(s *spec.Spec) { s.ResponseSeconds, s.MaxUsers = 0.5, 0 })
+	in := crowd(s, boards("ab"), 10, 2, running("web", "a", 1, 10, 0.2))
+	moves := 0
+	for range 3600 {
+		here := 0
+		if in.Instances[0].Node == "b" {
+			here = 1
+		}
+		in.Nodes[here].CPUUsedPercent, in.Nodes[1-here].CPUUsedPercent = 100, 50
+		in.Demand[0].ResponseSeconds = 2 + 2*float64(here)
+		r := e.Round(in)
+		for _, d := range r.Decisions {
+			if d.Action == engine.Move {
+				moves++
+				in.Instances[0] = running("web", d.Node, moves+1, 10, 0.2)
+			}
+		}
+		in = later(in, r, time.Second)
+	}
+	if moves < 2 || moves > 12 {
+		t.Errorf("%d moves in an hour; want two, and as many after 5, 10 and 20 minutes", moves)
+	}
+}
+
 // TestSeveralAtOnce: who waits four times as long as he may gets as many instances at once as
 // there are; no more where these are expected to be enough, or the last one to be of little use.
 func TestSeveralAtOnce(t *testing.T) {

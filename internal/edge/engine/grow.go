@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // grow decides whether users are too many, or wait too long, and whether something
@@ -11,9 +12,9 @@ func (w *world) grow(s *service) {
 	m, p := &s.memory, &w.e.policy
 	f := s.facts(w)
 	s.smooth(w, &f)
-	s.seeWhetherItHelped(w, &f)
 	cause, why := p.reasonForMore(s, &f)
 	held := w.holds(&m.HighSince, cause != CauseNone, p.UpHoldSeconds)
+	s.seeWhetherItHelped(w, &f, cause, held)
 	if cause == CauseNone {
 		return
 	}
@@ -104,11 +105,8 @@ func (s *service) waits(w *world, cause Cause) string {
 	if len(s.arriving) > 0 {
 		return "an instance is being moved"
 	}
-	if m.InVain > 0 {
-		rest := p.InVainSeconds*math.Pow(2, float64(min(m.InVain, 10)-1)) - w.since(m.GrownAt)
-		if rest > 0 {
-			return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
-		}
+	if rest := m.InVainUntil.Sub(w.at).Seconds(); rest > 0 {
+		return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
 	}
 	if rest := p.UpHoldSeconds + s.settleSeconds(p) - m.UsedSeconds; m.Before != nil && rest > 0 {
 		return fmt.Sprintf("what the last instance changes is seen in %s of use", duration(rest))
@@ -164,9 +162,11 @@ func (s *service) smooth(w *world, f *Facts) {
 	m.UsedSeconds += min(passed, 10*smoothing)
 }
 
-// seeWhetherItHelped compares what users wait, and how busy processors are, with what it
-// was before the last instance was added.
-func (s *service) seeWhetherItHelped(w *world, f *Facts) {
+// seeWhetherItHelped compares what users wait, and how busy processors are, with what it was
+// when the last instance was added: as soon as there is a reason for another one again, as that
+// was measured when there was a reason, too, and users may come and go. If there is none for as
+// long as one would wait after a failure, it has helped.
+func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool) {
 	m, p := &s.memory, &w.e.policy
 	if m.Before == nil || f.Users == 0 {
 		return
@@ -179,19 +179,21 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts) {
 	if len(s.arriving) > 0 || m.UsedSeconds < s.settleSeconds(p) {
 		return
 	}
-	// Less by MinGainPercent, or so far from a reason that noise as large would not make one.
 	least := 1 - p.MinGainPercent/100
-	more := *f
-	more.ResponseSeconds, more.CPUPercent, more.NodeCPUPercent = f.ResponseSeconds/least, f.CPUPercent/least, f.NodeCPUPercent/least
 	better := f.ResponseSeconds <= m.Before.ResponseSeconds*max(least, s.crowding())
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
-	switch cause, _ := p.reasonForMore(s, &more); {
-	case better || cause == CauseNone:
-		m.InVain = max(m.InVain-1, 0) // noise may look like a success
+	switch {
+	case cause == CauseNone && m.UsedSeconds < p.InVainSeconds, cause != CauseNone && !held, cause == CauseUsers:
+		return
+	case cause == CauseNone:
+		m.InVain = max(m.InVain-1, 0)
+	case better: // so another one may be, too; or this one undid what did not help
 	default:
 		m.InVain++
+		wait := p.InVainSeconds * math.Pow(2, float64(min(m.InVain, 10)-1))
+		m.InVainUntil = m.GrownAt.Add(time.Duration(wait * float64(time.Second)))
 	}
 	m.Before = nil
 }

@@ -1,6 +1,9 @@
 package engine
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // # What users wait
 //
@@ -83,13 +86,8 @@ func newModel(w *world, s *service) model {
 		m.bpsPerUser = max(m.bpsPerUser, s.told.bps/s.told.users)
 	}
 	m.rho = m.use(m.carried(w, s, true))
-	wait := s.response
-	if wait == 0 { // nobody has measured it: as much as may be
-		wait = s.Spec.ResponseSeconds
-	}
-	if wait == 0 {
-		wait = 1
-	}
+	// If nobody waits now, as long as users did; if nobody has measured that, as long as they may.
+	wait := cmp.Or(s.response, s.memory.SmoothSeconds, s.Spec.ResponseSeconds, 1)
 	m.seconds = max(wait-s.roundTrip(w, -1), wait/100)
 	return m
 }

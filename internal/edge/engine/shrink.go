@@ -40,7 +40,7 @@ func (w *world) shrink(s *service) {
 	if m.Regrets > 0 && w.since(m.GrownAt) > regretted*s.downHold(p) {
 		m.Regrets--
 	}
-	m.ShrunkAt, m.LowSince = w.at, zeroTime
+	m.ShrunkAt, m.LowSince, m.Before = w.at, zeroTime, nil
 }
 
 // Who is missed within regretted times the hold was stopped too early, and who goes back to
@@ -85,7 +85,7 @@ func (w *world) leaver(s *service) *instance {
 		return nil
 	}
 	// For whom an instance was added it stays, unless it was of no use.
-	if m.GrownUsers > 0 && m.InVain == 0 && s.users > low/(p.UsersHighPercent/100)*m.GrownUsers {
+	if m.GrownUsers > 0 && !m.InVainUntil.After(m.GrownAt) && s.users > low/(p.UsersHighPercent/100)*m.GrownUsers {
 		return nil
 	}
 	given, required := s.availability(w, nil), s.Spec.AvailabilityPercent/100
@@ -123,7 +123,7 @@ func (w *world) comeCloser(s *service) {
 	m, p := &s.memory, &w.e.policy
 	trip := s.roundTrip(w, -1)
 	before := s.expected(w)
-	far := s.steady() && s.algorithmName() == spec.AlgorithmHybrid && s.users >= 1 && trip*100 > before*p.MinGainPercent
+	far := s.steady() && s.algorithmName() == spec.AlgorithmHybrid && trip*100 > before*p.MinGainPercent
 	hold := s.closerHold(p)
 	if !w.holds(&m.CloserSince, far, hold) || w.lately(m.GrownAt, hold) || w.lately(m.ShrunkAt, hold) || w.lately(m.CloserAt, hold) {
 		return

@@ -263,6 +263,25 @@ func TestNoFlappingSporadic(t *testing.T) {
 	}
 }
 
+// TestCloserSporadic: an instance comes closer to a user as well who is there for a second of
+// every few.
+func TestCloserSporadic(t *testing.T) {
+	for _, every := range []float64{1, 3, 10} {
+		w := world("ab", func(at float64) float64 {
+			if math.Mod(at, every) < 1 {
+				return 1
+			}
+			return 0
+		}, busybox())
+		w.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.1}}
+		w.Put(engine.Instance{ID: "busybox-1", Service: "busybox", Node: "b", MinBPS: 5e6})
+		w.Run(newEngine(t), 120, func(engine.Input, engine.Result) {})
+		if n := w.Running("busybox"); n["a"] != 1 || n["b"] != 0 {
+			t.Errorf("every %v s: it runs on %v", every, n)
+		}
+	}
+}
+
 // TestNoFlappingBetweenNodes: users who come to one node all the time, and to another one for
 // a third of it: an instance follows where they come to on average, not where they are now; and
 // it follows those who change sides every few minutes less and less often.
