@@ -231,3 +231,25 @@ func testNextHopMoved(t *testing.T, v version) {
 	w.send(a.at, a.packet(b.addr, 53, 64))
 	checkRouted(t, w, w.delivered(b.at), b, 63)
 }
+
+// TestFullTableLinkLost: a flow whose entry sends to a link that is lost takes another way
+// on a switch without room too: its entry is there already.
+func TestFullTableLinkLost(t *testing.T) {
+	w, s := ring(t)
+	for _, one := range s {
+		w.send(one.at, one.broadcast())
+	}
+	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
+	path := w.flowTo(53).Path
+	w.core.switches[path[0].Switch].fullUntil = w.now.Add(fullPause)
+	a := at(path[0].Switch, path[0].Out)
+	b := w.cables[a]
+	delete(w.cables, a)
+	delete(w.cables, b)
+	w.pass(8 * time.Second)
+	w.quiet()
+	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
+	if got := w.delivered(s[1].at); len(got) != 1 {
+		t.Errorf("%d packets came", len(got))
+	}
+}

@@ -127,7 +127,7 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 		// A switch of the path has lost its entry, or the flow comes in elsewhere.
 		if edge {
 			c.counters.Reinstalled++
-			c.move(fl, path)
+			c.move(fl, path, false)
 		} else {
 			c.install(fl, fl.rest(at, path))
 		}
@@ -195,6 +195,11 @@ func (c *Core) installAt(f *Flow, hop topology.Hop) {
 		c.fallBack(n, f, hop)
 		return
 	}
+	c.sendEntry(f, hop)
+}
+
+// sendEntry sends a flow's entry for one switch.
+func (c *Core) sendEntry(f *Flow, hop topology.Hop) {
 	m := f.add(hop, c.cfg.queue(f.Verdict))
 	m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 	if hop == f.Path[0] {
@@ -222,14 +227,21 @@ func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
 	}
 }
 
-// move gives a flow another path: the new entries first.
-func (c *Core) move(f *Flow, path []topology.Hop) {
+// move gives a flow another path: the new entries first. there tells that the switches
+// have those of the old one by all that is known: in their place there is room for others.
+func (c *Core) move(f *Flow, path []topology.Hop, there bool) {
 	old := f.Path
 	if old[0].Switch != path[0].Switch || old[0].In != path[0].In { // its counters begin anew
 		f.basePacket, f.baseBytes = f.Packets, f.Bytes
 	}
 	c.setPath(f, path)
-	c.install(f, path)
+	for _, hop := range slices.Backward(path) {
+		if there && slices.ContainsFunc(old, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
+			c.sendEntry(f, hop)
+		} else {
+			c.installAt(f, hop)
+		}
+	}
 	for _, hop := range old {
 		if !slices.ContainsFunc(path, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
 			c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0), inPort(hop.In)))
@@ -307,7 +319,7 @@ func (c *Core) mapChanged() {
 		from := topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}
 		if path := c.graph.Path(from, to.at, f.Key.hash()); path != nil {
 			c.counters.Rerouted++
-			c.move(f, path)
+			c.move(f, path, true)
 			f.sent = c.now
 		} else {
 			c.drop(f)

@@ -252,7 +252,7 @@ func (c *Core) complete(f *Flow, active bool) {
 			c.installAt(f, hop)
 		}
 	} else {
-		c.move(f, path)
+		c.move(f, path, true)
 	}
 }
 
