@@ -149,7 +149,8 @@ type node struct {
 	role      openflow.Role // what the switch says that this controller is
 	master    bool          // this controller may change it, and has set it up
 	since     time.Time     // it is connected, or was lost
-	away      time.Time     // it was lost last
+	heard     time.Time     // it said something last
+	away      time.Time     // it was lost last: when it had said something before that
 	ports     map[uint32]*port
 	entries   map[openflow.MAC]hostEntry // what the switch has of priorityHost
 	ingress   flowSet                    // flows that begin here
@@ -169,9 +170,11 @@ type port struct {
 	since     time.Time
 	heard     time.Time // last LLDP that proved a link
 	hosts     int
-	opened    int       // flows that began with a packet from here, and their answers
-	floods    time.Time // by when those from here were within their bound; see mayFlood
-	addresses int       // of neighbours that were learned here
+	peer      topology.Port // of the link that was lost here last
+	lost      time.Time     // when
+	opened    int           // flows that began with a packet from here, and their answers
+	floods    time.Time     // by when those from here were within their bound; see mayFlood
+	addresses int           // of neighbours that were learned here
 	queues    map[openflow.Queue]*QueueCount
 	count     PortCount
 }
@@ -268,7 +271,7 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 		n = &node{dpid: d, ports: map[uint32]*port{}}
 		c.switches[d] = n
 	}
-	n.connected, n.since = true, c.now
+	n.connected, n.since, n.heard = true, c.now, c.now
 	n.master, n.role = false, openflow.OFPCR_ROLE_EQUAL
 	there := map[uint32]bool{}
 	for _, p := range ports {
@@ -331,7 +334,7 @@ func (c *Core) setUp(n *node) {
 func (c *Core) Disconnected(now time.Time, d topology.DPID) {
 	c.at(now)
 	if n := c.switches[d]; n != nil {
-		n.connected, n.master, n.since, n.away = false, false, c.now, c.now
+		n.connected, n.master, n.since, n.away = false, false, c.now, n.heard
 	}
 }
 

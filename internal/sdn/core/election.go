@@ -106,7 +106,7 @@ func (c *Core) RoleReply(now time.Time, d topology.DPID, m *openflow.RoleReply) 
 	if n == nil || c.alone() {
 		return nil
 	}
-	n.role = m.Role
+	n.role, n.heard = m.Role, c.now
 	generation := m.GenerationID
 	if generation == noGeneration {
 		generation = 0

@@ -48,6 +48,7 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 	n := c.switches[d]
 	if n != nil {
 		n.packetIns++
+		n.heard = c.now
 		if !n.master { // it was sent before the switch knew
 			return nil
 		}
@@ -126,9 +127,9 @@ func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdi
 		// A switch of the path has lost its entry, or the flow comes in elsewhere.
 		if edge {
 			c.counters.Reinstalled++
-			c.move(fl, path)
+			c.move(fl, path, false)
 		} else {
-			c.install(fl, path)
+			c.install(fl, fl.rest(at, path))
 		}
 		fl.sent = c.now
 	}
@@ -194,12 +195,28 @@ func (c *Core) installAt(f *Flow, hop topology.Hop) {
 		c.fallBack(n, f, hop)
 		return
 	}
+	c.sendEntry(f, hop)
+}
+
+// sendEntry sends a flow's entry for one switch.
+func (c *Core) sendEntry(f *Flow, hop topology.Hop) {
 	m := f.add(hop, c.cfg.queue(f.Verdict))
 	m.IdleTimeout = c.cfg.IdleTimeoutSeconds
 	if hop == f.Path[0] {
 		m.Flags = openflow.OFPFF_SEND_FLOW_REM
 	}
 	c.send(hop.Switch, m)
+}
+
+// rest is what of a flow's path is to be sent again where its packets come in at a port
+// that is not its first: from there on, or all where it does not lead there. Of one
+// whose path is not known it is a way from there.
+func (f *Flow) rest(at topology.Port, way []topology.Hop) []topology.Hop {
+	if f.adopted {
+		return way
+	}
+	i := slices.IndexFunc(f.Path, func(h topology.Hop) bool { return h.Switch == at.Switch && h.In == at.Number })
+	return f.Path[max(i, 0):]
 }
 
 // fallBack has a switch without room forward to a flow's host. Where it would
@@ -210,14 +227,21 @@ func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
 	}
 }
 
-// move gives a flow another path: the new entries first.
-func (c *Core) move(f *Flow, path []topology.Hop) {
+// move gives a flow another path: the new entries first. there tells that the switches
+// have those of the old one by all that is known: in their place there is room for others.
+func (c *Core) move(f *Flow, path []topology.Hop, there bool) {
 	old := f.Path
 	if old[0].Switch != path[0].Switch || old[0].In != path[0].In { // its counters begin anew
 		f.basePacket, f.baseBytes = f.Packets, f.Bytes
 	}
 	c.setPath(f, path)
-	c.install(f, path)
+	for _, hop := range slices.Backward(path) {
+		if there && slices.ContainsFunc(old, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
+			c.sendEntry(f, hop)
+		} else {
+			c.installAt(f, hop)
+		}
+	}
 	for _, hop := range old {
 		if !slices.ContainsFunc(path, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
 			c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0), inPort(hop.In)))
@@ -256,8 +280,12 @@ func (c *Core) hostEntries(to openflow.MAC, path []topology.Hop, quiet bool) {
 }
 
 func (c *Core) hostEntry(n *node, to openflow.MAC, out uint32, quiet bool) {
+	old, there := n.entries[to]
+	if h := c.hosts[to]; there && h != nil && old.out != out && c.leads(n.dpid, old.out, h.at) {
+		out = old.out // of several shortest ways any will do, and flows take all
+	}
 	want := hostEntry{out, quiet || c.now.Before(n.fullUntil)}
-	if n.entries[to] == want {
+	if old == want {
 		return
 	}
 	n.entries[to] = want
@@ -291,7 +319,7 @@ func (c *Core) mapChanged() {
 		from := topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}
 		if path := c.graph.Path(from, to.at, f.Key.hash()); path != nil {
 			c.counters.Rerouted++
-			c.move(f, path)
+			c.move(f, path, true)
 			f.sent = c.now
 		} else {
 			c.drop(f)

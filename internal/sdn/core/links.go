@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
@@ -8,7 +10,8 @@ import (
 // (edge). That is wrong for as long as the other switch is not connected, and
 // switches connect one after the other: after a restart of the controller Open
 // vSwitch waits for up to eight seconds. Their hosts, which talk by old entries,
-// are then taken for hosts of the port that leads there. So such a port may become
+// are then taken for hosts of the port that leads there. Likewise where a link was
+// lost: what comes over it before LLDP does is taken for a host's. So such a port may become
 // a link, where one that has a host by all that is known may not: a host that
 // relays LLDP to another would make it one.
 
@@ -39,15 +42,29 @@ func (c *Core) waitAgain(at topology.Port) {
 	}
 }
 
-// cameWhileAway tells whether all hosts of a port came while another switch could
-// prove no link there: they may be behind it.
-func (c *Core) cameWhileAway(at topology.Port, other *node) bool {
+// lostLink notes that the link at a port is none any more. What is behind the port
+// cannot be told from a host then, but by what comes from the same peer again.
+func (c *Core) lostLink(at, peer topology.Port) {
+	if n := c.switches[at.Switch]; n != nil && n.ports[at.Number] != nil {
+		n.ports[at.Number].peer, n.ports[at.Number].lost = peer, c.now
+	}
+	c.waitAgain(at)
+}
+
+// mayBeLink tells whether LLDP of another port is believed at a port: no host is
+// there by what is known, or all came while no LLDP could come over the link.
+func (c *Core) mayBeLink(at, other topology.Port) bool {
+	p, sender := c.switches[at.Switch].ports[at.Number], c.switches[other.Switch]
+	return c.allCame(at, sender.away, sender.since.Add(linkRounds*c.cfg.LLDPInterval)) || p.peer == other && c.allCame(at, p.lost, c.now)
+}
+
+// allCame tells whether all hosts of a port came within a time.
+func (c *Core) allCame(at topology.Port, from, until time.Time) bool {
 	if c.switches[at.Switch].ports[at.Number].hosts == 0 {
 		return true
 	}
-	until := other.since.Add(linkRounds * c.cfg.LLDPInterval)
 	for _, h := range c.hosts {
-		if h.at == at && (h.arrived.Before(other.away) || h.arrived.After(until)) {
+		if h.at == at && (h.arrived.Before(from) || h.arrived.After(until)) {
 			return false
 		}
 	}

@@ -61,7 +61,8 @@ func (c *Core) portLost(at topology.Port) {
 	c.forgetHostsAt(at)
 	peer, _ := c.graph.Peer(at)
 	if c.graph.Forget(at) {
-		c.waitAgain(peer)
+		c.lostLink(at, peer)
+		c.lostLink(peer, at)
 		c.mapChanged()
 	}
 }
@@ -128,7 +129,7 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 		return
 	}
 	// A host that relays a frame to another must not become a link.
-	if !c.cameWhileAway(at, sender) || !c.cameWhileAway(from, c.switches[at.Switch]) {
+	if !c.mayBeLink(at, from) || !c.mayBeLink(from, at) {
 		c.counters.LLDPOnHostPort++
 		return
 	}
@@ -137,7 +138,7 @@ func (c *Core) lldp(at topology.Port, p *port, frame []byte) {
 	p.heard = c.now
 	if old, ok := c.graph.Peer(at); ok && old != from {
 		c.graph.Forget(at)
-		c.waitAgain(old)
+		c.lostLink(old, at)
 	}
 	if c.graph.Heard(from, at) {
 		c.mapChanged()
@@ -168,8 +169,8 @@ func (c *Core) expireLinks() {
 	for _, l := range c.graph.Links() {
 		if c.silent(l.A, l.B) || c.silent(l.B, l.A) {
 			changed = c.graph.Forget(l.A) || changed
-			c.waitAgain(l.A)
-			c.waitAgain(l.B)
+			c.lostLink(l.A, l.B)
+			c.lostLink(l.B, l.A)
 		}
 	}
 	if changed {

@@ -199,7 +199,7 @@ func TestCountersBeginAnew(t *testing.T) {
 		t.Errorf("%d packets of the flow, %d of its class, want %d", f.Packets, total(), 136)
 	}
 	// Another way out of the first switch: its entry is the same, and keeps counting.
-	w.core.move(f, []topology.Hop{{Switch: 1, In: f.Path[0].In, Out: 3}})
+	w.core.move(f, []topology.Hop{{Switch: 1, In: f.Path[0].In, Out: 3}}, true)
 	w.core.count(f, 7, 700)
 	if f.Packets != 137 {
 		t.Errorf("%d packets after it took another way, want 137", f.Packets)

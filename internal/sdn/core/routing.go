@@ -294,11 +294,30 @@ func (c *Core) waitFor(hop netip.Addr, w waiting) {
 func (c *Core) mayAsk(at topology.Port) bool {
 	same := 0
 	for _, p := range c.pending {
-		if p.packets[0].at == at {
+		if len(p.packets) > 0 && p.packets[0].at == at {
 			same++
 		}
 	}
 	return len(c.pending) < maxPending && same < maxPending/portPart
+}
+
+// findNext asks for the next hop of an adopted flow, which may have moved and may say
+// nothing by itself: its hosts ask for their gateway only.
+func (c *Core) findNext(f *Flow) {
+	if c.cfg.Routes == nil {
+		return
+	}
+	hop, ok := c.cfg.Routes.nextHop(address(f.Key.Dst))
+	known, there := c.neighbours[hop]
+	switch {
+	case !ok || there && known.mac == f.next:
+	case there:
+		c.drop(f)
+	case c.pending[hop] == nil && len(c.pending) < maxPending:
+		p := &pending{began: c.now}
+		c.pending[hop] = p
+		c.ask(hop, p)
+	}
 }
 
 func (c *Core) ask(hop netip.Addr, p *pending) {

@@ -102,6 +102,7 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	if n == nil {
 		return nil
 	}
+	n.heard = c.now
 	for i := range list {
 		s := &list[i]
 		if s.Cookie&cookieKindMask != cookieFlow {
@@ -113,10 +114,15 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 				continue
 			}
 		}
-		if n.found != nil {
-			n.found[f.ID] = true
+		field := s.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
+		if field == nil {
+			continue
 		}
-		if in := s.Match.Field(openflow.OFPXMT_OFB_IN_PORT); f.Path[0].Switch != d || in == nil || uint32(in.Number()) != f.Path[0].In {
+		in := uint32(field.Number())
+		if n.found != nil && n.master {
+			c.compare(n, f, in, s)
+		}
+		if f.Path[0].Switch != d || in != f.Path[0].In {
 			continue
 		}
 		grew := c.count(f, s.PacketCount, s.ByteCount)
@@ -143,6 +149,22 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	return c.finish()
 }
 
+// compare has an entry that a switch brings along say what it should: while the
+// switch was away the flow may have taken another path or class.
+func (c *Core) compare(n *node, f *Flow, in uint32, s *openflow.FlowStats) {
+	i := slices.IndexFunc(f.Path, func(h topology.Hop) bool { return h.Switch == n.dpid && h.In == in })
+	if i < 0 {
+		if !f.adopted { // its path is known
+			c.send(n.dpid, deleteFlows(cookieFlow|f.ID, ^uint64(0), inPort(in)))
+		}
+		return
+	}
+	n.found[f.ID] = true
+	if queue, out := queueAndPort(s.Instructions); queue != c.cfg.queue(f.Verdict) || out != outOf(f.Path[i]) && out != f.Path[i].Out {
+		c.installAt(f, f.Path[i])
+	}
+}
+
 // sendMissing sends what a switch in the middle of paths has lost before it connected:
 // of routed flows nothing else would, as packets there name no flow.
 func (c *Core) sendMissing(n *node) {
@@ -151,7 +173,7 @@ func (c *Core) sendMissing(n *node) {
 	}
 	for _, f := range c.flows {
 		for i, hop := range f.Path {
-			if i > 0 && hop.Switch == n.dpid && !n.found[f.ID] && f.sent.Before(n.asked) {
+			if i > 0 && hop.Switch == n.dpid && !n.found[f.ID] {
 				c.installAt(f, hop)
 			}
 		}
@@ -169,13 +191,16 @@ func later(a, b time.Time) time.Time {
 // adopt takes over a flow of an earlier start or of another controller: its
 // number and level are on the entry. It stays as it is.
 func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
-	if s.Flags&openflow.OFPFF_SEND_FLOW_REM == 0 {
-		return nil // not the first switch of its path
-	}
 	k, in, ok := keyOf(&s.Match)
 	queue, out := queueAndPort(s.Instructions)
 	id := s.Cookie & cookieIDMask
-	if !ok || out == 0 || len(c.flows) >= c.cfg.MaxFlows || c.flows[k] != nil || c.leaving[id] != nil {
+	switch {
+	case !ok || out == 0 || c.leaving[id] != nil:
+		return nil
+	case c.flows[k] != nil || len(c.flows) >= c.cfg.MaxFlows:
+		c.disown(s.Cookie)
+		return nil
+	case s.Flags&openflow.OFPFF_SEND_FLOW_REM == 0: // not the first switch of its path
 		return nil
 	}
 	f := &Flow{
@@ -190,6 +215,15 @@ func (c *Core) adopt(n *node, s *openflow.FlowStats) *Flow {
 	return f
 }
 
+// disown deletes the entries of a flow that is not taken over: there is no room, or the
+// flow is known by entries elsewhere. Nobody else would, for as long as packets come,
+// though they may go where a host was.
+func (c *Core) disown(cookie uint64) {
+	for d := range c.switches {
+		c.send(d, deleteFlows(cookie, ^uint64(0)))
+	}
+}
+
 // complete finds the rest of an adopted flow's path, once its hosts are known.
 // Its sender is where it comes in; where nothing does (active), it may have moved.
 func (c *Core) complete(f *Flow, active bool) {
@@ -199,6 +233,9 @@ func (c *Core) complete(f *Flow, active bool) {
 	}
 	if !c.edge(from) || !c.learn(f.Key.SrcMAC, from, c.switches[from.Switch].ports[from.Number]) {
 		return
+	}
+	if f.routed() && active {
+		c.findNext(f)
 	}
 	to := c.hosts[f.to()]
 	if to == nil || c.flows[f.Key] != f {
@@ -211,8 +248,11 @@ func (c *Core) complete(f *Flow, active bool) {
 	f.adopted = false
 	if path[0] == f.Path[0] {
 		c.setPath(f, path)
+		for _, hop := range path[1:] { // the host may have moved there
+			c.installAt(f, hop)
+		}
 	} else {
-		c.move(f, path)
+		c.move(f, path, true)
 	}
 }
 
