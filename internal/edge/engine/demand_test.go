@@ -462,3 +462,66 @@ func TestExhausted(t *testing.T) {
 		}
 	}
 }
+
+// TestCrowdElsewhere: who waits too long now is helped where he is now, however long others
+// were elsewhere.
+func TestCrowdElsewhere(t *testing.T) {
+	for _, algorithm := range []string{"remote", "hybrid"} {
+		for _, regrets := range []int{0, 6} {
+			e := newEngine(t)
+			s := web(func(s *spec.Spec) {
+				s.MaxUsers, s.ResponseSeconds, s.Algorithm, s.ReplicationSeconds = 0, 0.1, algorithm, 60
+			})
+			in := crowd(s, boards("abc"), 40, 0.07, running("web", "a", 1, 40, 0.1))
+			in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.2}, {From: "a", To: "c", RoundTripSeconds: 0.06}, {From: "b", To: "c", RoundTripSeconds: 0.2}}
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Regrets: regrets}}
+			in.Demand[0].Node = "c"
+			for range 20 {
+				in = later(in, e.Round(in), time.Second/2)
+			}
+			in.Demand[0].Node, in.Demand[0].ResponseSeconds = "b", 0.21
+			in = later(in, e.Round(in), 2*time.Second)
+			if d := only(t, e.Round(in)); d.Action != engine.Start || d.Node != "b" || d.Cause != engine.CauseResponse {
+				t.Errorf("%s, %d regrets: %+v", algorithm, regrets, d)
+			}
+		}
+	}
+}
+
+// TestFewUsersElsewhere: an instance follows a single user as well, when it has regretted before.
+func TestFewUsersElsewhere(t *testing.T) {
+	for regrets, seconds := range []int{30, 60, 120} {
+		e := newEngine(t)
+		in := crowd(web(), boards("ab"), 1, 0.11, running("web", "a", 1, 1, 0.1))
+		in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.1}}
+		in.Memory.Services = map[string]engine.ServiceMemory{"web": {
+			Regrets: regrets, SmoothAt: start.Add(-time.Second), Entries: map[string]float64{"a": 1},
+		}}
+		in.Demand[0].Node = "b"
+		moved := false
+		for round := 0; round < 6*seconds && !moved; round++ {
+			r := e.Round(in)
+			moved = r.Decisions[0].Action == engine.Move
+			in = later(in, r, time.Second/2)
+		}
+		if after := in.At.Sub(start).Seconds(); !moved || after < float64(seconds) {
+			t.Errorf("%d regrets: moved: %v, after %v s", regrets, moved, after)
+		}
+	}
+}
+
+// TestCutOffMeans: while half of the nodes are silent, where users come to on average stays
+// as it was.
+func TestCutOffMeans(t *testing.T) {
+	e := newEngine(t)
+	in := crowd(web(), boards("abc"), 10, 0.1, running("web", "a", 1, 10, 0.1))
+	r := e.Round(in)
+	in.Demand, in.Nodes[1].State, in.Nodes[2].State = nil, engine.NodeGone, engine.NodeGone
+	for range 20 {
+		in = later(in, r, time.Second/2)
+		r = e.Round(in)
+	}
+	if d := only(t, r); d.Cause != engine.CauseCutOff || r.Memory.Services["web"].Entries["a"] != 10 {
+		t.Errorf("%+v; %v", d, r.Memory.Services["web"].Entries)
+	}
+}

@@ -6,9 +6,10 @@ import (
 )
 
 // grow decides whether users are too many, or wait too long, and whether something
-// can be done about it that is worth it.
+// can be done about it that is worth it: for those who are there now.
 func (w *world) grow(s *service) {
 	m, p := &s.memory, &w.e.policy
+	s.entries = s.now
 	f := s.facts(w)
 	s.smooth(w, &f)
 	cause, why := p.reasonForMore(s, &f)
