@@ -35,7 +35,7 @@ func (w *world) grow(s *service) {
 	}
 	m.GrownAt, m.GrownUsers, m.UsedSeconds, m.HighSince = w.at, s.users, 0, zeroTime
 	if cause != CauseUsers {
-		m.Before = &Before{Users: m.SmoothUsers, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
+		m.Before = &Before{Users: m.SmoothUsers, Instances: f.Instances, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
 }
 
@@ -187,10 +187,11 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool)
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
+	m.Before.Relieved = m.Before.Relieved || cause == CauseNone
 	switch {
 	case cause == CauseNone && m.UsedSeconds < p.InVainSeconds, cause != CauseNone && !held, cause == CauseUsers:
 		return
-	case cause == CauseNone || better:
+	case cause == CauseNone || better || s.outgrown():
 		m.InVain = max(m.InVain-1, 0) // noise may look like a success
 	default:
 		m.InVain++
@@ -207,6 +208,17 @@ func (s *service) crowding() float64 {
 		return 0
 	}
 	return m.SmoothUsers / m.Before.Users
+}
+
+// outgrown: there was no reason for more for a while, and now users are more, by half at least of
+// what instances are. Then the last one has helped, and they need another.
+func (s *service) outgrown() bool {
+	m := &s.memory
+	more := float64(len(s.instances))/float64(max(m.Before.Instances, 1)) - 1
+	if more <= 0 { // it was moved
+		more = 2 * largestNoise
+	}
+	return m.Before.Relieved && m.SmoothUsers >= m.Before.Users*(1+more/2)
 }
 
 // largestNoise is by what part means of users who are as many as before may differ.
