@@ -111,9 +111,12 @@ func parseTokens(path string, data []byte) (tokens, error) {
 	return list, nil
 }
 
+// ErrName is a name that a token cannot have.
+var ErrName = errors.New("not a name for a token")
+
 // AddToken makes a token, writes its line into the file at path, which is made where
-// there is none, and returns it. It is nowhere else. Errors: there is a token of that
-// name; the file is not one of tokens.
+// there is none, and returns it. It is nowhere else. Errors: ErrName; there is a token
+// of that name; the file is not one of tokens.
 func AddToken(path, name string, role Role) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -184,7 +187,7 @@ func checkName(name string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool {
 		return r == '#' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}) {
-		return fmt.Errorf("%q is not a name for a token: write 1 to 64 characters, without spaces and #", name)
+		return fmt.Errorf("%q is %w: write 1 to 64 characters, without spaces and #", name, ErrName)
 	}
 	return nil
 }

@@ -310,6 +310,7 @@ func TestParseRefuses(t *testing.T) {
 		{`"containers": 1`, `"containers": 0`, "both must be positive"},
 		{`"protocol": "tcp"`, `"protocol": "icmp"`, "neither tcp nor udp"},
 		{`"suite": "netmodes"`, `"suite": "qcon"`, `a report of "qcon"`},
+		{`"suite": "netmodes",`, "", "it is no report of weir bench netmodes"},
 		{`"runs": 1`, `"runs": 0`, "no results"},
 		{`"runs": 1,`, `"runs": 1, "colour": "red",`, `line 8, column 114: unknown field "results/0/colour"`},
 		{`"host": "gateway"`, `"hast": "gateway"`, `line 4, column 3: unknown field "hast"`},

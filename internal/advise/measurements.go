@@ -105,6 +105,9 @@ func Parse(data []byte) (Measurements, error) {
 	if err != nil {
 		return Measurements{}, err
 	}
+	if kind.Suite == "" {
+		return Measurements{}, errors.New("it is no report of weir bench netmodes")
+	}
 	if kind.Suite != "netmodes" {
 		return Measurements{}, fmt.Errorf("it is a report of %q, not of weir bench netmodes", kind.Suite)
 	}

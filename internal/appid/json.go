@@ -86,8 +86,11 @@ func toJSON(n *c45.Node, features []flow.Feature) *nodeJSON {
 func Read(r io.Reader) (*Model, error) {
 	var in modelJSON
 	decoder := json.NewDecoder(r)
-	if err := decoder.Decode(&in); err != nil {
+	switch err := decoder.Decode(&in); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fmt.Errorf("read classifier: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("read classifier: %w: is it a file that weir classify train wrote?", err)
 	}
 	if in.Format != modelFormat {
 		return nil, fmt.Errorf("read classifier: its format is %d, this weir reads %d: train it again", in.Format, modelFormat)

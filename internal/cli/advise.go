@@ -277,6 +277,9 @@ func readMeasurements(path string) (advise.Measurements, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return advise.Measurements{}, fmt.Errorf("there are no measurements of this host in %s: make them with `sudo weir advise --refresh` (or, of your own choice, `sudo weir bench netmodes --save --repeat 3`), or say where they are with --measurements", path)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return advise.Measurements{}, fmt.Errorf("read the measurements: %w: run as root (sudo)", err)
+	}
 	if err != nil {
 		return advise.Measurements{}, fmt.Errorf("read the measurements: %w", err)
 	}

@@ -125,8 +125,12 @@ func printEvaluation(w io.Writer, e evaluation) error {
 	fmt.Fprintln(t, "\nCLASS\tFLOWS\tRECALL\tPRECISION\tSECOND RECALL\tPRECISION\t")
 	classes := func(names []string, a, b map[string]appid.ClassScore) {
 		for _, name := range names {
+			recall := percent
+			if a[name].Count == 0 { // there is none to be found
+				recall = func(float64) string { return "-" }
+			}
 			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", name, a[name].Count,
-				percent(a[name].Recall), percent(a[name].Precision), percent(b[name].Recall), percent(b[name].Precision))
+				recall(a[name].Recall), percent(a[name].Precision), recall(b[name].Recall), percent(b[name].Precision))
 		}
 	}
 	classes(appid.Types, first.Classes, second.Classes)

@@ -30,6 +30,9 @@ training came there and what of it was of another type.`,
 	binary := cmd.Flags().String("binary", "", "write the binary form, as the kernel walks it, to this file instead")
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *svg != "" && *binary != "" {
+			return cmdline.Usagef("--svg and --binary exclude each other: each writes one file")
+		}
 		m, err := classifier.load()
 		if err != nil {
 			return err
@@ -116,6 +119,9 @@ capture that is cut off, the flows before the cut are printed.`,
 			err = cmdline.PrintJSON(cmd.OutOrStdout(), out)
 		} else {
 			err = printLabels(cmd.OutOrStdout(), out)
+			if len(out) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "There is no flow of TCP or UDP in it.")
+			}
 		}
 		if err != nil {
 			return err

@@ -168,6 +168,13 @@ func TestClassifyLabel(t *testing.T) {
 	if code != 0 || !strings.Contains(table, "line 2: ") {
 		t.Errorf("a table: exit code %d: %s", code, table)
 	}
+	empty := filepath.Join(t.TempDir(), "empty.csv")
+	if err := os.WriteFile(empty, []byte("proto,dst_port\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := runClassify(t, "label", empty); code != 0 || errs != "There is no flow of TCP or UDP in it.\n" {
+		t.Errorf("without flows: exit code %d: %s", code, errs)
+	}
 }
 
 func TestClassifyRefuses(t *testing.T) {
@@ -196,6 +203,8 @@ func TestClassifyRefuses(t *testing.T) {
 		"unknown class":   {[]string{"eval", write("a.csv", "proto,dst_port,app_type\n6,80,RADIO\n")}, 1, `line 2: app_type: "RADIO"`},
 		"capture":         {[]string{"eval", "testdata/dns.pcap"}, 1, "whose flows have no labels"},
 		"broken tree":     {[]string{"eval", good, "--tree", broken}, 1, "broken.json: read classifier: it has 0 application types"},
+		"another file":    {[]string{"explain", "--tree", write("a.csv", "proto,dst_port\n")}, 1, "is it a file that weir classify train wrote?"},
+		"svg and binary":  {[]string{"explain", "--svg", "/dev/null", "--binary", "/dev/null"}, 2, "exclude each other"},
 		"no tree":         {[]string{"explain", "--tree", "/nowhere.json"}, 1, "no such file"},
 		"zip":             {[]string{"label", write("a.gz", "\x1f\x8bxx")}, 1, "unzip"},
 		"folds":           {[]string{"eval", good, "--folds", "1"}, 2, "want at least 2"},

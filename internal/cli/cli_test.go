@@ -380,6 +380,8 @@ func TestExitCodes(t *testing.T) {
 		{"agent --config " + badConfig, 2, badConfig + ":2: rate: "},
 		{"agent --uplink eth0 --config " + nowhere, 2, "no such file"},
 		{"agent --rate 10mbit --config " + nowhere, 2, "no such file"},
+		{"token a#b --file /nowhere/weir/tokens", 2, `"a#b" is not a name for a token: write 1 to 64 characters`},
+		{"ps --remote https://192.0.2.1:7481 --cert " + nowhere, 2, "--cert and --key belong together"},
 		{"token me --file /nowhere/weir/tokens", 1, "make its folder (mkdir /nowhere/weir)"},
 		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, cost, agent, all, compare, llq, model, netmodes`},
 		{"bench netmodes --modes bridge,host,bridge", 2, "--modes has bridge twice: name each once"},

@@ -38,6 +38,9 @@ func (c *connection) open() (*client.Client, error) {
 		}
 		return client.Unix(c.global.socket), nil
 	}
+	if (c.certificate == "") != (c.key == "") {
+		return nil, cmdline.Usagef("--cert and --key belong together: give both, or none")
+	}
 	trust, err := client.LoadTLS(c.ca, c.certificate, c.key)
 	if err != nil {
 		return nil, err

@@ -52,8 +52,12 @@ after the messages before it.`,
 				defer file.Close()
 				in = file
 			}
-			if err := decodeOpenFlow(in, cmd.OutOrStdout(), numbers); err != nil {
+			count, err := decodeOpenFlow(in, cmd.OutOrStdout(), numbers)
+			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if count == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s is empty: there is no message in it\n", cmdline.Printable(args[0]))
 			}
 			return nil
 		},
@@ -62,14 +66,14 @@ after the messages before it.`,
 	return cmd
 }
 
-// decodeOpenFlow prints messages up to the first that is wrong.
-func decodeOpenFlow(stream io.Reader, to io.Writer, numbers bool) error {
+// decodeOpenFlow prints messages up to the first that is wrong, and says how many.
+func decodeOpenFlow(stream io.Reader, to io.Writer, numbers bool) (count int, err error) {
 	in, out := bufio.NewReaderSize(stream, 1<<16), bufio.NewWriter(to)
 	r := openflow.NewReader(in)
 	for n := 1; ; n++ {
 		if in.Buffered() == 0 { // the next one may take its time
 			if err := out.Flush(); err != nil {
-				return fmt.Errorf("write messages: %w", err)
+				return n - 1, fmt.Errorf("write messages: %w", err)
 			}
 		}
 		b, err := r.Next()
@@ -79,9 +83,9 @@ func decodeOpenFlow(stream io.Reader, to io.Writer, numbers bool) error {
 		}
 		if err != nil {
 			if writeErr := out.Flush(); writeErr != nil {
-				return fmt.Errorf("write messages: %w", writeErr)
+				return n - 1, fmt.Errorf("write messages: %w", writeErr)
 			}
-			return messageError(n, r.Offset(), err)
+			return n - 1, messageError(n, r.Offset(), err)
 		}
 		_, _ = out.Write(append(openflow.Format(m, numbers), '\n')) // Flush has the error
 	}

@@ -97,7 +97,8 @@ func TestSDNDecodeBad(t *testing.T) {
 	if code, _, stderr := run("sdn", "decode", "/nowhere"); code != cmdline.Failed || !strings.Contains(stderr, "read messages: open /nowhere") {
 		t.Errorf("no file: exit code %d, %s", code, stderr)
 	}
-	if code, stdout, stderr := run("sdn", "decode", messageFile(t, nil)); code != 0 || stdout != "" || stderr != "" {
+	empty := messageFile(t, nil)
+	if code, stdout, stderr := run("sdn", "decode", empty); code != 0 || stdout != "" || stderr != empty+" is empty: there is no message in it\n" {
 		t.Errorf("an empty file: exit code %d, %s%s", code, stdout, stderr)
 	}
 }

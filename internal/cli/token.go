@@ -33,6 +33,8 @@ The agent reads the file again when it changes. To take a token back, delete its
 			}
 			token, err := access.AddToken(path, args[0], role)
 			switch {
+			case errors.Is(err, access.ErrName):
+				return cmdline.WithCode(cmdline.Usage, err)
 			case errors.Is(err, fs.ErrNotExist):
 				return fmt.Errorf("%w: make its folder (mkdir %s), or write another file, which the agent reads if tokens in its config file names it (--file)", err, filepath.Dir(path))
 			case errors.Is(err, fs.ErrPermission):

@@ -56,7 +56,7 @@ func TestLoadRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ data, want string }{
 		"empty":                {"", "is cut off"},
 		"cut off":              {string(good[:len(good)/2]), "is cut off: write it again"},
-		"not JSON":             {"WTR1\x00\x01", "invalid character"},
+		"not JSON":             {"WTR1\x00\x01", "invalid character 'W' looking for beginning of value: is it a file that weir classify train wrote?"},
 		"of another version":   {`{"format":9}`, "its format is 9"},
 		"one stage":            {strings.Replace(model(plain, plain), ","+plain+"]", "]", 1), "it has 1 stages, want 2"},
 		"no trees":             {model(`{"features":["dst_port"],"trees":[]}`, plain), "stage 1 has no trees"},

@@ -169,6 +169,24 @@ func TestEventIsOneLine(t *testing.T) {
 	}
 }
 
+// TestNoEvents: that nothing has happened is said, but not to programs.
+func TestNoEvents(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "edge.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	defer daemon.Close()
+	go func() { _ = daemon.Serve(listener) }()
+	for format, want := range map[string]string{"table": "Nothing has happened yet.\n", "json": ""} {
+		var out, errs bytes.Buffer
+		if code := Run([]string{"events", "-o", format, "--socket", socket}, &out, &errs); code != 0 || out.Len() > 0 || errs.String() != want {
+			t.Errorf("%s: exit code %d, %q on stdout, %q on stderr", format, code, out.String(), errs.String())
+		}
+	}
+}
+
 func TestExplanation(t *testing.T) {
 	var b bytes.Buffer
 	err := printExplanation(&b, edge.Explanation{
@@ -179,7 +197,7 @@ func TestExplanation(t *testing.T) {
 			Excluded:     []byte(`[{"reason":"no room","nodes":2,"example":"c"}]`),
 		}},
 	})
-	for _, want := range []string{"18 users, 1 of 1", "start: too many users", "on a: ready in 1.5 s, users would wait 40ms\n", "on b: ready in 0.0 s, users would wait -; not taken: too slow", "not on c: no room (2 nodes)"} {
+	for _, want := range []string{"18 users, 1 of 1", "start: too many users", "on a: ready in 1.5 s, users would wait 40ms\n", "on b: ready in 0.0 s, users would wait -; not taken: too slow", "not on c: no room (2 nodes)", "Earlier\n  nothing has changed\n"} {
 		if err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in it, %v:\n%s", want, err, b.String())
 		}

@@ -142,8 +142,9 @@ func newEventsCommand(g *global) *cobra.Command {
 	format := cmdline.AddOutputFlag(cmd)
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what happens from now on")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		out := cmd.OutOrStdout()
+		out, none := cmd.OutOrStdout(), true
 		err := server.NewClient(g.socket).Events(cmd.Context(), *follow, func(e edge.Event) error {
+			none = false
 			if *format == cmdline.JSON {
 				return writeLine(out, e)
 			}
@@ -151,6 +152,9 @@ func newEventsCommand(g *global) *cobra.Command {
 		})
 		if cmd.Context().Err() != nil {
 			return nil
+		}
+		if err == nil && none && *format != cmdline.JSON {
+			fmt.Fprintln(cmd.ErrOrStderr(), "Nothing has happened yet.")
 		}
 		return err
 	}
@@ -221,6 +225,9 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 		b.WriteString(considered(d))
 	}
 	b.WriteString("\nEarlier\n")
+	if len(e.Earlier) == 0 {
+		b.WriteString("  nothing has changed\n")
+	}
 	for _, event := range e.Earlier {
 		b.WriteString("  ")
 		if err := printEvent(&b, event); err != nil {

@@ -32,6 +32,11 @@ func builtIn() map[string]Algorithm {
 	return map[string]Algorithm{spec.AlgorithmLocal: local, spec.AlgorithmRemote: remote, spec.AlgorithmHybrid: hybrid}
 }
 
+// HasAlgorithm says whether a service may ask for an algorithm of that name.
+func (e *Engine) HasAlgorithm(name string) bool {
+	return name == spec.AlgorithmRule || e.algorithms[name] != nil
+}
+
 // algorithm is the one that a service asks for; or another one, and why.
 func (e *Engine) algorithm(s *spec.Spec) (Algorithm, string) {
 	if s.Algorithm == spec.AlgorithmRule {

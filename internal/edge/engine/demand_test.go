@@ -300,6 +300,34 @@ func TestInVainInBursts(t *testing.T) {
 	}
 }
 
+// TestInVainToAndFro: the node that an instance goes to is exhausted as soon as it is there, and
+// the worse of two. That it comes back is no success that makes up for having gone.
+func TestInVainToAndFro(t *testing.T) {
+	e := newEngine(t)
+	s := web(func(s *spec.Spec) { s.ResponseSeconds, s.MaxUsers = 0.5, 0 })
+	in := crowd(s, boards("ab"), 10, 2, running("web", "a", 1, 10, 0.2))
+	moves := 0
+	for range 3600 {
+		here := 0
+		if in.Instances[0].Node == "b" {
+			here = 1
+		}
+		in.Nodes[here].CPUUsedPercent, in.Nodes[1-here].CPUUsedPercent = 100, 50
+		in.Demand[0].ResponseSeconds = 2 + 2*float64(here)
+		r := e.Round(in)
+		for _, d := range r.Decisions {
+			if d.Action == engine.Move {
+				moves++
+				in.Instances[0] = running("web", d.Node, moves+1, 10, 0.2)
+			}
+		}
+		in = later(in, r, time.Second)
+	}
+	if moves < 2 || moves > 12 {
+		t.Errorf("%d moves in an hour; want two, and as many after 5, 10 and 20 minutes", moves)
+	}
+}
+
 // TestSeveralAtOnce: who waits four times as long as he may gets as many instances at once as
 // there are; no more where these are expected to be enough, or the last one to be of little use.
 func TestSeveralAtOnce(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // grow decides whether users are too many, or wait too long, and whether something
@@ -105,11 +106,8 @@ func (s *service) waits(w *world, cause Cause) string {
 	if len(s.arriving) > 0 {
 		return "an instance is being moved"
 	}
-	if m.InVain > 0 {
-		rest := p.InVainSeconds*math.Pow(2, float64(min(m.InVain, 10)-1)) - w.since(m.GrownAt)
-		if rest > 0 {
-			return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
-		}
+	if rest := m.InVainUntil.Sub(w.at).Seconds(); rest > 0 {
+		return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
 	}
 	if rest := p.UpHoldSeconds + s.settleSeconds(p) - m.UsedSeconds; m.Before != nil && rest > 0 {
 		return fmt.Sprintf("what the last instance changes is seen in %s of use", duration(rest))
@@ -191,10 +189,13 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool)
 	switch {
 	case cause == CauseNone && m.UsedSeconds < p.InVainSeconds, cause != CauseNone && !held, cause == CauseUsers:
 		return
-	case cause == CauseNone || better || s.outgrown():
-		m.InVain = max(m.InVain-1, 0) // noise may look like a success
+	case cause == CauseNone:
+		m.InVain = max(m.InVain-1, 0)
+	case better || s.outgrown(): // so another one may be, too; or this one undid what did not help
 	default:
 		m.InVain++
+		wait := p.InVainSeconds * math.Pow(2, float64(min(m.InVain, 10)-1))
+		m.InVainUntil = m.GrownAt.Add(time.Duration(wait * float64(time.Second)))
 	}
 	m.Before = nil
 }

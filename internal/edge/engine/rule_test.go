@@ -74,6 +74,11 @@ func TestAlgorithms(t *testing.T) {
 	if d := e.Round(in).Decisions[0]; d.Node != "c" || d.Algorithm != "mine" {
 		t.Errorf("%+v", d)
 	}
+	for name, want := range map[string]bool{"mine": true, "hybrid": true, "rule": true, "yours": false} {
+		if e.HasAlgorithm(name) != want {
+			t.Errorf("%s is there: %v, want %v", name, !want, want)
+		}
+	}
 	for name, change := range map[string]func(*spec.Spec){
 		`there is no algorithm "yours"`:     func(s *spec.Spec) { s.Algorithm = "yours" },
 		"the service's rule cannot be used": func(s *spec.Spec) { s.Algorithm, s.Rule = "rule", "nonsense(" },

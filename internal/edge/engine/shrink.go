@@ -86,7 +86,7 @@ func (w *world) leaver(s *service) *instance {
 		return nil
 	}
 	// For whom an instance was added it stays, unless it was of no use.
-	if m.GrownUsers > 0 && m.InVain == 0 && s.users > low/(p.UsersHighPercent/100)*m.GrownUsers {
+	if m.GrownUsers > 0 && !m.InVainUntil.After(m.GrownAt) && s.users > low/(p.UsersHighPercent/100)*m.GrownUsers {
 		return nil
 	}
 	given, required := s.availability(w, nil), s.Spec.AvailabilityPercent/100

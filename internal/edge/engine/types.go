@@ -356,9 +356,11 @@ type ServiceMemory struct {
 	UsedSeconds float64 `json:"used_seconds,omitempty"`
 	// Before is what an instance was last added for, if it was added for how long
 	// users waited or how busy processors were, until it is known whether that
-	// helped; InVain is how many in a row did not.
-	Before *Before `json:"before,omitempty"`
-	InVain int     `json:"in_vain,omitempty"`
+	// helped. InVain is how many did not, less those after which there was no reason for
+	// another one for long, and InVainUntil until when none is added after the last of them.
+	Before      *Before   `json:"before,omitempty"`
+	InVain      int       `json:"in_vain,omitempty"`
+	InVainUntil time.Time `json:"in_vain_until,omitzero"`
 	// Regrets is how often in a row an instance was missed soon after it was stopped, or
 	// moved.
 	Regrets int `json:"regrets,omitempty"`

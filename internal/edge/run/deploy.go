@@ -84,7 +84,7 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 			continue
 		}
 		if there.Document == service.Document {
-			return edge.Deployed{Service: s.Name}, nil
+			return edge.Deployed{Service: s.Name, Notes: odd(&s, m.opts.Engine)}, nil
 		}
 		return edge.Deployed{}, fmt.Errorf("service %s %w, with another specification: remove it first (weir-edge rm %[1]s)", s.Name, runtime.ErrExists)
 	}
@@ -92,7 +92,18 @@ func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, e
 		return edge.Deployed{}, err
 	}
 	m.record(edge.Event{Kind: edge.EventDeployed, Service: s.Name, Message: fmt.Sprintf("service %s was deployed", s.Name)})
-	return edge.Deployed{Service: s.Name, Changed: true}, nil
+	return edge.Deployed{Service: s.Name, Changed: true, Notes: odd(&s, m.opts.Engine)}, nil
+}
+
+// odd says what of a specification does less than it says.
+func odd(s *spec.Spec, e *engine.Engine) (notes []string) {
+	if !e.HasAlgorithm(s.Algorithm) {
+		notes = append(notes, fmt.Sprintf("there is no algorithm %q here, so hybrid decides: write local, remote, hybrid, rule, or the name of a rule of the configuration", s.Algorithm))
+	}
+	if s.NumUsers > 0 && s.MaxUsers == 0 {
+		notes = append(notes, fmt.Sprintf("QoS.numUsers %d has no effect without par.maxUsers, the users that one instance serves: weir-edge profile measures it", s.NumUsers))
+	}
+	return notes
 }
 
 // fetch gets an image to where it can be got without starting anything, so that an

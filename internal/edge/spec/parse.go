@@ -229,7 +229,7 @@ func (r *reader) labels(v *value) map[string]string {
 	}
 	_, problems := policy.Parse(labels)
 	for _, p := range problems {
-		r.fail(v.path+"."+printable(p.Name), "%q %s", p.Value, p.Message)
+		r.fail(v.path+"."+printable(p.Name), "%q: %s", p.Value, p.Message)
 	}
 	return labels
 }

@@ -114,7 +114,7 @@ func TestErrors(t *testing.T) {
 		{"port 0", with(`"ports": [{"host": 80, "container": 65536}]`), `ports[0].container: "65536" is out of range`},
 		{"port twice", with(`"ports": [{"host": 80, "container": 1}, {"host": 80, "container": 2}]`), `ports[1].host: 80 is there twice`},
 		{"labels", with(`"labels": []`), `labels: is a list; write an object`},
-		{"label", with(`"labels": {"weir.min": "5MB"}`), `labels.weir.min: "5MB" has the unit "MB": bytes are not accepted`},
+		{"label", with(`"labels": {"weir.min": "5MB"}`), `labels.weir.min: "5MB": has the unit "MB": bytes are not accepted`},
 		{"label of weir-edge's", with(`"labels": {"weir-edge.helth": "/x"}`), `labels."weir-edge.helth": unknown label; did you mean weir-edge.health?`},
 		{"label that weir-edge writes", with(`"labels": {"weir-edge.role": "ledger"}`), `labels."weir-edge.role": unknown label; `},
 		{"label of a list", with(`"labels": {"a": []}`), `labels.a: is a list; write a text`},

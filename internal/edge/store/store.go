@@ -69,7 +69,13 @@ var ErrInUse = errors.New("another weir-edge has it open: stop that one, or give
 
 // Open opens or makes the file. One that is damaged gets another name, and the log says so.
 func Open(path string, log *slog.Logger) (*Store, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	folder := filepath.Dir(path)
+	// Those above are not weir-edge's alone: anyone may read what weir advise keeps in /var/lib/weir.
+	err := os.MkdirAll(filepath.Dir(folder), 0o755)
+	if err == nil {
+		err = os.MkdirAll(folder, 0o700)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open the measurements: %w", err)
 	}
 	db, err := open(path)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-project/weir/api/v1/edge"
 )
 
@@ -69,6 +71,24 @@ func TestStore(t *testing.T) {
 	kept, err := s.Events()
 	if err != nil || len(kept) != keptEvents || kept[len(kept)-1].Seq != keptEvents+10 {
 		t.Errorf("%d events are kept, %v", len(kept), err)
+	}
+}
+
+// TestFolder: nobody else looks into weir-edge's folder; those above it that it makes are
+// everybody's, as weir advise keeps something there that anyone may read.
+func TestFolder(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o022))
+	root := t.TempDir()
+	s := opened(t, filepath.Join(root, "weir", "edge", "edge.db"))
+	defer s.Close()
+	for name, want := range map[string]os.FileMode{"weir": 0o755, "weir/edge": 0o700} {
+		info, err := os.Stat(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has %o, want %o", name, got, want)
+		}
 	}
 }
 
