@@ -328,7 +328,7 @@ type Uplink struct {
 	MTUBytes uint32 `json:"mtu_bytes"`
 	// Present: the device is there, and can be used.
 	Present bool `json:"present"`
-	// HostCompetes: the host class wants more than its reserve, and shares the
+	// HostCompetes: the host class wants more than its reserve, or lately did, and shares the
 	// uplink like a container, by its policy.
 	HostCompetes bool   `json:"host_competes"`
 	State        State  `json:"state"`

@@ -222,6 +222,19 @@ func (r *registry) all() []*container {
 	return list
 }
 
+// inNetNS lists the containers in a network namespace, those that started first first:
+// who is looked at first has the policy that counts there.
+func (r *registry) inNetNS(netns kernel.NetNSID) []*container {
+	var list []*container
+	for _, c := range r.byKey {
+		if c.netns == netns {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, startOrder)
+	return list
+}
+
 // controlled lists the containers that have a class, by number.
 func (r *registry) controlled() []*container {
 	list := make([]*container, 0, len(r.byNumber))

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/discovery"
 	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/kernel"
 	"github.com/weir-project/weir/internal/policy"
 	"github.com/weir-project/weir/internal/sched"
 )
@@ -277,4 +279,22 @@ func TestManyPublished(t *testing.T) {
 	b.reconcile()
 	check("mended", few, v1.StateOK, "")
 	check("mended", many, v1.StateDegraded, tooMany)
+}
+
+// Of those that joined a network whose container has gone, the one that started first has
+// the policy that counts there, whatever the order in which they are kept.
+func TestInNetNS(t *testing.T) {
+	b := newBench(t, 100e6)
+	netns := kernel.NetNSID{Inode: 7}
+	for i := range 20 {
+		c := b.start(fmt.Sprintf("c%02d", 19-i))
+		c.StartedAt = epoch.Add(-time.Duration(i) * time.Second)
+		if i%2 == 0 {
+			c.netns = netns
+		}
+	}
+	list := b.registry.inNetNS(netns)
+	if len(list) != 10 || list[0].Name != "c01" || !slices.IsSortedFunc(list, startOrder) {
+		t.Errorf("%d are there, the first of them %s", len(list), list[0].Name)
+	}
 }

@@ -88,10 +88,8 @@ func (a *Agent) forget(c *container) {
 		return
 	}
 	// Those that joined its network are now on their own in there.
-	for _, other := range a.registry.byKey {
-		if other.netns == c.netns {
-			a.inspect(other)
-		}
+	for _, other := range a.registry.inNetNS(c.netns) {
+		a.inspect(other)
 	}
 }
 

@@ -56,7 +56,7 @@ type link struct {
 	// of their numbers; participants are they and the host's.
 	controlled   []*share
 	participants []*share
-	// hostCompetes: the host class wants more than its reserve.
+	// hostCompetes: the host class wants more than its reserve, or lately did.
 	hostCompetes bool
 
 	// ledger makes totals that only grow of the kernel's counters; measuredAt is

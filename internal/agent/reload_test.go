@@ -17,6 +17,29 @@ import (
 
 // What is read again is in force at once, for those that run, and what was set
 // before stays; a mistake changes nothing.
+// A minimum of the host's that is raised takes nothing from what containers were promised;
+// it has it when there is room.
+func TestReloadOfTheHostsMinimum(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	c := b.start("c", "min=80mbit")
+	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, ReserveBasisPoints: 500, Host: v1.Policy{Weight: 100, MinBPS: 30e6}}
+	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
+	if err := b.Agent.Reload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if state, reason := c.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
+		t.Errorf("c is %s, %q; guaranteed %d", state, reason, c.class.GuaranteedBPS)
+	}
+	if state, reason := b.Agent.host.state(); state != v1.StateRejected || !strings.Contains(reason, "at most 15mbit") {
+		t.Errorf("the host is %s, %q", state, reason)
+	}
+	b.stop(c)
+	if state, reason := b.Agent.host.state(); state != v1.StateOK || b.host.admittedBPS != 30e6 {
+		t.Errorf("with room for it the host is %s, %q", state, reason)
+	}
+}
+
 func TestReload(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()

@@ -166,7 +166,8 @@ func (a *Agent) save() error {
 	for _, u := range a.uplinks {
 		if u.installed() {
 			counted := savedCounted(u.host)
-			a.store.Uplink(u.name, u.device.Ifindex()).Host = &counted
+			saved := a.store.Uplink(u.name, u.device.Ifindex())
+			saved.Host, saved.HostAdmittedBPS = &counted, u.host.admittedBPS
 		}
 	}
 	a.store.Containers = containers
@@ -190,6 +191,7 @@ func (a *Agent) recall() {
 	for _, saved := range a.store.Uplinks {
 		for _, u := range a.uplinks {
 			if u.name == saved.Name && saved.Host != nil {
+				u.host.admittedBPS = saved.HostAdmittedBPS
 				recallCounted(u.host, *saved.Host, true)
 			}
 		}

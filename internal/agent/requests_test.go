@@ -114,6 +114,7 @@ func TestSetBesideARefusal(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a", "min=80mbit")
 	late, lonely := b.start("late", "min=50mbit"), b.start("lonely")
+	b.start("hasty", "min=1mbit", "latency=1us")
 	b.registry.release(lonely.container)
 	lonely.mode = v1.ModeNone
 	b.reconcile()
@@ -127,9 +128,11 @@ func TestSetBesideARefusal(t *testing.T) {
 		says   string // "" if it is made
 	}{
 		{"late", v1.PolicyChange{Weight: ptr("300")}, ""},
-		{"late", v1.PolicyChange{Min: ptr("50mbit")}, "at most 15mbit"},
-		{"late", v1.PolicyChange{Weight: ptr("400"), Latency: ptr("20ms")}, "at most 15mbit"},
-		{"late", v1.PolicyChange{Min: ptr("15mbit")}, ""},
+		{"late", v1.PolicyChange{Min: ptr("50mbit")}, "at most 14mbit"},
+		{"late", v1.PolicyChange{Weight: ptr("400"), Latency: ptr("20ms")}, "at most 14mbit"},
+		{"late", v1.PolicyChange{Min: ptr("13mbit")}, ""},
+		{"hasty", v1.PolicyChange{Min: ptr("2mbit")}, ""}, // its bound cannot be kept, with or without that
+		{"hasty", v1.PolicyChange{Min: ptr("2mbit"), Latency: ptr("2us")}, "latency 2µs cannot be guaranteed"},
 		{"lonely", v1.PolicyChange{Min: ptr("96mbit")}, "at most 95mbit"},
 		{"lonely", v1.PolicyChange{Min: ptr("95mbit")}, ""},
 	} {
@@ -138,12 +141,33 @@ func TestSetBesideARefusal(t *testing.T) {
 			t.Errorf("set %s %+v: %v, want %q", tc.name, tc.change, err, tc.says)
 		}
 	}
-	if late.policy().Weight != 300 || late.admittedBPS != 15e6 {
+	if late.policy().Weight != 300 || late.admittedBPS != 13e6 {
 		t.Errorf("late has %+v, admitted %d", late.policy(), late.admittedBPS)
 	}
 }
 
 // A policy that cannot be saved is in force all the same, and that is what is said.
+// Another class takes along what was set for the one before, which nobody could take away
+// but with all that was set.
+func TestSetAnotherClass(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("c")
+	ctx := b.serve()
+	for _, change := range []v1.PolicyChange{
+		{Class: ptr("auto"), EFMax: ptr("20%"), AFMin: ptr("10%"), DSCP: ptr("both"), Weight: ptr("300")},
+		{Class: ptr("ef")},
+		{Class: ptr("none")},
+	} {
+		view, err := b.Set(ctx, "c", change)
+		if err != nil || view.State != v1.StateOK || view.Policy.Weight != 300 {
+			t.Errorf("class %s: %v; %s, %q, weight %d", *change.Class, err, view.State, view.Reason, view.Policy.Weight)
+		}
+		if ef := c.policy().EFMax.Percent; *change.Class == "ef" && ef != 20 {
+			t.Errorf("class ef has a maximum of %v%%", ef)
+		}
+	}
+}
+
 func TestSetNotSaved(t *testing.T) {
 	b := newBench(t, 100e6)
 	a := b.start("a")

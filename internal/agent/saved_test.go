@@ -195,6 +195,7 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 	count(a, 1000, 10, 1)
 	count(a, 400, 4, 0) // made again
 	count(b.host, 300, 3, 0)
+	b.host.admittedBPS = 20e6
 	if err := b.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -215,6 +216,9 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 		next := newBench(t, 100e6)
 		next.Agent.store = saved
 		next.recall()
+		if next.host.admittedBPS != 20e6 {
+			t.Errorf("%s: the host was granted %d", tc.name, next.host.admittedBPS)
+		}
 		again := next.registry.byKey[a.key()].shares[0]
 		if again.number != a.number {
 			t.Fatalf("number %d became %d", a.number, again.number)

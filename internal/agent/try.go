@@ -70,10 +70,18 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 		return refuse(err)
 	}
 	set := t.set.With(values)
+	if values.Class != nil {
+		// What was set for another class cannot be taken away by itself.
+		set = set.OfUse(*values.Class)
+	}
 	after := t.rules.Resolve(t.subject, set).Policy
 	// What was refused before is no reason against a change of something else.
 	guarantees := values.MinBPS != nil || values.LatencyMS != nil || after.MinBPS != t.policy.MinBPS || after.LatencyMS != t.policy.LatencyMS
-	if err := t.admit(after); err != nil && guarantees {
+	asked := after
+	if values.LatencyMS == nil {
+		asked.LatencyMS = 0
+	}
+	if err := t.admit(asked); err != nil && guarantees {
 		return refuse(err)
 	}
 	return set, after, nil

@@ -167,5 +167,5 @@ func (d *division) moreByMinimum(me *member) []string {
 	if largest <= me.entitledBPS {
 		return nil
 	}
-	return []string{fmt.Sprintf("a minimum above %s: up to %s can be guaranteed to it beside the others' minimums", rate(me.entitledBPS), rate(largest))}
+	return []string{fmt.Sprintf("a minimum above %s: up to %s can be guaranteed to it beside the others' minimums", rate(me.entitledBPS), policy.FormatRateWithin(largest))}
 }

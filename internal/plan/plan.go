@@ -27,14 +27,17 @@ const hostReserveDivisor = 100
 type Link struct {
 	RateBPS uint64
 	// ReserveBasisPoints is the part of the rate that floors may not claim, in
-	// hundredths of a percent.
+	// hundredths of a percent; see ReserveBPS for the least.
 	ReserveBasisPoints uint32
 	// MTUBytes is the device's; 0 for Ethernet's.
 	MTUBytes uint32
 }
 
-// ReserveBPS is the part of the rate that floors may not claim.
-func (l Link) ReserveBPS() uint64 { return l.RateBPS / 10_000 * uint64(l.ReserveBasisPoints) }
+// ReserveBPS is the part of the rate that floors may not claim: at least what is kept for
+// control traffic and the host, as no scheduler could guarantee that to somebody else.
+func (l Link) ReserveBPS() uint64 {
+	return max(l.RateBPS/10_000*uint64(l.ReserveBasisPoints), sched.ControlBPS(l.RateBPS)+l.HostReserveBPS(0))
+}
 
 // UnknownBPS is what senders that nobody knows may have together.
 func (l Link) UnknownBPS() uint64 { return l.RateBPS / hostReserveDivisor }
@@ -72,24 +75,17 @@ type Grant struct {
 
 // Admit answers all claims on a link: that of the host class before all others,
 // for its floor comes out of the same budget, then those of containers, which are
-// in the order of their start. What was granted stays, whatever others ask for;
-// who was refused may ask again.
+// in the order of their start. What was granted stays, whatever others ask for, the
+// host among them; who was refused may ask again.
 func (l Link) Admit(host Claim, claims []Claim) (Grant, []Grant) {
-	hostGrant := Grant{FloorBPS: host.FloorBPS}
-	if hostGrant.Refused = l.admission().Admit(0, 0, host.FloorBPS); hostGrant.Refused != nil {
-		hostGrant.FloorBPS = 0
+	// A lower floor needs no one's leave.
+	held := func(c Claim) uint64 { return min(c.HeldBPS, c.FloorBPS) }
+	granted := held(host)
+	for _, c := range claims {
+		granted += held(c)
 	}
-	l.bound(host, &hostGrant)
-
-	granted := hostGrant.FloorBPS
-	grants := make([]Grant, len(claims))
-	for i, c := range claims {
-		// A lower floor needs no one's leave.
-		grants[i].FloorBPS = min(c.HeldBPS, c.FloorBPS)
-		granted += grants[i].FloorBPS
-	}
-	for i, c := range claims {
-		g := &grants[i]
+	answer := func(c Claim) (g Grant) {
+		g.FloorBPS = held(c)
 		if c.FloorBPS > g.FloorBPS {
 			g.Refused = l.admission().Admit(granted-g.FloorBPS, g.FloorBPS, c.FloorBPS)
 		}
@@ -97,7 +93,13 @@ func (l Link) Admit(host Claim, claims []Claim) (Grant, []Grant) {
 			granted += c.FloorBPS - g.FloorBPS
 			g.FloorBPS = c.FloorBPS
 		}
-		l.bound(c, g)
+		l.bound(c, &g)
+		return g
+	}
+	hostGrant := answer(host)
+	grants := make([]Grant, len(claims))
+	for i, c := range claims {
+		grants[i] = answer(c)
 	}
 	return hostGrant, grants
 }

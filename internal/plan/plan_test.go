@@ -66,6 +66,9 @@ func TestAdmit(t *testing.T) {
 		{"no more than that", "0", "96", "0 0!"},
 		{"the host's own comes first", "20", "80 75", "20 0! 75"},
 		{"the host's own does not fit", "200", "80", "0! 80"},
+		{"the host's own does not fit beside what is granted", "30/10", "80/80 5", "10! 80 5"},
+		{"a raise of the host's own that fits", "15/10", "80/80 5", "15 80 0!"},
+		{"what the host was granted stays on a slower link", "60/60", "70/70", "60 70"},
 		{"the link is slower than what was granted", "0", "70/70 60/60 1", "0 70 60 0!"},
 	} {
 		host, grants := link.Admit(floors(t, tc.host)[0], floors(t, tc.claims))
@@ -213,6 +216,29 @@ func TestEntitle(t *testing.T) {
 	}
 	if two[0] != competitor(100, 0) || two[:1][0].FloorBPS != 0 || two[1].Weight != 300 {
 		t.Error("the arguments were changed")
+	}
+}
+
+// What is granted can be guaranteed, however small the reserve.
+func TestAdmittedIsGuaranteed(t *testing.T) {
+	for _, host := range []uint64{0, 1e6, 20e6} {
+		for _, reserve := range []uint32{0, 100, 500} {
+			l := Link{RateBPS: 100e6, ReserveBasisPoints: reserve}
+			var refusal *alloc.FloorError
+			_, refused := l.Admit(Claim{FloorBPS: host}, []Claim{{FloorBPS: 100e6}})
+			if !errors.As(refused[0].Refused, &refusal) || refusal.FreeBPS == 0 {
+				t.Fatalf("all of the rate: %v", refused[0].Refused)
+			}
+			hostGrant, grants := l.Admit(Claim{FloorBPS: host}, []Claim{{FloorBPS: refusal.FreeBPS}})
+			container := alloc.Container{Weight: 1, FloorBPS: grants[0].FloorBPS, CeilingBPS: alloc.Unlimited}
+			hostClass := alloc.Container{Weight: 100, FloorBPS: hostGrant.FloorBPS, CeilingBPS: alloc.Unlimited}
+			for _, competes := range []bool{false, true} {
+				_, e := l.Entitle(new(alloc.Allocator), hostClass, competes, []alloc.Container{container})
+				if e[0].GuaranteeableBPS < grants[0].FloorBPS || grants[0].FloorBPS != refusal.FreeBPS {
+					t.Errorf("reserve %d, host %d: granted %d of %d, of which %d can be guaranteed", reserve, host, grants[0].FloorBPS, refusal.FreeBPS, e[0].GuaranteeableBPS)
+				}
+			}
+		}
 	}
 }
 

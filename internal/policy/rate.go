@@ -171,10 +171,7 @@ func FormatRate(bps uint64) string {
 // FormatRateShort is a rate in bits per second for people, with at most three
 // digits: "16.7mbit", "100mbit", "999bit". Half of the last digit rounds up.
 func FormatRateShort(bps uint64) string {
-	step := uint64(1) // of the third digit
-	for bps/step >= 1000 {
-		step *= 10
-	}
+	step := thirdDigit(bps)
 	count := bps / step
 	if rest := bps % step; rest >= step-rest {
 		count++
@@ -182,6 +179,19 @@ func FormatRateShort(bps uint64) string {
 	digits := strconv.FormatUint(count*step, 10)
 	largest := slices.IndexFunc(rateUnits, func(u rateUnit) bool { return len(digits) > u.zeros })
 	return rateUnits[largest].spell(digits)
+}
+
+// FormatRateWithin is FormatRateShort, rounded down: for people who may ask for that much
+// and no more.
+func FormatRateWithin(bps uint64) string { return FormatRateShort(bps - bps%thirdDigit(bps)) }
+
+// thirdDigit is what a step of the third digit of a number is.
+func thirdDigit(bps uint64) uint64 {
+	step := uint64(1)
+	for bps/step >= 1000 {
+		step *= 10
+	}
+	return step
 }
 
 // rateUnit is a unit of ten to the power of zeros bits per second.

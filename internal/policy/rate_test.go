@@ -143,6 +143,17 @@ func TestFormatRateRoundTrip(t *testing.T) {
 	})
 }
 
+// What may be asked for at most is not rounded up to more than that.
+func TestFormatRateWithin(t *testing.T) {
+	for bps, want := range map[uint64]string{
+		0: "0bit", 999: "999bit", 1999: "1.99kbit", 66_699_999: "66.6mbit", 94_950_000: "94.9mbit", 95e6: "95mbit",
+	} {
+		if got := policy.FormatRateWithin(bps); got != want {
+			t.Errorf("FormatRateWithin(%d) = %q; want %q", bps, got, want)
+		}
+	}
+}
+
 func TestFormatRateShortIsClose(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bps := rates.Draw(t, "bps")

@@ -45,6 +45,23 @@ func checkDSCPUse(p v1.Policy) error {
 	return nil
 }
 
+// OfUse is v without what has no effect in a container of that class.
+func (v Values) OfUse(class v1.Class) Values {
+	p := v1.Policy{Class: class}
+	if checkEFMaxUse(p) != nil {
+		v.EFMax = nil
+	}
+	if checkAFMinUse(p) != nil {
+		v.AFMin = nil
+	}
+	if v.DSCP != nil {
+		if p.DSCP = *v.DSCP; checkDSCPUse(p) != nil {
+			v.DSCP = nil
+		}
+	}
+	return v
+}
+
 // checkUse says which of the values that are changed would have no effect on p.
 func checkUse(changed Values, p v1.Policy) error {
 	var errs []error

@@ -204,7 +204,8 @@ type State struct {
 
 // Snapshot is what a scheduler knows of a link.
 type Snapshot struct {
-	// HostCompetes: the host wants more than its reserve, and competes as others do.
+	// HostCompetes: the host wants more than its reserve, or lately did, and competes as
+	// others do.
 	HostCompetes bool
 	// Competitors are those of the Tree, in its order.
 	Competitors []State

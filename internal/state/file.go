@@ -27,6 +27,8 @@ type Uplink struct {
 	GSOMaxBytes uint32 `json:"gso_max_bytes,omitempty"`
 	// Host is what the host class has sent there.
 	Host *Counted `json:"host,omitempty"`
+	// HostAdmittedBPS is the minimum that the host class was granted there.
+	HostAdmittedBPS uint64 `json:"host_admitted_bps,omitempty"`
 }
 
 // Counted is what was sent at an uplink, and what the kernel's counters said when

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"regexp"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/policy"
@@ -74,7 +75,7 @@ func event(kind v1.EventKind, c *v1.Container, message string) v1.Event {
 
 func changedState(was, is *v1.Container, add func(v1.Event)) {
 	switch {
-	case was.State == is.State && was.Reason == is.Reason:
+	case was.State == is.State && sameReason(was, is):
 	case is.State == v1.StateRejected:
 		add(event(v1.EventRefused, is, is.Reason))
 	case is.State == v1.StateDegraded:
@@ -82,6 +83,19 @@ func changedState(was, is *v1.Container, add func(v1.Event)) {
 	case was.State != is.State:
 		add(event(v1.EventRepaired, is, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)))
 	}
+}
+
+// rates are rates as policy.FormatRate writes them.
+var rates = regexp.MustCompile(`\b[0-9.]+[kmgt]?bit\b`)
+
+// sameReason says whether the state of a container has the reason that it had. How much
+// is free of a link, or what a share comes to, changes with each container that comes or
+// goes, which is no event of all others.
+func sameReason(was, is *v1.Container) bool {
+	if was.Reason == is.Reason {
+		return true
+	}
+	return was.Policy == is.Policy && rates.ReplaceAllString(was.Reason, "") == rates.ReplaceAllString(is.Reason, "")
 }
 
 // changedEF says when a container's EF begins to be more than its maximum, and when

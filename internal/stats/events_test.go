@@ -46,6 +46,17 @@ func TestChanges(t *testing.T) {
 		{"a policy", list(running("a")), list(running("a", weight)), "policy_changed a"},
 		{"degraded", list(running("a")), list(running("a", degraded)), "degraded a late"},
 		{"for another reason", list(running("a", degraded)), list(running("a", state(v1.StateDegraded, "slow"))), "degraded a slow"},
+		{
+			"for the same reason, with other figures",
+			list(running("a", state(v1.StateRejected, "minimum 60mbit cannot be guaranteed: 30.5mbit is free"))),
+			list(running("a", state(v1.StateRejected, "minimum 60mbit cannot be guaranteed: 999kbit is free"))), "",
+		},
+		{
+			"another policy is refused for the same reason",
+			list(running("a", state(v1.StateRejected, "minimum 60mbit cannot be guaranteed"))),
+			list(running("a", weight, state(v1.StateRejected, "minimum 70mbit cannot be guaranteed"))),
+			"policy_changed a, refused a minimum 70mbit cannot be guaranteed",
+		},
 		{"still", list(running("a", degraded)), list(running("a", degraded, rates)), ""},
 		{"refused", list(running("a", degraded)), list(running("a", rejected, weight)), "policy_changed a, refused a full"},
 		{"repaired", list(running("a", rejected)), list(running("a")), "repaired a no longer rejected: full"},

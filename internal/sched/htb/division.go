@@ -63,7 +63,11 @@ type division struct {
 	members     []*member
 	competitors []*member
 	host        *member
-	allocator   alloc.Allocator
+	// competes: the host takes part as a container does. It wanted more than its reserve
+	// last at competedAt.
+	competes   bool
+	competedAt time.Time
+	allocator  alloc.Allocator
 
 	// Scratch space.
 	competing []alloc.Container
@@ -96,6 +100,7 @@ func (d *division) take(want sched.Tree) {
 		}
 	}
 	d.competitors = append(d.competitors, d.host)
+	d.competes = d.competes || d.hostWantsMore()
 	d.entitle()
 	d.allocate(true)
 }
@@ -120,9 +125,28 @@ func (m *member) competitor(demandBPS uint64) alloc.Container {
 	}
 }
 
-// hostCompetes says whether the host class wants more than its reserve.
-func (d *division) hostCompetes() bool {
+// hostHold is how long the host class goes on competing after it wanted more than its
+// reserve. What a host sends comes in bursts, and each change is one of everybody's
+// entitlement and guarantee. What it does not use meanwhile others have.
+const hostHold = 5 * time.Second
+
+// hostWantsMore says whether the host class wants more than its reserve.
+func (d *division) hostWantsMore() bool {
 	return d.link.HostCompetes(d.host.want.FloorBPS, d.host.demand.DemandBPS)
+}
+
+// hostCompetes says whether the host class takes part as a container does: it wants more
+// than its reserve, or lately did.
+func (d *division) hostCompetes() bool { return d.competes }
+
+// judgeHost decides that anew, and reports whether it changed.
+func (d *division) judgeHost(now time.Time) (changed bool) {
+	before := d.competes
+	if d.competes = d.hostWantsMore(); d.competes {
+		d.competedAt = now
+	}
+	d.competes = d.competes || before && now.Sub(d.competedAt) < hostHold
+	return d.competes != before
 }
 
 // entitle computes what everybody can always have.
@@ -185,8 +209,8 @@ func (d *division) allocate(exact bool) bool {
 	for i, allocatedBPS := range d.divided.AllocatedBPS {
 		m := d.competitors[i]
 		if allocatedBPS >= d.competing[i].DemandBPS {
-			// It has all it wants, and may send a little more.
-			allocatedBPS = m.demand.DemandBPS
+			// It has all it wants, and may send a little more, within its maximum.
+			allocatedBPS = min(m.demand.DemandBPS, m.want.CeilingBPS)
 			d.divided.AllocatedBPS[i] = allocatedBPS
 		}
 		difference := max(allocatedBPS, m.allocatedBPS) - min(allocatedBPS, m.allocatedBPS)

@@ -164,7 +164,7 @@ func TestGuaranteesFitTheLink(t *testing.T) {
 			}
 			claims = append(claims, claim)
 		}
-		link := plan.Link{RateBPS: rate, ReserveBasisPoints: rapid.Uint32Range(200, 5000).Draw(rt, "reserve")}
+		link := plan.Link{RateBPS: rate, ReserveBasisPoints: rapid.Uint32Range(0, 5000).Draw(rt, "reserve")}
 		host, grants := link.Admit(asked, claims)
 		b.change(b.host, floor(host.FloorBPS))
 		for i, m := range b.containers() {

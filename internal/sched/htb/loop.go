@@ -69,13 +69,12 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if b.traffic == nil {
 		return turn, errNotConnected
 	}
-	hostCompeted := b.hostCompetes()
 	changed, sudden, woke, err := b.look(now, count)
 	turn.Woke = woke
 	if err != nil || b.following {
 		return turn, err
 	}
-	hostChanged := b.hostCompetes() != hostCompeted
+	hostChanged := b.judgeHost(now)
 	if hostChanged {
 		b.entitle()
 	}

@@ -78,8 +78,54 @@ func TestControlOfTheHost(t *testing.T) {
 	}
 	l.greedy[l.host] = false
 	l.run(2 * reaction)
+	if !near(a.allocatedBPS, 100e6) {
+		t.Errorf("idle host again: a is allocated %d", a.allocatedBPS)
+	}
+	l.run(hostHold)
 	if l.hostCompetes() || !near(a.allocatedBPS, 100e6) || a.entitledBPS != 100e6 {
-		t.Errorf("idle host again: a is entitled to %d, allocated %d", a.entitledBPS, a.allocatedBPS)
+		t.Errorf("idle host for a while: a is entitled to %d, allocated %d", a.entitledBPS, a.allocatedBPS)
+	}
+}
+
+// What containers are entitled to does not come and go with each burst of a host that
+// sends about its reserve.
+func TestControlOfAHostOfBursts(t *testing.T) {
+	b := newBed(t, 100e6)
+	a := b.start()
+	l := newWire(b)
+	l.greedy[a] = true
+	changes, before := 0, l.hostCompetes()
+	for range 100 {
+		for _, bps := range []float64{1.5e6, 0.4e6} {
+			l.paceBPS[l.host] = bps
+			l.run(300 * time.Millisecond)
+			if l.hostCompetes() != before {
+				changes, before = changes+1, !before
+			}
+			if sum := a.allocatedBPS + l.host.allocatedBPS; !near(sum, 100e6) {
+				t.Fatalf("a is allocated %d, the host %d", a.allocatedBPS, l.host.allocatedBPS)
+			}
+		}
+	}
+	if changes != 1 {
+		t.Errorf("in a minute the host began or ceased to compete %d times", changes)
+	}
+}
+
+// What somebody may send more than it does is within its maximum, too.
+func TestControlBelowAMaximum(t *testing.T) {
+	b := newBed(t, 100e6)
+	a := b.start(maximum(10e6))
+	l := newWire(b)
+	l.paceBPS[a] = 9.9e6
+	for range 10 {
+		l.run(200 * time.Millisecond)
+		if a.allocatedBPS > 10e6 {
+			t.Fatalf("a is allocated %d", a.allocatedBPS)
+		}
+	}
+	if a.demand.DemandBPS <= 10e6 {
+		t.Errorf("a wants %d: the test is of nothing", a.demand.DemandBPS)
 	}
 }
 
