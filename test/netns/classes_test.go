@@ -117,6 +117,9 @@ func TestClassChangesLoseNothing(t *testing.T) {
 	sender.Stop()
 	time.Sleep(200 * time.Millisecond)
 	sent, arrived := sender.SentBytes()/958, b.Snapshot().Slots[changing.Slot].Packets
+	for deadline := time.Now().Add(10 * time.Second); arrived < sent && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		arrived = b.Snapshot().Slots[changing.Slot].Packets
+	}
 	t.Logf("%d of %d packets arrived", arrived, sent)
 	if arrived != sent {
 		t.Errorf("%d of %d packets were lost", sent-arrived, sent)

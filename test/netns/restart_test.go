@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,6 +199,7 @@ type sequence struct {
 	sent    chan uint64
 	counts  chan map[uint64]int
 	late    chan int
+	arrived atomic.Uint64
 }
 
 func startSequence(t *testing.T, b *harness.Bed, c *harness.Container) *sequence {
@@ -286,6 +288,7 @@ func (s *sequence) receive() {
 			number |= uint64(packet[i]) << (8 * i)
 		}
 		counts[number]++
+		s.arrived.Add(1)
 		if number+lateAfter < highest {
 			late++
 		}
@@ -308,7 +311,10 @@ func (s *sequence) stopInAnyOrder(t *testing.T) (late int) {
 	t.Helper()
 	close(s.quit)
 	sent := <-s.sent
-	time.Sleep(200 * time.Millisecond) // until the last has arrived
+	for deadline := time.Now().Add(10 * time.Second); s.arrived.Load() < sent && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond) // what arrives twice
 	s.in.Close()
 	counts, late := <-s.counts, <-s.late
 	var lost []uint64

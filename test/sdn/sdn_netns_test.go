@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -400,6 +401,7 @@ func (b *bed) stream(from, to *process, address string, port int) (client net.Co
 		return err
 	})
 	sent, arrived := make(chan int, 1), make(chan int, 1)
+	var come atomic.Int64
 	go func() {
 		n := 0
 		for ; ; n++ {
@@ -416,12 +418,16 @@ func (b *bed) stream(from, to *process, address string, port int) (client net.Co
 			if _, _, err := server.ReadFrom(make([]byte, 100)); err != nil {
 				break
 			}
+			come.Add(1)
 		}
 		arrived <- n
 	}()
 	return client, func() (int, int) {
 		all := <-sent
-		time.Sleep(500 * time.Millisecond)
+		for deadline := time.Now().Add(10 * time.Second); int(come.Load()) < all && time.Now().Before(deadline); {
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(500 * time.Millisecond) // what arrives twice
 		server.Close()
 		return all, all - <-arrived
 	}

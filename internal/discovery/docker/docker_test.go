@@ -273,6 +273,9 @@ func (e *fakeEngine) networkEvent(action, name string) {
 	e.emit(fmt.Sprintf(`{"Type":"network","Action":%q,"Actor":{"ID":"net1","Attributes":{"container":%q}}}`+"\n", action, id(name)))
 }
 
+// patience is how long a test waits for what must happen, however slow the machine is.
+const patience = 30 * time.Second
+
 // watchFake runs a source on the engine until the test ends.
 func (e *fakeEngine) watchFake() chan discovery.Event {
 	e.t.Helper()
@@ -289,7 +292,7 @@ func (e *fakeEngine) watchFake() chan discovery.Event {
 			if err != nil {
 				e.t.Errorf("Run: %v", err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			e.t.Error("Run does not return after its context ended")
 		}
 	})
@@ -326,7 +329,7 @@ func expect(t *testing.T, events <-chan discovery.Event, want string) discovery.
 			t.Fatalf("got %q (%+v), want %q", got, e, want)
 		}
 		return e
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("no event, want %q", want)
 	}
 	return discovery.Event{}
@@ -550,8 +553,10 @@ func TestStartAndEndAreNotDebounced(t *testing.T) {
 	e.start()
 	events := e.watchFake()
 	expect(t, events, "snapshot ")
-	began := time.Now()
-	for range 10 {
+	const rounds = 10
+	slow := 0
+	for range rounds {
+		began := time.Now()
 		e.containerEvent("start", "one")
 		expect(t, events, "updated one")
 		e.networkEvent("connect", "one")
@@ -561,9 +566,13 @@ func TestStartAndEndAreNotDebounced(t *testing.T) {
 				break
 			}
 		}
+		if time.Since(began) >= debounce {
+			slow++
+		}
 	}
-	if took := time.Since(began); took > 10*debounce {
-		t.Errorf("ten starts and ends took %v", took)
+	// A busy machine may hold up some of them.
+	if slow > rounds/2 {
+		t.Errorf("%d of %d starts and ends took %v or longer", slow, rounds, debounce)
 	}
 }
 
@@ -574,7 +583,11 @@ func TestEndDuringInspection(t *testing.T) {
 	events := e.watchFake()
 	expect(t, events, "snapshot ")
 	e.containerEvent("start", "one")
-	time.Sleep(20 * time.Millisecond)
+	for deadline := time.Now().Add(patience); e.inspecting.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not inspected")
+		}
+	}
 	e.containerEvent("die", "one")
 	expect(t, events, "updated one")
 	expect(t, events, "removed "+id("one"))
@@ -589,7 +602,7 @@ func TestStorm(t *testing.T) {
 		every      = 20 * time.Millisecond
 		life       = 5 * every
 		inspection = 60 * time.Millisecond
-		// An inspection, and what a busy machine adds.
+		// An inspection, and what others on this machine may add.
 		soon = inspection + 150*time.Millisecond
 	)
 	e := newFakeEngine(t)
@@ -601,8 +614,11 @@ func TestStorm(t *testing.T) {
 	expect(t, events, "snapshot ")
 
 	var started [n]time.Time
+	// stood is for how long at most this machine let nothing of this process run.
+	var stood atomic.Int64
 	go func() {
 		for i := range n + int(life/every) {
+			began := time.Now()
 			if i < n {
 				started[i] = time.Now()
 				e.networkEvent("connect", fmt.Sprint("c", i))
@@ -613,6 +629,7 @@ func TestStorm(t *testing.T) {
 				e.networkEvent("disconnect", fmt.Sprint("c", ended))
 			}
 			time.Sleep(every)
+			stood.Store(max(stood.Load(), int64(time.Since(began)-every)))
 		}
 	}()
 	running := map[string]bool{}
@@ -636,13 +653,14 @@ func TestStorm(t *testing.T) {
 				t.Fatal(err)
 			}
 			latest = max(latest, time.Since(started[i]))
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("%d reports of %d; still running: %d", reports, 2*n, len(running))
 		}
 	}
 	expectNone(t, events, 3*debounce)
-	if len(running) != 0 || latest > soon {
-		t.Errorf("%d run that have ended; the latest report came after %v, want at most %v", len(running), latest, soon)
+	// It may stand still while something starts, is inspected and is reported.
+	if most := soon + 3*time.Duration(stood.Load()); len(running) != 0 || latest > most {
+		t.Errorf("%d run that have ended; the latest report came after %v, want at most %v", len(running), latest, most)
 	}
 	if total, crowd := e.inspections.Load(), e.crowd.Load(); total != n || crowd > inspectors || crowd < 2 {
 		t.Errorf("%d inspections, up to %d at the same time; want %d and 2 to %d", total, crowd, n, inspectors)

@@ -36,7 +36,7 @@ func next(t *testing.T, events <-chan discovery.Event) discovery.Event {
 			t.Errorf("event of source %q", e.Source)
 		}
 		return e
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no event")
 	}
 	return discovery.Event{}

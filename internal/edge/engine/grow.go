@@ -139,17 +139,18 @@ func SmoothingWeight(passed, constant float64) float64 {
 
 // smooth takes the measurements of now into the means, and puts these in their place: one
 // bad second is no reason for another instance, and one good second is no success of one.
-// What was not measured before, or long ago, has no mean yet. A second in which nobody
-// waits tells nothing of how long one waits.
+// What was not measured for as long as demand is expected to stay as it is has no mean yet. A
+// second in which nobody waits tells nothing of how long one waits.
 func (s *service) smooth(w *world, f *Facts) {
-	m, passed := &s.memory, w.since(s.memory.SmoothAt)
+	m, passed, away := &s.memory, w.since(s.memory.SmoothAt), w.since(s.memory.UsedAt)
 	m.SmoothAt = w.at
 	if f.Users == 0 {
 		return
 	}
+	m.UsedAt = w.at
 	weight := SmoothingWeight(passed, smoothing)
 	take := func(mean, now *float64) {
-		if passed > 10*smoothing || math.Abs(*now-*mean) > jump**mean {
+		if away > w.e.policy.HorizonSeconds || math.Abs(*now-*mean) > jump**mean {
 			*mean = *now
 		}
 		*mean += (*now - *mean) * weight

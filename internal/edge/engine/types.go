@@ -352,8 +352,10 @@ type ServiceMemory struct {
 	// GrownUsers are the users of when an instance was last added for them, for what
 	// they waited, or for a processor that was exhausted.
 	GrownUsers float64 `json:"grown_users,omitempty"`
-	// UsedSeconds are those since then in which the service had users.
-	UsedSeconds float64 `json:"used_seconds,omitempty"`
+	// UsedSeconds are those since then in which the service had users; UsedAt is when it had
+	// some last.
+	UsedSeconds float64   `json:"used_seconds,omitempty"`
+	UsedAt      time.Time `json:"used_at,omitzero"`
 	// Before is what an instance was last added for, if it was added for how long
 	// users waited or how busy processors were, until it is known whether that
 	// helped. InVain is how many did not, less those after which there was no reason for

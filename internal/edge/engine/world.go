@@ -90,7 +90,6 @@ type entry struct {
 func newWorld(e *Engine, in *Input) *world {
 	w := &world{e: e, at: in.At, trips: make(map[[2]int]float64, len(in.Links))}
 	index := w.addNodes(in.Nodes)
-	w.lookForCut()
 	for _, l := range in.Links {
 		from, known := index[l.From]
 		to, also := index[l.To]
@@ -107,6 +106,7 @@ func newWorld(e *Engine, in *Input) *world {
 		}
 	}
 	byName := w.addServices(in)
+	w.lookForCut()
 	w.addInstances(in.Instances, index, byName)
 	w.addDemand(in.Demand, index, byName)
 	for _, s := range w.services {
@@ -339,21 +339,25 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 }
 
 // smoothEntries works out where users come to on average, so that instances do not follow those
-// who come and go. Who is there now is in it, however small a part of him yet.
+// who come and go. The mean stays as it is while nothing is decided: who is cut off does not see
+// who comes.
 func (s *service) smoothEntries(w *world, index map[string]int) {
+	if w.cutOff != "" {
+		return
+	}
 	weight := SmoothingWeight(w.since(s.memory.SmoothAt), s.closerHold(&w.e.policy))
-	means, present := make(map[string]float64, len(s.now)), make(map[string]bool, len(s.now))
+	means, come := make(map[string]float64, len(s.now)), make(map[string]bool, len(s.now))
 	for name, mean := range s.memory.Entries {
 		means[name] = mean * (1 - weight)
 	}
 	for _, e := range s.now {
 		name := w.nodes[e.node].Name
 		means[name] += e.users * weight
-		present[name] = true
+		come[name] = true
 	}
 	for name, mean := range means {
 		at, known := index[name]
-		if !known || mean < leastUsers && !present[name] {
+		if !known || mean < leastUsers && !come[name] {
 			delete(means, name)
 			continue
 		}
@@ -363,12 +367,11 @@ func (s *service) smoothEntries(w *world, index map[string]int) {
 	if len(s.now) == 0 {
 		s.now = s.usual
 	}
-	if w.cutOff == "" { // SmoothAt stands still else
-		s.memory.Entries = means
-	}
+	s.memory.Entries = means
 }
 
-// leastUsers is a mean of users that is nobody any more, if nobody is there.
+// leastUsers is a mean of users that is nobody any more where nobody comes to: also that of
+// hundreds begins with less, if it is over half an hour.
 const leastUsers = 0.01
 
 // lookForCut finds out whether it is us who are alone.

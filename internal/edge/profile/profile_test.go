@@ -89,7 +89,7 @@ func queue(most int32) http.Handler {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // within which a crowd meets on a slow machine, too
 	})
 }
 
@@ -128,7 +128,7 @@ func TestMeasureNoAnswer(t *testing.T) {
 		test.instance.closed = &closed
 		_, err := Measure(t.Context(), Options{
 			Start: func(context.Context) (Instance, error) { return test.instance, nil },
-			Users: []int{1}, Duration: time.Second, Response: time.Second, Patience: 300 * time.Millisecond, Starts: 1,
+			Users: []int{1}, Duration: time.Second, Response: time.Second, Patience: 2 * time.Second, Starts: 1,
 		})
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.what, err)
@@ -173,10 +173,10 @@ func gone() *httptest.Server {
 
 // TestCrowdWaits: who began a request before the end waits for the answer, and it counts.
 func TestCrowdWaits(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(300 * time.Millisecond) }))
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
 	defer s.Close()
-	got := Crowd{URL: s.URL, Users: 3, For: 50 * time.Millisecond, Timeout: 10 * time.Second}.Run(t.Context())
-	if got.Requests != 3 || got.Failed != 0 || got.P95 < 300*time.Millisecond {
+	got := Crowd{URL: s.URL, Users: 3, For: 900 * time.Millisecond, Timeout: 10 * time.Second}.Run(t.Context())
+	if got.Requests != 3 || got.Failed != 0 || got.P95 < time.Second {
 		t.Errorf("got %+v", got)
 	}
 }

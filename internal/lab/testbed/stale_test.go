@@ -76,7 +76,7 @@ func TestRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = out.Read(make([]byte, 1)) // until it has ended, and nobody has noticed
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for running(cmd.Process.Pid) && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}

@@ -20,14 +20,19 @@ func TestStreamSendsMessages(t *testing.T) {
 	defer receiver.Close()
 	target := netip.MustParseAddrPort(receiver.LocalAddr().String())
 	const messageBytes = 64
-	stream, err := NewStream(StreamOptions{Target: target, Protocol: UDP, MessageBytes: messageBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	result, err := stream.Run(t.Context(), MonotonicNS(), 20*time.Millisecond, 100*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
+	const window, least = 100 * time.Millisecond, 90 * time.Millisecond
+	var result StreamResult
+	// A machine that stands still leaves less time, or none, to count in, and gets more than
+	// one chance.
+	for attempt := 1; attempt <= 20 && time.Duration(result.WindowNS) < least; attempt++ {
+		stream, err := NewStream(StreamOptions{Target: target, Protocol: UDP, MessageBytes: messageBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		if result, err = stream.Run(t.Context(), MonotonicNS(), 20*time.Millisecond, window); err != nil {
+			t.Fatal(err)
+		}
 	}
 	buffer := make([]byte, 2000)
 	n, err := receiver.Read(buffer)
@@ -37,8 +42,8 @@ func TestStreamSendsMessages(t *testing.T) {
 	if result.Messages == 0 || result.SentBytes != result.Messages*messageBytes {
 		t.Errorf("%d bytes in %d messages", result.SentBytes, result.Messages)
 	}
-	if took := time.Duration(result.WindowNS); took < 90*time.Millisecond {
-		t.Errorf("counted for %v, want 100 ms", took)
+	if took := time.Duration(result.WindowNS); took < least {
+		t.Errorf("counted for %v, want %v", took, window)
 	}
 	if busy := result.Use.User + result.Use.System; busy <= 0 || busy > time.Duration(result.WindowNS)+20*time.Millisecond {
 		t.Errorf("%v of processor time in %v", busy, time.Duration(result.WindowNS))

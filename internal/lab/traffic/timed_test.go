@@ -13,22 +13,25 @@ func TestTimed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the receiver's buffers need root")
 	}
-	const first = 47311
-	receiver, err := NewReceiver(first, first+2)
+	first, second := freePort(t), freePort(t)
+	for second == first {
+		second = freePort(t)
+	}
+	receiver, err := NewReceiver(first, second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer receiver.Close()
 	address := netip.MustParseAddr("127.0.0.1")
 	sender, err := NewTimed(TimedOptions{
-		Targets:      []netip.AddrPort{netip.AddrPortFrom(address, first), netip.AddrPortFrom(address, first+2)},
+		Targets:      []netip.AddrPort{netip.AddrPortFrom(address, first), netip.AddrPortFrom(address, second)},
 		PayloadBytes: 100, IntervalNS: 500e3,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sender.Start(MonotonicNS())
-	for deadline := time.Now().Add(5 * time.Second); sender.Sent()[1] < 50; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); sender.Sent()[1] < 50; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is sent")
 		}
@@ -36,9 +39,18 @@ func TestTimed(t *testing.T) {
 	if err := sender.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(20 * time.Millisecond)
-	arrivals, overruns := receiver.Take()
 	sent := sender.Sent()
+	arrivals, overruns := receiver.Take()
+	for deadline := time.Now().Add(30 * time.Second); uint64(len(arrivals[0])) < sent[0] || uint64(len(arrivals[1])) < sent[1]; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			break
+		}
+		var more [][]Arrival
+		more, overruns = receiver.Take()
+		for flow := range arrivals {
+			arrivals[flow] = append(arrivals[flow], more[flow]...)
+		}
+	}
 	if overruns != 0 || sent[0]-sent[1] > 1 {
 		t.Errorf("%d overruns, sent %d", overruns, sent)
 	}

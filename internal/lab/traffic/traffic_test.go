@@ -12,12 +12,21 @@ import (
 // freePort finds a port with nothing behind it, for TCP and UDP.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{})
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		listener, err := net.ListenTCP("tcp", &net.TCPAddr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := listener.Addr().(*net.TCPAddr).Port
+		socket, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
+		listener.Close()
+		if err == nil {
+			socket.Close()
+			return uint16(port)
+		}
 	}
-	defer listener.Close()
-	return uint16(listener.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no port is free for both")
+	return 0
 }
 
 func newTestSink(t *testing.T) netip.AddrPort {
@@ -58,12 +67,15 @@ func TestSenderSendsFromStartToStop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sender.Start(MonotonicNS() + (50 * time.Millisecond).Nanoseconds())
+			startNS := MonotonicNS() + (50 * time.Millisecond).Nanoseconds()
+			sender.Start(startNS)
 			time.Sleep(20 * time.Millisecond)
-			if sent := sender.SentBytes(); sent > 0 {
+			if sent := sender.SentBytes(); sent > 0 && MonotonicNS() < startNS {
 				t.Errorf("sent %d bytes before the start", sent)
 			}
-			time.Sleep(230 * time.Millisecond)
+			for deadline := time.Now().Add(30 * time.Second); sender.SentBytes() == 0 && time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond)
+			}
 			sender.Stop()
 			sent := sender.SentBytes()
 			if sent == 0 || sender.Err() != nil {
@@ -83,11 +95,11 @@ func TestPacedUDPKeepsItsRate(t *testing.T) {
 	// A busy machine takes CPU from the sender, which then sends less, and gets more
 	// than one chance. It never sends more.
 	for attempt := 1; ; attempt++ {
-		rateBPS := pacedUDP(t, wantBPS)
+		rateBPS, stood := pacedUDP(t, wantBPS)
 		if rateBPS > wantBPS*1.05 {
 			t.Fatalf("sent %.1f Mbit/s, want %.1f", rateBPS/1e6, wantBPS/1e6)
 		}
-		if rateBPS > wantBPS*0.9 {
+		if rateBPS > wantBPS*(0.9-stood) {
 			return
 		}
 		if attempt == 5 {
@@ -96,8 +108,9 @@ func TestPacedUDPKeepsItsRate(t *testing.T) {
 	}
 }
 
-// pacedUDP sends for half a second at a rate and returns the one that came of it.
-func pacedUDP(t *testing.T, rateBPS uint64) float64 {
+// pacedUDP sends for half a second at a rate and returns the one that came of it, and for what
+// part of the time this machine let nothing of this process run.
+func pacedUDP(t *testing.T, rateBPS uint64) (gotBPS, stood float64) {
 	t.Helper()
 	target := newTestSink(t)
 	sender, err := NewSender(t.Context(), SenderOptions{Target: target, Protocol: UDP, RateBPS: rateBPS})
@@ -106,10 +119,19 @@ func pacedUDP(t *testing.T, rateBPS uint64) float64 {
 	}
 	started := time.Now()
 	sender.Start(0)
-	time.Sleep(500 * time.Millisecond)
+	const step = 20 * time.Millisecond
+	lost := time.Duration(0)
+	for time.Since(started) < 500*time.Millisecond {
+		before := time.Now()
+		time.Sleep(step)
+		if late := time.Since(before) - step; late > step {
+			lost += late
+		}
+	}
 	sender.Stop()
 	wire := float64(sender.SentBytes()) / DefaultPayloadBytes * float64(WireBytesUDP(target.Addr(), DefaultPayloadBytes)) * 8
-	return wire / time.Since(started).Seconds()
+	took := time.Since(started)
+	return wire / took.Seconds(), lost.Seconds() / took.Seconds()
 }
 
 func TestSenderThatNeverStartsLeavesNothing(t *testing.T) {
@@ -123,7 +145,7 @@ func TestSenderThatNeverStartsLeavesNothing(t *testing.T) {
 		sender.Stop()
 	}
 	// The sink notices the end of the TCP connection in its own time.
-	for deadline := time.Now().Add(time.Second); openFiles(t) > before && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); openFiles(t) > before && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if after := openFiles(t); after > before {
@@ -157,7 +179,7 @@ func TestPing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		result, err := pinger.Run(ctx)
 		if err != nil || result.Lost > 0 || len(result.RTTs) < 10 || len(result.RTTs) != result.Sent {

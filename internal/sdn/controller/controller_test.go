@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,7 +45,9 @@ func start(t testing.TB, change func(*Options), secure *tls.Config) (*Controller
 			Queues: core.DefaultQueues(), IdleTimeoutSeconds: 30, MaxFlows: 100000, LLDPInterval: 50 * time.Millisecond,
 			StatsInterval: time.Second, SecondLook: true,
 		},
-		Classifier: classifier, HandshakeTimeout: time.Minute, EchoInterval: 100 * time.Millisecond,
+		// What a controller slept through by an EchoInterval is no silence of a switch's, so on
+		// a busy machine a shorter one would have it give up nobody.
+		Classifier: classifier, HandshakeTimeout: time.Minute, EchoInterval: time.Second,
 		EchoTimeout: time.Minute, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	if change != nil {
@@ -183,6 +186,21 @@ func (p *player) packetIn(in uint32, src, dst uint16) {
 	})
 }
 
+// learned has the host of port 2 send until it is known, which it is when the port has passed
+// its probation.
+func (p *player) learned(c *Controller) {
+	p.t.Helper()
+	eventually(p.t, "its host is known", func() bool {
+		p.packetIn(2, 9, 9)
+		for _, one := range c.Snapshot(false).Switches {
+			if one.DPID == topology.DPID(p.dpid) {
+				return slices.ContainsFunc(one.Ports, func(port core.PortState) bool { return port.Number == 2 && len(port.Hosts) > 0 })
+			}
+		}
+		return false
+	})
+}
+
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -225,9 +243,8 @@ func TestManySwitches(t *testing.T) {
 		players = append(players, connect(t, dial(t, address), uint64(i+1)))
 	}
 	eventually(t, "all connected", func() bool { return len(c.Snapshot(false).Switches) == switches })
-	time.Sleep(300 * time.Millisecond) // probation of ports
 	for _, p := range players {
-		p.packetIn(2, 9, 9) // so that its host is known
+		p.learned(c)
 	}
 	for i := range flows {
 		for _, p := range players {
@@ -316,12 +333,10 @@ func TestSlowSwitch(t *testing.T) {
 	p.write(&openflow.FeaturesReply{DatapathID: 9})
 	p.write(&openflow.MultipartReply{Body: &openflow.PortDescReply{{PortNo: 1, Name: "p1"}, {PortNo: 2, Name: "p2"}}})
 	eventually(t, "connected", func() bool { return c.connected(9) })
-	time.Sleep(200 * time.Millisecond)
-	p.packetIn(2, 9, 9)
+	p.learned(c)
 	quick := connect(t, dial(t, address), 10)
 	eventually(t, "the other connected", func() bool { return c.connected(10) })
-	time.Sleep(200 * time.Millisecond)
-	quick.packetIn(2, 9, 9)
+	quick.learned(c)
 	for i := range 60000 {
 		p.packetIn(1, uint16(i), uint16(i%60000))
 		if i%6000 == 0 {
@@ -370,8 +385,7 @@ func TestLyingSwitch(t *testing.T) {
 		p.write(&openflow.FlowRemoved{Cookie: 0x5765_03_00_0000_0001})
 		p.write(&openflow.ErrorMessage{ErrorType: openflow.OFPET_FLOW_MOD_FAILED, Code: uint16(openflow.OFPFMFC_TABLE_FULL)})
 	}
-	time.Sleep(200 * time.Millisecond)
-	p.packetIn(2, 9, 9)
+	p.learned(c)
 	p.packetIn(1, 40000, 53)
 	eventually(t, "it is served", func() bool { _, outs := p.counts(); return outs >= 1 })
 	for range 2 * maxBadMessages {
@@ -446,8 +460,7 @@ func TestAPI(t *testing.T) {
 	c, address := start(t, nil, nil)
 	p := connect(t, dial(t, address), 3)
 	eventually(t, "connected", func() bool { return c.connected(3) })
-	time.Sleep(200 * time.Millisecond)
-	p.packetIn(2, 9, 9)
+	p.learned(c)
 	p.packetIn(1, 40000, 53)
 	eventually(t, "a flow", func() bool { return len(c.Flows()) > 0 })
 	queues := map[topology.Port]qos.PortState{{Switch: 3, Number: 1}: {RateBPS: 1e8, State: "ok", Queues: map[openflow.Queue]qos.Rates{2: {MinBPS: 5e7, MaxBPS: 1e8}}}}
