@@ -490,3 +490,28 @@ func TestExhausted(t *testing.T) {
 		}
 	}
 }
+
+// TestCrowdElsewhere: who waits too long now is helped where he is now, however long others
+// were elsewhere.
+func TestCrowdElsewhere(t *testing.T) {
+	for _, algorithm := range []string{"remote", "hybrid"} {
+		for _, regrets := range []int{0, 6} {
+			e := newEngine(t)
+			s := web(func(s *spec.Spec) {
+				s.MaxUsers, s.ResponseSeconds, s.Algorithm, s.ReplicationSeconds = 0, 0.1, algorithm, 60
+			})
+			in := crowd(s, boards("abc"), 40, 0.07, running("web", "a", 1, 40, 0.1))
+			in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.2}, {From: "a", To: "c", RoundTripSeconds: 0.06}, {From: "b", To: "c", RoundTripSeconds: 0.2}}
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Regrets: regrets}}
+			in.Demand[0].Node = "c"
+			for range 20 {
+				in = later(in, e.Round(in), time.Second/2)
+			}
+			in.Demand[0].Node, in.Demand[0].ResponseSeconds = "b", 0.21
+			in = later(in, e.Round(in), 2*time.Second)
+			if d := only(t, e.Round(in)); d.Action != engine.Start || d.Node != "b" || d.Cause != engine.CauseResponse {
+				t.Errorf("%s, %d regrets: %+v", algorithm, regrets, d)
+			}
+		}
+	}
+}

@@ -7,9 +7,10 @@ import (
 )
 
 // grow decides whether users are too many, or wait too long, and whether something
-// can be done about it that is worth it.
+// can be done about it that is worth it: for those who are there now.
 func (w *world) grow(s *service) {
 	m, p := &s.memory, &w.e.policy
+	s.entries = s.now
 	f := s.facts(w)
 	s.smooth(w, &f)
 	cause, why := p.reasonForMore(s, &f)
@@ -35,7 +36,7 @@ func (w *world) grow(s *service) {
 	}
 	m.GrownAt, m.GrownUsers, m.UsedSeconds, m.HighSince = w.at, s.users, 0, zeroTime
 	if cause != CauseUsers {
-		m.Before = &Before{Users: m.SmoothUsers, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
+		m.Before = &Before{Users: m.SmoothUsers, Instances: f.Instances, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
 }
 
@@ -185,12 +186,13 @@ func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool)
 	if m.Before.ResponseSeconds == 0 { // nobody measures it
 		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
 	}
+	m.Before.Relieved = m.Before.Relieved || cause == CauseNone
 	switch {
 	case cause == CauseNone && m.UsedSeconds < p.InVainSeconds, cause != CauseNone && !held, cause == CauseUsers:
 		return
 	case cause == CauseNone:
 		m.InVain = max(m.InVain-1, 0)
-	case better: // so another one may be, too; or this one undid what did not help
+	case better || s.outgrown(): // so another one may be, too; or this one undid what did not help
 	default:
 		m.InVain++
 		wait := p.InVainSeconds * math.Pow(2, float64(min(m.InVain, 10)-1))
@@ -208,6 +210,17 @@ func (s *service) crowding() float64 {
 		return 0
 	}
 	return m.SmoothUsers / m.Before.Users
+}
+
+// outgrown: there was no reason for more for a while, and now users are more, by half at least of
+// what instances are. Then the last one has helped, and they need another.
+func (s *service) outgrown() bool {
+	m := &s.memory
+	more := float64(len(s.instances))/float64(max(m.Before.Instances, 1)) - 1
+	if more <= 0 { // it was moved
+		more = 2 * largestNoise
+	}
+	return m.Before.Relieved && m.SmoothUsers >= m.Before.Users*(1+more/2)
 }
 
 // largestNoise is by what part means of users who are as many as before may differ.

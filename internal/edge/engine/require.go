@@ -56,6 +56,7 @@ func (w *world) nodeAvailability(n *node) float64 {
 
 // require decides what must be.
 func (w *world) require(s *service) {
+	s.entries = s.usual
 	w.replace(s)
 	// Instances on other nodes have room for users as well, so they come before further
 	// ones for users, which might all go to the node that has the image.

@@ -313,3 +313,51 @@ func TestPriority(t *testing.T) {
 		t.Errorf("%+v", r.Decisions)
 	}
 }
+
+// TestTwoRefused: of two instances on a node that refuses their minimum each is one refusal,
+// not one in every round.
+func TestTwoRefused(t *testing.T) {
+	e := newEngine(t)
+	in := crowd(web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} }), boards("abc"), 10, 0.1, running("web", "a", 1, 5, 0.1), running("web", "a", 2, 5, 0.1))
+	in.Instances[0].MinRefused, in.Instances[1].MinRefused = true, true
+	in.Instances[1].Since = start.Add(-time.Minute)
+	in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"b": {Count: 1, Until: start}, "c": {Count: 1, Until: start}}}}
+	for range 160 {
+		r := e.Round(in)
+		if d := r.Decisions[0]; d.Action != engine.Keep || r.Memory.Services["web"].Failures["a"].Count != 2 {
+			t.Fatalf("%+v, %+v", d, r.Memory.Services["web"].Failures)
+		}
+		in = later(in, r, time.Second/2)
+	}
+	if d := e.Round(in).Decisions[0]; d.Action != engine.Move || d.From != "a" {
+		t.Errorf("after 80 s: %+v", d)
+	}
+}
+
+// TestFailedStart: that an instance could not start says nothing of whether one would help: the
+// next one is started elsewhere. When three nodes have failed it waits.
+func TestFailedStart(t *testing.T) {
+	e := newEngine(t)
+	s := web(func(s *spec.Spec) {
+		s.MaxUsers, s.ResponseSeconds, s.Algorithm, s.ReplicationSeconds = 0, 0.5, "remote", 60
+	})
+	in := crowd(s, boards("abcdefg"), 40, 2, running("web", "a", 1, 40, 4))
+	in.Nodes[0].CPUUsedPercent = 100
+	on := ""
+	for range 60 {
+		r := e.Round(in)
+		for _, d := range r.Decisions {
+			switch d.Action {
+			case engine.Start:
+				on += d.Node
+				in.Instances = append(in.Instances, engine.Instance{ID: d.Instance, Service: "web", Node: d.Node, State: engine.InstanceFailed, Since: in.At.Add(time.Second)})
+			case engine.Stop:
+				in.Instances = in.Instances[:1]
+			}
+		}
+		in = later(in, r, time.Second)
+	}
+	if on != "bcd" {
+		t.Errorf("started on %q", on)
+	}
+}

@@ -11,6 +11,7 @@ import (
 // shrink stops an instance when users are few for long enough.
 func (w *world) shrink(s *service) {
 	m, p := &s.memory, &w.e.policy
+	s.entries = s.usual
 	var leaver *instance
 	if s.steady() && len(s.instances) > max(s.wanted(), 1) {
 		leaver = w.leaver(s)
@@ -121,6 +122,7 @@ func (w *world) leaver(s *service) *instance {
 // less for that.
 func (w *world) comeCloser(s *service) {
 	m, p := &s.memory, &w.e.policy
+	s.entries = s.usual
 	trip := s.roundTrip(w, -1)
 	before := s.expected(w)
 	far := s.steady() && s.algorithmName() == spec.AlgorithmHybrid && trip*100 > before*p.MinGainPercent

@@ -31,7 +31,9 @@ func (i *instance) reachable() bool { return i.node != nil && i.node.State != No
 func (w *world) tidy(s *service) {
 	s.forget(w)
 	for _, i := range s.failed {
-		s.noteFailure(w, i)
+		if s.noteFailure(w, i) && len(s.memory.Failures) < failuresBeforeWait {
+			s.memory.Before = nil // what does not run says nothing of whether it would have helped
+		}
 		if !i.reachable() {
 			continue
 		}
@@ -70,9 +72,10 @@ func (s *service) refused(w *world, i *instance) (waits string) {
 }
 
 // noteFailure remembers that an instance failed on its node, once; it says whether that is new.
+// Of several there the newest counts.
 func (s *service) noteFailure(w *world, i *instance) bool {
 	f := s.memory.Failures[i.Node]
-	if f.Count > 0 && f.At.Equal(i.Since) {
+	if f.Count > 0 && !i.Since.After(f.At) {
 		return false
 	}
 	total := 0 // also of other nodes: an image that starts nowhere is not tried everywhere

@@ -378,12 +378,15 @@ type ServiceMemory struct {
 	Failures map[string]Failure `json:"failures,omitempty"`
 }
 
-// Before is how many users there were, how long they waited, and how busy the busiest
-// instance or node was, all smoothed, before another instance was added.
+// Before is how many users and instances there were, how long users waited, and how busy the
+// busiest instance or node was, all but instances smoothed, before another one was added.
 type Before struct {
 	Users           float64 `json:"users"`
+	Instances       int     `json:"instances"`
 	ResponseSeconds float64 `json:"response_seconds"`
 	CPUPercent      float64 `json:"cpu_percent"`
+	// Relieved: since the instance is there, there was a time without a reason for more.
+	Relieved bool `json:"relieved,omitempty"`
 }
 
 // Failure is how often instances of a service failed on a node, and until when none

@@ -55,7 +55,9 @@ type service struct {
 	surplus   []*instance // replaced, and not needed any more
 	arriving  []*instance // that start in place of others, and do not count yet
 	hosts     []host      // nodes with instances, by index
-	entries   []entry     // where users come to, on average, by index
+	// now and usual are where users come to: at the moment, or on average if nobody does, and
+	// on average. entries is the one of them that is gone by.
+	now, usual, entries []entry
 	// proxyBPS is what proxies send, by node, of those that agents tell of, told that and
 	// their users together.
 	proxyBPS  map[int]float64
@@ -79,7 +81,7 @@ type host struct {
 	cpus, bps            float64
 }
 
-// entry is a node that users of a service come to: how many, on average.
+// entry is a node that users of a service come to.
 type entry struct {
 	node  int
 	users float64
@@ -108,6 +110,7 @@ func newWorld(e *Engine, in *Input) *world {
 	w.addInstances(in.Instances, index, byName)
 	w.addDemand(in.Demand, index, byName)
 	for _, s := range w.services {
+		s.entries = s.now
 		s.model = newModel(w, s)
 	}
 	return w
@@ -321,7 +324,9 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 			s.told.users += users
 			s.told.bps += sent
 		}
-		s.entries = append(s.entries, entry{node: at, users: users})
+		if users > 0 {
+			s.now = append(s.now, entry{node: at, users: users})
+		}
 	}
 	for _, s := range w.services {
 		s.smoothEntries(w, index)
@@ -333,33 +338,35 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 	}
 }
 
-// smoothEntries puts in the place of who comes in now the mean of who came in lately: where
-// instances are does not follow users who come and go. Nor does the mean while nothing is
-// decided: who is cut off does not see who comes.
+// smoothEntries works out where users come to on average, so that instances do not follow those
+// who come and go. The mean stays as it is while nothing is decided: who is cut off does not see
+// who comes.
 func (s *service) smoothEntries(w *world, index map[string]int) {
 	if w.cutOff != "" {
 		return
 	}
 	weight := SmoothingWeight(w.since(s.memory.SmoothAt), s.closerHold(&w.e.policy))
-	means, come := make(map[string]float64, len(s.entries)), map[string]bool{}
+	means, come := make(map[string]float64, len(s.now)), make(map[string]bool, len(s.now))
 	for name, mean := range s.memory.Entries {
 		means[name] = mean * (1 - weight)
 	}
-	for _, e := range s.entries {
+	for _, e := range s.now {
 		name := w.nodes[e.node].Name
 		means[name] += e.users * weight
-		come[name] = come[name] || e.users > 0
+		come[name] = true
 	}
-	s.entries = s.entries[:0]
 	for name, mean := range means {
 		at, known := index[name]
 		if !known || mean < leastUsers && !come[name] {
 			delete(means, name)
 			continue
 		}
-		s.entries = append(s.entries, entry{node: at, users: mean})
+		s.usual = append(s.usual, entry{node: at, users: mean})
 	}
-	slices.SortFunc(s.entries, func(a, b entry) int { return cmp.Compare(a.node, b.node) })
+	slices.SortFunc(s.usual, func(a, b entry) int { return cmp.Compare(a.node, b.node) })
+	if len(s.now) == 0 {
+		s.now = s.usual
+	}
 	s.memory.Entries = means
 }
 

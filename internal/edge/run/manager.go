@@ -78,6 +78,7 @@ type Manager struct {
 	store  *store.Store
 	log    *slog.Logger
 	ctx    context.Context // of Run
+	began  time.Time
 	events *Events
 	kick   chan struct{}
 	work   sync.WaitGroup
@@ -144,7 +145,7 @@ func New(opts Options) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		opts: opts, rt: opts.Runtime, store: opts.Store, log: opts.Log, ctx: context.Background(),
+		opts: opts, rt: opts.Runtime, store: opts.Store, log: opts.Log, ctx: context.Background(), began: time.Now(),
 		events: newEvents(kept, time.Now()), kick: make(chan struct{}, 1),
 		counters: map[string]*counters{}, orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},

@@ -157,8 +157,16 @@ func (m *Manager) input(s *seen) engine.Input {
 			}
 		}
 	}
+	in.At = m.roundTime(in.At)
+	for i := range in.Instances {
+		in.Instances[i].Since = m.roundTime(in.Instances[i].Since)
+	}
 	return in
 }
+
+// roundTime is a time as rounds go by it: of a clock that began with this weir-edge and that
+// nobody sets. Unlike the monotonic reading of t, all of it is in a trace.
+func (m *Manager) roundTime(t time.Time) time.Time { return m.began.Round(0).Add(t.Sub(m.began)) }
 
 // proxySentBPS is what a service's proxy sends over the uplink of its node, if the agent
 // there knows the proxy.

@@ -140,3 +140,22 @@ func TestSyncProxy(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundTimes: times that rounds go by have no monotonic reading, which a trace does not keep:
+// what passes between them would not be the same when it is decided again.
+func TestRoundTimes(t *testing.T) {
+	m := newManager(t)
+	at := time.Now()
+	s := &seen{at: at, state: runtime.State{Instances: []runtime.Instance{{ID: "s-1", Service: "s", Node: "a"}}}}
+	first := m.input(s)
+	time.Sleep(time.Millisecond)
+	second := m.input(s)
+	for name, is := range map[string]time.Time{"At": second.At, "Since": second.Instances[0].Since} {
+		if off := is.Sub(at.Round(0)); strings.Contains(is.String(), "m=") || off < -time.Minute || off > time.Minute {
+			t.Errorf("%s is %v, at %v", name, is, at)
+		}
+	}
+	if !second.At.After(first.At) || !second.Instances[0].Since.Equal(first.Instances[0].Since) {
+		t.Errorf("%v, %v since %v, %v", first.At, second.At, first.Instances[0].Since, second.Instances[0].Since)
+	}
+}

@@ -114,6 +114,27 @@ func TestCrowdWithoutMaximum(t *testing.T) {
 	}
 }
 
+// TestCrowdGrowsSlowly: of a crowd that grows over minutes every instance is soon outgrown, while
+// users do not wait for each other yet: that does not make it one in vain.
+func TestCrowdGrowsSlowly(t *testing.T) {
+	for _, over := range []float64{300, 600, 1200} {
+		w := world("abcdef", func(at float64) float64 { return 5 + 800*min(at/over, 1) }, busybox(func(s *spec.Spec) {
+			s.MaxUsers, s.ResponseSeconds = 0, 0.02
+		}))
+		w.Loads["busybox"] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 1e3, ThinkSeconds: 0.5}
+		w.Noise = 0.05
+		late := 0
+		w.Run(newEngine(t), 1800, func(engine.Input, engine.Result) {
+			if w.ResponseSeconds("busybox") > 0.02 {
+				late++
+			}
+		})
+		if late > 30 {
+			t.Errorf("a crowd that comes over %v s: users waited too long for %d s", over, late)
+		}
+	}
+}
+
 // TestDeath: the services of a node that dies answer elsewhere; when it is back, what is
 // too many is stopped.
 func TestDeath(t *testing.T) {
