@@ -453,6 +453,36 @@ func TestCloser(t *testing.T) {
 	}
 }
 
+// TestCloserRegretted: only who goes back to the node that was left lately was moved too early;
+// who has not for long is patient no more.
+func TestCloserRegretted(t *testing.T) {
+	e := newEngine(t)
+	for _, tc := range []struct {
+		from          string
+		ago           time.Duration
+		regrets, want int
+	}{
+		{"b", 200 * time.Second, 0, 1},
+		{"c", 200 * time.Second, 0, 0},
+		{"c", 200 * time.Second, 1, 1},
+		{"b", 2 * time.Hour, 0, 0},
+		{"b", 2 * time.Hour, 2, 1},
+	} {
+		in := crowd(web(), boards("bac"), 10, 0.2, running("web", "a", 1, 10, 0.1))
+		in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.15}}
+		in.Memory.Services = map[string]engine.ServiceMemory{"web": {
+			CloserFrom: tc.from, CloserAt: start.Add(-tc.ago), Regrets: tc.regrets, CloserSince: start.Add(-time.Hour),
+		}}
+		r := e.Round(in)
+		if d := only(t, r); d.Action != engine.Move || d.Node != "b" {
+			t.Errorf("%+v: %+v", tc, d)
+		}
+		if n := r.Memory.Services["web"].Regrets; n != tc.want {
+			t.Errorf("%+v: %d regrets", tc, n)
+		}
+	}
+}
+
 // TestExhausted: a container or its node that has nothing left is a reason, before users
 // notice too much; if they notice nothing it is none.
 func TestExhausted(t *testing.T) {
