@@ -31,8 +31,8 @@ func (w *world) grow(s *service) {
 	if !w.startMore(s, &f, cause, why) {
 		return
 	}
-	if window := regretted * s.downHold(p); w.lately(m.ShrunkAt, window) || w.lately(m.CloserAt, window) {
-		m.Regrets = min(m.Regrets+1, mostRegrets)
+	if w.tooSoon(s, m.ShrunkAt) || w.tooSoon(s, m.CloserAt) {
+		m.regret()
 	}
 	m.GrownAt, m.GrownUsers, m.UsedSeconds, m.HighSince = w.at, s.users, 0, zeroTime
 	if cause != CauseUsers {
@@ -98,6 +98,20 @@ func (s *service) waits(w *world, cause Cause) string {
 		return ""
 	}
 	m, p := &s.memory, &w.e.policy
+	if coming := s.coming(); coming != "" {
+		return coming
+	}
+	if rest := m.InVainUntil.Sub(w.at).Seconds(); rest > 0 {
+		return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
+	}
+	if rest := p.UpHoldSeconds + s.settleSeconds(p) - m.UsedSeconds; m.Before != nil && rest > 0 {
+		return fmt.Sprintf("what the last instance changes is seen in %s of use", duration(rest))
+	}
+	return ""
+}
+
+// coming says what of the service is not there yet; empty if nothing.
+func (s *service) coming() string {
 	for _, i := range s.instances {
 		if i.State == InstanceStarting {
 			return "another instance is starting"
@@ -105,12 +119,6 @@ func (s *service) waits(w *world, cause Cause) string {
 	}
 	if len(s.arriving) > 0 {
 		return "an instance is being moved"
-	}
-	if rest := m.InVainUntil.Sub(w.at).Seconds(); rest > 0 {
-		return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
-	}
-	if rest := p.UpHoldSeconds + s.settleSeconds(p) - m.UsedSeconds; m.Before != nil && rest > 0 {
-		return fmt.Sprintf("what the last instance changes is seen in %s of use", duration(rest))
 	}
 	return ""
 }
@@ -170,15 +178,7 @@ func (s *service) smooth(w *world, f *Facts) {
 // long as one would wait after a failure, it has helped.
 func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool) {
 	m, p := &s.memory, &w.e.policy
-	if m.Before == nil || f.Users == 0 {
-		return
-	}
-	for _, i := range s.instances {
-		if i.State == InstanceStarting {
-			return
-		}
-	}
-	if len(s.arriving) > 0 || m.UsedSeconds < s.settleSeconds(p) {
+	if m.Before == nil || f.Users == 0 || m.UsedSeconds < s.settleSeconds(p) || s.coming() != "" {
 		return
 	}
 	least := 1 - p.MinGainPercent/100

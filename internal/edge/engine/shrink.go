@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-project/weir/internal/edge/spec"
 )
@@ -51,6 +52,13 @@ const (
 	regretted   = 5
 	mostRegrets = 6
 )
+
+// tooSoon: what was done then is regretted if it is undone now.
+func (w *world) tooSoon(s *service, done time.Time) bool {
+	return w.lately(done, regretted*s.downHold(&w.e.policy))
+}
+
+func (m *ServiceMemory) regret() { m.Regrets = min(m.Regrets+1, mostRegrets) }
 
 // downHold is how long users have to be few, in seconds.
 func (s *service) downHold(p *Policy) float64 { return p.DownHoldSeconds * s.patience() }
@@ -154,10 +162,10 @@ func (w *world) comeCloser(s *service) {
 		return
 	}
 	switch to := s.decisions[len(s.decisions)-1].Node; {
-	case !w.lately(m.CloserAt, regretted*s.downHold(p)):
+	case !w.tooSoon(s, m.CloserAt):
 		m.Regrets = max(m.Regrets-1, 0)
 	case to == m.CloserFrom:
-		m.Regrets = min(m.Regrets+1, mostRegrets)
+		m.regret()
 	}
 	m.CloserAt, m.CloserFrom, m.CloserSince = w.at, leaver.Node, zeroTime
 }

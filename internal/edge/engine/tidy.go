@@ -62,8 +62,8 @@ func orUnknown(reason string) string {
 // the same for the moment. Who refused is not asked again at once, nor are all nodes in turn.
 func (s *service) refused(w *world, i *instance) (waits string) {
 	m := &s.memory
-	if s.noteFailure(w, i) && w.lately(m.CloserAt, regretted*s.downHold(&w.e.policy)) {
-		m.Regrets = min(m.Regrets+1, mostRegrets)
+	if s.noteFailure(w, i) && w.tooSoon(s, m.CloserAt) {
+		m.regret()
 	}
 	if f := m.Failures[i.Node]; len(m.Failures) >= failuresBeforeWait && f.Until.After(w.at) {
 		return fmt.Sprintf("it was refused or failed on %d nodes; another one is tried in %s", len(m.Failures), duration(f.Until.Sub(w.at).Seconds()))
