@@ -86,8 +86,7 @@ func TestClassWhileAway(t *testing.T) {
 // again, though what came over it before the first LLDP was taken for a host's.
 func TestLinkBack(t *testing.T) {
 	w, left, right := twoSwitches(t)
-	delete(w.cables, at(1, 9))
-	delete(w.cables, at(2, 9))
+	w.unplug(at(1, 9))
 	w.pass(8 * time.Second)
 	w.cable(at(1, 9), at(2, 9))
 	for _, s := range append(left, right...) {
@@ -208,9 +207,7 @@ func TestNextHopMoved(t *testing.T) { forEach(t, testNextHopMoved) }
 
 func testNextHopMoved(t *testing.T, v version) {
 	w, a, b, _ := routedWorld(t, v)
-	for _, s := range []routedHost{a, b} {
-		w.send(s.at, s.says(true, s.gateway))
-	}
+	w.askGateways(a, b)
 	w.send(a.at, a.packet(b.addr, 53, 64))
 	w.restartController()
 	w.switches[3].ports = append(w.switches[3].ports, openflow.PortDesc{PortNo: 4, Name: "p"})
@@ -242,10 +239,7 @@ func TestFullTableLinkLost(t *testing.T) {
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
 	path := w.flowTo(53).Path
 	w.core.switches[path[0].Switch].fullUntil = w.now.Add(fullPause)
-	a := at(path[0].Switch, path[0].Out)
-	b := w.cables[a]
-	delete(w.cables, a)
-	delete(w.cables, b)
+	w.unplug(at(path[0].Switch, path[0].Out))
 	w.pass(8 * time.Second)
 	w.quiet()
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))

@@ -195,10 +195,7 @@ func TestLinkLost(t *testing.T) {
 	path := w.flowTo(53).Path
 	w.quiet()
 	// Silently first: no port goes down, LLDP stays away.
-	a := at(path[0].Switch, path[0].Out)
-	b := w.cables[a]
-	delete(w.cables, a)
-	delete(w.cables, b)
+	w.unplug(at(path[0].Switch, path[0].Out))
 	w.pass(8 * time.Second)
 	w.quiet()
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
@@ -207,11 +204,8 @@ func TestLinkLost(t *testing.T) {
 	}
 	// Then one that the switch tells of.
 	path = w.flowTo(53).Path
-	a = at(path[0].Switch, path[0].Out)
-	b = w.cables[a]
-	delete(w.cables, a)
-	delete(w.cables, b)
-	for _, p := range []topology.Port{a, b} {
+	a := at(path[0].Switch, path[0].Out)
+	for _, p := range []topology.Port{a, w.unplug(a)} {
 		desc := w.switches[p.Switch].ports[p.Number-1]
 		desc.State = openflow.OFPPS_LINK_DOWN
 		w.do(w.core.PortStatus(w.now, p.Switch, &openflow.PortStatus{Reason: openflow.OFPPR_MODIFY, Desc: desc}))

@@ -103,8 +103,7 @@ func TestSwitchPowerCycle(t *testing.T) {
 		}
 		w.do(w.core.PortStatus(w.now, 1, &openflow.PortStatus{Reason: openflow.OFPPR_MODIFY, Desc: desc}))
 	}
-	delete(w.cables, at(1, 9))
-	delete(w.cables, at(2, 9))
+	w.unplug(at(1, 9))
 	w.away[2] = true
 	w.core.Disconnected(w.now, 2)
 	set(true)
@@ -145,8 +144,7 @@ func TestMovedMeanwhile(t *testing.T) {
 func TestCableMovedMeanwhile(t *testing.T) {
 	w, _, _ := twoSwitches(t)
 	w.restartController()
-	delete(w.cables, at(1, 9))
-	delete(w.cables, at(2, 9))
+	w.unplug(at(1, 9))
 	w.connectAll()
 	w.pass(4 * time.Second)
 	w.quiet()
@@ -164,9 +162,7 @@ func TestCableMovedMeanwhile(t *testing.T) {
 // no link, gets those of routed flows again.
 func TestTransitForgets(t *testing.T) {
 	w, a, b, _ := routedWorld(t, versions[0])
-	for _, s := range []routedHost{a, b} {
-		w.send(s.at, s.says(true, s.gateway))
-	}
+	w.askGateways(a, b)
 	w.send(a.at, a.packet(b.addr, 53, 64))
 	w.pass(2 * time.Second)
 	w.switches[2].entries = nil

@@ -83,6 +83,13 @@ type routedHost struct {
 	addr, gateway netip.Addr
 }
 
+// askGateways has hosts ask for their gateways, by which they are known.
+func (w *world) askGateways(hosts ...routedHost) {
+	for _, s := range hosts {
+		w.send(s.at, s.says(true, s.gateway))
+	}
+}
+
 // says is a request for an address, or the answer to the gateway's.
 func (s routedHost) says(request bool, target netip.Addr) []byte {
 	to := gatewayMAC
@@ -225,9 +232,7 @@ func TestRoutingRestart(t *testing.T) { forEach(t, testRoutingRestart) }
 
 func testRoutingRestart(t *testing.T, v version) {
 	w, a, b, _ := routedWorld(t, v)
-	for _, s := range []routedHost{a, b} {
-		w.send(s.at, s.says(true, s.gateway))
-	}
+	w.askGateways(a, b)
 	w.send(a.at, a.packet(b.addr, 53, 64))
 	w.send(a.at, a.ping(b.addr))
 	w.quiet()
@@ -255,9 +260,7 @@ func testRoutingRestart(t *testing.T, v version) {
 func TestSilentNeighbour(t *testing.T) {
 	forEach(t, func(t *testing.T, v version) {
 		w, a, b, _ := routedWorld(t, v)
-		for _, s := range []routedHost{a, b} {
-			w.send(s.at, s.says(true, s.gateway))
-		}
+		w.askGateways(a, b)
 		w.send(a.at, a.packet(b.addr, 53, 64))
 		asked := 0
 		for began := w.now; w.now.Sub(began) < 2*hostAge; {
@@ -289,9 +292,7 @@ func TestNotRouted(t *testing.T) { forEach(t, testNotRouted) }
 func testNotRouted(t *testing.T, v version) {
 	elsewhere := map[int]Route{4: v.route("203.0.113.0/24", "198.18.2.13"), 6: v.route("2001:db8:9::/48", "2001:db8:2::d")}[v.number]
 	w, a, b, c := routedWorld(t, v, elsewhere)
-	for _, s := range []routedHost{a, c} {
-		w.send(s.at, s.says(true, s.gateway))
-	}
+	w.askGateways(a, c)
 	f := familyOf(a.addr)
 	complains := func(what string, kind, code byte, sent []byte) {
 		t.Helper()
@@ -447,9 +448,7 @@ func TestFragments(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, a, b, _ := routedWorld(t, c.v)
-			for _, s := range []routedHost{a, b} {
-				w.send(s.at, s.says(true, s.gateway))
-			}
+			w.askGateways(a, b)
 			for range 2 {
 				w.quiet()
 				w.send(a.at, c.change(a.packet(b.addr, 53, 64)))
@@ -547,9 +546,7 @@ func TestWeakAnswer(t *testing.T) {
 func TestScannerLeavesRoom(t *testing.T) {
 	forEach(t, func(t *testing.T, v version) {
 		w, a, _, c := routedWorld(t, v)
-		for _, s := range []routedHost{a, c} {
-			w.send(s.at, s.says(true, s.gateway))
-		}
+		w.askGateways(a, c)
 		for i := range byte(200) {
 			w.packets = 0
 			w.send(a.at, a.packet(v.address(2, 40+i), 53, 64))

@@ -100,6 +100,14 @@ func (w *world) bridge(ports ...topology.Port) {
 
 func (w *world) cable(a, b topology.Port) { w.cables[a], w.cables[b] = b, a }
 
+// unplug takes the cable at a port away, and says where its other end was.
+func (w *world) unplug(a topology.Port) (b topology.Port) {
+	b = w.cables[a]
+	delete(w.cables, a)
+	delete(w.cables, b)
+	return b
+}
+
 func at(d topology.DPID, n uint32) topology.Port { return topology.Port{Switch: d, Number: n} }
 
 // pass lets time go by.
