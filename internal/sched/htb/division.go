@@ -63,11 +63,11 @@ type division struct {
 	members     []*member
 	competitors []*member
 	host        *member
-	// competes: the host takes part as a container does. It wanted more than its reserve
-	// last at competedAt.
-	competes   bool
-	competedAt time.Time
-	allocator  alloc.Allocator
+	// hostCompetes: the host takes part as a container does. It wanted more than its reserve
+	// last at hostCompetedAt.
+	hostCompetes   bool
+	hostCompetedAt time.Time
+	allocator      alloc.Allocator
 
 	// Scratch space.
 	competing []alloc.Container
@@ -100,7 +100,7 @@ func (d *division) take(want sched.Tree) {
 		}
 	}
 	d.competitors = append(d.competitors, d.host)
-	d.competes = d.competes || d.hostWantsMore()
+	d.hostCompetes = d.hostCompetes || d.hostWantsMore()
 	d.entitle()
 	d.allocate(true)
 }
@@ -135,18 +135,14 @@ func (d *division) hostWantsMore() bool {
 	return d.link.HostCompetes(d.host.want.FloorBPS, d.host.demand.DemandBPS)
 }
 
-// hostCompetes says whether the host class takes part as a container does: it wants more
-// than its reserve, or lately did.
-func (d *division) hostCompetes() bool { return d.competes }
-
-// judgeHost decides that anew, and reports whether it changed.
+// judgeHost decides anew whether the host competes, and reports whether it changed.
 func (d *division) judgeHost(now time.Time) (changed bool) {
-	before := d.competes
-	if d.competes = d.hostWantsMore(); d.competes {
-		d.competedAt = now
+	before := d.hostCompetes
+	if d.hostCompetes = d.hostWantsMore(); d.hostCompetes {
+		d.hostCompetedAt = now
 	}
-	d.competes = d.competes || before && now.Sub(d.competedAt) < hostHold
-	return d.competes != before
+	d.hostCompetes = d.hostCompetes || before && now.Sub(d.hostCompetedAt) < hostHold
+	return d.hostCompetes != before
 }
 
 // entitle computes what everybody can always have.
@@ -156,7 +152,7 @@ func (d *division) entitle() {
 	for _, m := range containers {
 		d.competing = append(d.competing, m.competitor(alloc.Unlimited))
 	}
-	competes := d.hostCompetes()
+	competes := d.hostCompetes
 	host, entitlements := d.link.Entitle(&d.allocator, d.host.competitor(alloc.Unlimited), competes, d.competing)
 	for i, m := range containers {
 		m.entitledBPS = entitlements[i].BPS
@@ -196,7 +192,7 @@ const significantDivisor = 500
 // allocate computes what everybody may send now and reports whether anything
 // changed that matters. With exact, everything matters.
 func (d *division) allocate(exact bool) bool {
-	competes := d.hostCompetes()
+	competes := d.hostCompetes
 	d.competing = d.competing[:0]
 	for _, m := range d.competitors {
 		d.competing = append(d.competing, m.competitor(m.demand.SteadyBPS()))
@@ -243,7 +239,7 @@ func (d *division) class(m *member) class {
 // Snapshot implements sched.Backend.
 func (b *Backend) Snapshot(dst *sched.Snapshot) {
 	dst.Competitors = dst.Competitors[:0]
-	dst.HostCompetes = b.host != nil && b.hostCompetes()
+	dst.HostCompetes = b.host != nil && b.hostCompetes
 	for _, m := range b.members {
 		dst.Competitors = append(dst.Competitors, sched.State{
 			Number: m.want.Number, Active: m.active, ActiveSince: m.activeSince, DemandBPS: m.demand.SteadyBPS(),

@@ -65,12 +65,12 @@ func TestControlOfTheHost(t *testing.T) {
 	l.greedy[a] = true
 	l.paceBPS[l.host] = 0.5e6
 	l.run(time.Second)
-	if l.hostCompetes() || !near(a.allocatedBPS, 99.5e6) || a.entitledBPS != 100e6 {
+	if l.hostCompetes || !near(a.allocatedBPS, 99.5e6) || a.entitledBPS != 100e6 {
 		t.Errorf("idle host: a is entitled to %d, allocated %d", a.entitledBPS, a.allocatedBPS)
 	}
 	l.paceBPS[l.host], l.greedy[l.host] = 0, true
 	l.run(reaction)
-	if !l.hostCompetes() || !near(a.allocatedBPS, 50e6) || a.entitledBPS != 50e6 {
+	if !l.hostCompetes || !near(a.allocatedBPS, 50e6) || a.entitledBPS != 50e6 {
 		t.Errorf("busy host: a is entitled to %d, allocated %d", a.entitledBPS, a.allocatedBPS)
 	}
 	if tree := l.applied; tree.classes[0].GuaranteedBPS < 49.25e6 || tree.classes[0].GuaranteedBPS > 49.5e6 {
@@ -82,7 +82,7 @@ func TestControlOfTheHost(t *testing.T) {
 		t.Errorf("idle host again: a is allocated %d", a.allocatedBPS)
 	}
 	l.run(hostHold)
-	if l.hostCompetes() || !near(a.allocatedBPS, 100e6) || a.entitledBPS != 100e6 {
+	if l.hostCompetes || !near(a.allocatedBPS, 100e6) || a.entitledBPS != 100e6 {
 		t.Errorf("idle host for a while: a is entitled to %d, allocated %d", a.entitledBPS, a.allocatedBPS)
 	}
 }
@@ -94,12 +94,12 @@ func TestControlOfAHostOfBursts(t *testing.T) {
 	a := b.start()
 	l := newWire(b)
 	l.greedy[a] = true
-	changes, before := 0, l.hostCompetes()
+	changes, before := 0, l.hostCompetes
 	for range 100 {
 		for _, bps := range []float64{1.5e6, 0.4e6} {
 			l.paceBPS[l.host] = bps
 			l.run(300 * time.Millisecond)
-			if l.hostCompetes() != before {
+			if l.hostCompetes != before {
 				changes, before = changes+1, !before
 			}
 			if sum := a.allocatedBPS + l.host.allocatedBPS; !near(sum, 100e6) {
