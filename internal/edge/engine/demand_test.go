@@ -453,6 +453,24 @@ func TestCloser(t *testing.T) {
 	}
 }
 
+// TestNextToNothing: a response time that is hardly more than none makes no score that is no
+// number, which no trace can hold.
+func TestNextToNothing(t *testing.T) {
+	s := web(func(s *spec.Spec) { s.ResponseSeconds, s.MaxUsers = 1e-308, 1 })
+	in := crowd(s, boards("ab"), 1, 0, running("web", "a", 1, 1, 0))
+	in.Demand[0].RequestsPerSecond = 0
+	e := newEngine(t)
+	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+	if len(d.Alternatives) == 0 {
+		t.Fatalf("nothing is looked at: %+v", d)
+	}
+	for _, a := range d.Alternatives {
+		if math.IsNaN(a.Score) || math.IsInf(a.Score, 0) {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
 // TestCloserRegretted: only who goes back to the node that was left lately was moved too early;
 // who has not for long is patient no more.
 func TestCloserRegretted(t *testing.T) {

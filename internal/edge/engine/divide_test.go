@@ -102,6 +102,11 @@ func TestRelays(t *testing.T) {
 			t.Errorf("%d is wanted: %+v", wanted, p)
 		}
 	}
+	// A small one goes all the same when nobody needs it.
+	small := engine.Promises{"web-1": now["web-1"], "web@b": {Service: "web", Node: "b", MinBPS: 1e6, Relay: true}}
+	if p := engine.AdmitRelays(nodes, small, nil, map[engine.Entry]uint64{at("b"): 0}); len(p) != 1 {
+		t.Errorf("nobody needs it: %+v", p)
+	}
 	// It is not wanted any more.
 	for _, tc := range []struct {
 		inForce map[engine.Entry]uint64

@@ -87,7 +87,7 @@ func newModel(w *world, s *service) model {
 	}
 	m.rho = m.use(m.carried(w, s, true))
 	// If nobody waits now, as long as users did; if nobody has measured that, as long as they may.
-	wait := cmp.Or(s.response, s.memory.SmoothSeconds, s.Spec.ResponseSeconds, 1)
+	wait := cmp.Or(s.response, finite(s.memory.SmoothSeconds), finite(s.Spec.ResponseSeconds), 1)
 	m.seconds = max(wait-s.roundTrip(w, -1), wait/100)
 	return m
 }

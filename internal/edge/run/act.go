@@ -68,7 +68,6 @@ func (m *Manager) begin(s *seen, d engine.Decision) {
 	started := &start{decision: d, image: service.Image, at: time.Now()}
 	m.mu.Lock()
 	m.starting[d.Instance] = started
-	delete(m.cannotStart, d.Instance)
 	m.mu.Unlock()
 	m.work.Go(func() { m.start(m.ctx, service, started) })
 }
